@@ -1,0 +1,23 @@
+"""Data-parallel training of a CIFAR-10 network in TensorFlow's graph mode.
+
+A file here imports only files above it in this list:
+
+    console      one-line errors, exit statuses, a quiet start of TensorFlow
+    config       the settings of a run, checked once
+    flags        a config class as a command line
+    download     a file from the network, verified before it gets its name
+    shapes       the built-in data set
+    records      CIFAR binary files: find, verify, count
+    inputs       positions -> augmented batches
+    networks     inference(images)
+    schedule     learning-rate decay, moving averages
+    devices      which devices the towers get
+    towers       build_towers, tower_loss, average_gradients
+    updates      how the towers' gradients become an update of the variables
+    run_dir      what lies in a train_dir or eval_dir, and whose it is
+    checkpoint   saving, resuming, reading a checkpoint of the tutorial
+    summaries    what TensorBoard shows of a step
+    hooks        what happens between two steps
+    training     the training graph and its loop
+    evaluation   the evaluation graph and its passes
+"""

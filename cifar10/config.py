@@ -1,0 +1,86 @@
+"""The settings of a training run and of an evaluation: plain, frozen, checked when they are made.
+
+This is the one table of settings: the command line, its help and the README follow it. Knows no
+TensorFlow and nothing of how a setting is used.
+"""
+import dataclasses
+
+from cifar10.console import UsageError
+
+DATASETS = ('cifar10', 'shapes')
+NETWORKS = ('classic',)
+TOWER_DEVICES = ('auto', 'gpu', 'cpu')
+VARIABLE_UPDATES = ('parameter_server',)
+EVAL_DATA = ('test', 'train_eval')
+
+
+def setting(default, group, help, least=None, choices=None):
+    """A field of a config; `group` and `help` are for the command line, `least` is the lowest value."""
+    return dataclasses.field(default=default, metadata=dict(group=group, help=help, least=least, choices=choices))
+
+
+class Config:
+    """Checks the fields of a frozen dataclass against their types, lowest values and choices."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            _check(field, getattr(self, field.name))
+
+
+def _check(field, value):
+    if value is None and field.default is None:
+        return
+    if field.type is not bool and (not isinstance(value, field.type) or isinstance(value, bool)):
+        raise UsageError('--%s=%r is not %s' % (field.name, value, 'a whole number' if field.type is int else 'a text'))
+    choices, least = field.metadata['choices'], field.metadata['least']
+    if choices and value not in choices:
+        raise UsageError('--%s=%s is unknown; choose from: %s' % (field.name, value, ', '.join(choices)))
+    if least is not None and value < least:
+        raise UsageError('--%s=%d is too small; the least is %d' % (field.name, value, least))
+    if field.type is int and value >= 2 ** 31:
+        raise UsageError('--%s=%d is too large; the most is %d' % (field.name, value, 2 ** 31 - 1))
+    if field.type is str and not value:
+        raise UsageError('--%s is empty; give it a value or leave it out' % field.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(Config):
+    """A training run. Every field but `network` is a flag of multi_gpu_train.py of the same name."""
+    train_dir: str = setting('/tmp/cifar10_train', 'Run', 'where checkpoints and TensorBoard files go; a run found there is resumed')
+    max_steps: int = setting(1000000, 'Run', 'steps in total, those before a resume included', least=1)
+    seed: int = setting(0, 'Run', 'of the initial values, the order of the examples and their distortions', least=0)
+    restart: bool = setting(False, 'Run', "delete this program's files in train_dir and begin anew")
+    data_dir: str = setting('/tmp/cifar10_data', 'Data', 'where the data set is, or is put')
+    dataset: str = setting('cifar10', 'Data', 'cifar10 is downloaded if need be; shapes is built in', choices=DATASETS)
+    num_gpus: int = setting(1, 'Towers', 'how many towers, each on a GPU of its own (on CPU devices where there is no GPU)', least=1)
+    batch_size: int = setting(128, 'Towers', 'examples of one tower in one step', least=1)
+    tower_device: str = setting('auto', 'Towers', 'what the towers run on; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES)
+    variable_update: str = setting('parameter_server', 'Towers', "how the towers' gradients update the variables", choices=VARIABLE_UPDATES)
+    deterministic: bool = setting(False, 'Towers', 'the same bits in every run on a GPU too, at some cost in speed')
+    log_device_placement: bool = setting(False, 'Reports', 'let TensorFlow print the device of every operation')
+    log_frequency: int = setting(10, 'Reports', 'steps between two lines', least=1)
+    summary_steps: int = setting(100, 'Reports', 'steps between two summaries for TensorBoard; 0: none', least=0)
+    save_steps: int = setting(1000, 'Reports', 'steps between two checkpoints', least=1)
+    max_to_keep: int = setting(5, 'Reports', 'newest checkpoints that are kept; 0: all', least=0)
+    network: str = setting('classic', None, 'the network', choices=NETWORKS)
+
+    @property
+    def global_batch(self):
+        """Examples that one step consumes."""
+        return self.batch_size * self.num_gpus
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig(Config):
+    """An evaluation. Every field is a flag of cifar10_eval.py of the same name."""
+    checkpoint_dir: str = setting('/tmp/cifar10_train', 'Checkpoints', 'the train_dir of the run to evaluate')
+    eval_dir: str = setting('/tmp/cifar10_eval', 'Checkpoints', 'where the TensorBoard files go')
+    run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and end')
+    eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two looks for a new checkpoint', least=1)
+    use_ema: bool = setting(True, 'Checkpoints', 'evaluate the moving averages of the variables')
+    data_dir: str = setting(None, 'Data', "where the data set is (default: the run's, else /tmp/cifar10_data)")
+    dataset: str = setting(None, 'Data', "the data set (default: the run's, else cifar10)", choices=DATASETS)
+    eval_data: str = setting('test', 'Data', 'the test images or the training images', choices=EVAL_DATA)
+    num_examples: int = setting(None, 'Data', 'how many images (default: all)', least=1)
+    batch_size: int = setting(128, 'Device', 'images at a time; the result does not depend on it', least=1)
+    tower_device: str = setting('auto', 'Device', 'cpu leaves the GPUs to a trainer', choices=TOWER_DEVICES)

@@ -1,0 +1,147 @@
+"""What a person at the terminal meets: errors in one line, exit statuses, no framework chatter.
+
+Knows processes, file descriptors and signals. Must not import TensorFlow at import time, so that
+`--help` and a mistyped flag answer at once.
+"""
+import contextlib
+import errno
+import os
+import re
+import signal
+import sys
+import threading
+
+# Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
+# because they are written before the logging library reads it. Anything else is passed on.
+_START_UP_CHATTER = re.compile(
+    rb'All log messages before absl::InitializeLog'
+    rb'|oneDNN custom operations are on'
+    rb'|Could not find cuda drivers on your machine'
+    rb'|failed call to cuInit'
+    rb'|Unable to register cu\w+ (factory|plug)'
+    rb'|computation placer already registered'
+    rb'|binary is optimized to use available CPU instructions'
+    rb'|To enable the following instructions'
+    rb'|MLIR V1 optimization pass is not enabled')
+
+
+class UsageError(Exception):
+    """Something the user asked for cannot be: told in one line with the remedy, exit status 2."""
+
+
+class RunError(Exception):
+    """Something failed under way: told in one line, exit status 1."""
+
+
+def run(main):
+    """Calls a script's `main` and returns the exit status of the process.
+
+    Args:
+      main: a function without arguments.
+
+    Returns:
+      0; 2 after a UsageError; 1 after a RunError or an error of the operating system, 128 + 2
+      when the user interrupts before there is anything to save.
+    """
+    program = os.path.basename(sys.argv[0])
+    sys.stdout.reconfigure(line_buffering=True)  # in a file or a pipe too, a line is there when it is printed
+    try:
+        main()
+        status = 0
+    except UsageError as error:
+        status = _fail(program, error, 2)
+    except RunError as error:
+        status = _fail(program, error, 1)
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`); there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    except OSError as error:
+        status = _fail(program, describe_os_error(error), 1)
+    except KeyboardInterrupt:
+        status = _fail(program, 'interrupted before there was anything to save', 128 + signal.SIGINT)
+    return status
+
+
+def _fail(program, message, status):
+    print('%s: error: %s' % (program, ' '.join(str(message).split())), file=sys.stderr, flush=True)
+    return status
+
+
+def describe_os_error(error):
+    """Returns an OSError as a phrase: the file that it concerns and what happened."""
+    reason = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason += '; free some space and start again'
+    return '%s: %s' % (error.filename, reason) if error.filename else reason
+
+
+def start_tensorflow(verbose=False):
+    """Imports TensorFlow quietly and switches it to graph mode.
+
+    Args:
+      verbose: keep TensorFlow's own log lines (`--log_device_placement` writes through them).
+    """
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '1')
+    with contextlib.nullcontext() if verbose else quiet_stderr():
+        import tensorflow.compat.v1 as tf
+        tf.disable_eager_execution()
+        tf.enable_resource_variables()
+        tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.ERROR)
+        # Looking for devices is what makes the CUDA libraries speak.
+        tf.config.list_physical_devices()
+        with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:
+            with session.graph.as_default():
+                session.run(tf.no_op())
+
+
+@contextlib.contextmanager
+def quiet_stderr():
+    """Holds back the known start-up lines on file descriptor 2, and passes on all others."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    reading, writing = os.pipe()
+    os.dup2(writing, 2)
+    os.close(writing)
+    relay = threading.Thread(target=_relay, args=(reading, terminal), daemon=True)
+    relay.start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)  # closes the pipe's last writing end, which ends the relay
+        relay.join()
+        os.close(terminal)
+
+
+def _relay(source, target):
+    with os.fdopen(source, 'rb') as lines:
+        for line in lines:
+            if not _START_UP_CHATTER.search(line):
+                os.write(target, line)
+
+
+class Termination:
+    """SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process at once.
+
+    Until `defer()` there is nothing to save, and the first signal ends the process as well.
+    """
+
+    def __init__(self):
+        self.requested = None
+        self._deferred = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def defer(self):
+        """From here on a signal only sets `requested` (its name), for the loop to see."""
+        self._deferred = True
+
+    def _handle(self, number, frame):
+        del frame
+        # The default action needs no Python, so the second signal works inside a long step too.
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        if not self._deferred:
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(number).name

@@ -1,0 +1,136 @@
+"""The evaluation graph and its passes: precision of each new checkpoint, every example counted once.
+
+Knows checkpoints, data and networks; nothing of towers, update modes or training.
+"""
+import datetime
+import os
+import time
+
+import tensorflow.compat.v1 as tf
+
+from cifar10 import checkpoint, devices, inputs, networks, records, run_dir, schedule, summaries
+from cifar10.console import RunError, UsageError
+
+
+def evaluate(config):
+    """Evaluates the newest checkpoint, and unless `config.run_once`, each newer one as it appears.
+
+    Args:
+      config: a `config.EvalConfig`.
+
+    Raises:
+      UsageError: something the config asks for cannot be, or a checkpoint is not of the network.
+      RunError: `run_once`, and there is no checkpoint that can be read.
+    """
+    run_dir.check_eval_dir(config.eval_dir)
+    device = devices.choose(1, config.tower_device)
+    _wait_for_first(config)
+    data, network = _run_of(config)
+    with tf.Graph().as_default() as graph:
+        evaluation = Evaluation(config, data, network, device.towers[0])
+        writer = tf.summary.FileWriter(config.eval_dir, graph, filename_suffix=run_dir.EVENTS_SUFFIX)
+        with tf.Session(config=devices.session_config(device)) as session:
+            session.run(evaluation.read)
+            for prefix in _new_checkpoints(config):
+                evaluation.run(session, prefix, writer)
+
+
+def _wait_for_first(config):
+    if not run_dir.checkpoints(config.checkpoint_dir):
+        if config.run_once:
+            raise RunError('no checkpoint in --checkpoint_dir=%s; train first, or name the train_dir of a run'
+                           % config.checkpoint_dir)
+        print('waiting for the first checkpoint in %s' % config.checkpoint_dir)
+    while not run_dir.checkpoints(config.checkpoint_dir):
+        time.sleep(1)
+
+
+def _run_of(config):
+    """Returns (Records, network) of the run in checkpoint_dir; the classic scripts left no settings."""
+    run = run_dir.read_config(config.checkpoint_dir) or {}
+    dataset = run.get('dataset', config.dataset or 'cifar10')
+    if config.dataset not in (None, dataset):
+        raise UsageError('--dataset=%s, but the run in %s was trained on %s; leave --dataset out'
+                         % (config.dataset, config.checkpoint_dir, dataset))
+    data = records.find(dataset, config.data_dir or run.get('data_dir', '/tmp/cifar10_data'),
+                        records.TEST_FILES if config.eval_data == 'test' else records.TRAIN_FILES)
+    if config.num_examples and config.num_examples > data.count:
+        raise UsageError('--num_examples=%d, but there are %d %s images; leave it out to take all'
+                         % (config.num_examples, data.count, config.eval_data))
+    print('data       %s' % data)
+    return data, run.get('network', 'classic')
+
+
+def _new_checkpoints(config):
+    """Yields the newest readable checkpoint, then each newer one; none twice."""
+    seen = None
+    while True:
+        found = run_dir.checkpoints(config.checkpoint_dir)
+        # A new run may reuse the name, so the time counts too.
+        look = (found[-1], os.path.getmtime(found[-1] + '.index')) if found else None
+        if look != seen:
+            seen = look
+            prefix = checkpoint.newest(config.checkpoint_dir)
+            if prefix:
+                yield prefix
+            elif config.run_once:
+                raise RunError('no checkpoint in --checkpoint_dir=%s can be read' % config.checkpoint_dir)
+        if config.run_once:
+            return
+        time.sleep(config.eval_interval_secs)
+
+
+class Evaluation:
+    """The evaluation graph, built in the current default graph.
+
+    Attributes:
+      read: the operation that reads the data; once a session.
+    """
+
+    def __init__(self, config, data, network, device):
+        self._num_examples = config.num_examples or data.count
+        self._batches = -(-self._num_examples // config.batch_size)
+        with tf.device('/cpu:0'):
+            memory, self.read = inputs.load(data)
+            iterator, self._start = inputs.eval_batches(memory, self._num_examples, config.batch_size)
+            images, labels = iterator.get_next()
+        with tf.device(device):
+            logits = networks.get(network)(images)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            # The whole of a batch in two numbers, so that the result does not depend on the batches.
+            self._correct = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels), tf.int32))
+            self._loss = tf.reduce_sum(tf.cast(losses, tf.float64))
+        self._restored = schedule.moving_averages().variables_to_restore() if config.use_ema else {
+            variable.op.name: variable for variable in tf.global_variables()}
+        with tf.device('/cpu:0'):
+            self._saver = tf.train.Saver(self._restored)
+
+    def run(self, session, prefix, writer):
+        """Makes one pass over the examples with one checkpoint, prints the result and writes it for TensorBoard.
+
+        A checkpoint that is rotated away before it is read is passed over.
+        """
+        try:
+            self._check_names(prefix)
+            step = checkpoint.saved_step(prefix)
+            self._saver.restore(session, prefix)
+        except (tf.errors.OpError, ValueError) as error:
+            if not os.path.exists(prefix + '.index'):
+                return
+            raise UsageError('%s does not fit the network: %s' % (prefix, str(error).splitlines()[0])) from error
+        session.run(self._start)
+        results = [session.run([self._correct, self._loss]) for _ in range(self._batches)]
+        correct, loss = (sum(result) for result in zip(*results))
+        precision = correct / self._num_examples
+        print('%s: precision @ 1 = %.3f (%d of %d), step %d' % (
+            datetime.datetime.now(), precision, correct, self._num_examples, step))
+        writer.add_summary(summaries.scalars(**{'Precision @ 1': precision, 'cross_entropy': loss / self._num_examples}), step)
+        writer.flush()
+
+    def _check_names(self, prefix):
+        reader = tf.train.load_checkpoint(prefix)
+        missing = sorted(name for name in self._restored if not reader.has_tensor(name))
+        if missing:
+            averages = missing[0].endswith('ExponentialMovingAverage') and reader.has_tensor(os.path.dirname(missing[0]))
+            raise UsageError('%s has no %s; %s' % (prefix, missing[0], 'it holds no moving averages: use --use_ema=false'
+                                                   if averages else 'it is of another network'))

@@ -1,0 +1,65 @@
+"""A config class as a command line: one flag a field, grouped help, errors in one line.
+
+Used by the scripts alone; nothing under cifar10/ reads a flag.
+"""
+import argparse
+import dataclasses
+import difflib
+
+from cifar10.console import UsageError
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError('%s; see --help' % message)
+
+
+def parse(config_class, description, arguments):
+    """Returns a config_class with the values that `arguments` (a list of str) give its fields.
+
+    Flags are written `--name=value` or `--name value`; a bool may also stand alone as `--name`, or
+    as `--noname`.
+
+    Raises:
+      UsageError: an unknown flag, or a value that its field does not take.
+    """
+    parser = _Parser(description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
+                     formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=100))
+    fields = [field for field in dataclasses.fields(config_class) if field.metadata['group']]
+    groups = {title: parser.add_argument_group(title)
+              for title in dict.fromkeys(field.metadata['group'] for field in fields)}
+    for field in fields:
+        _add_flag(groups[field.metadata['group']], field)
+    values, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        name = unknown[0].split('=')[0]
+        close = difflib.get_close_matches(name, ['--' + field.name for field in fields], 1)
+        raise UsageError('unknown flag %s%s; see --help' % (name, ' (did you mean %s?)' % close[0] if close else ''))
+    return config_class(**vars(values))
+
+
+def _add_flag(group, field):
+    text = field.metadata['help']
+    if field.default is not None:
+        text += ' (default: %s)' % str(field.default).lower() if field.type is bool else ' (default: %s)' % field.default
+    if field.type is bool:
+        group.add_argument('--' + field.name, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
+        group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
+    else:
+        choices = field.metadata['choices']
+        kind = _whole_number if field.type is int else str
+        group.add_argument('--' + field.name, type=kind, help=text, metavar='|'.join(choices) if choices else
+                           'N' if field.type is int else field.name.rsplit('_', 1)[-1].upper())
+
+
+def _whole_number(text):
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError('%r is not a whole number' % text) from None
+
+
+def _boolean(text):
+    if text.lower() not in ('true', 'false', '1', '0'):
+        raise argparse.ArgumentTypeError('%r is neither true nor false' % text)
+    return text.lower() in ('true', '1')

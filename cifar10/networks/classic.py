@@ -1,0 +1,75 @@
+"""The network of TensorFlow's CIFAR-10 tutorial: two convolutions, two dense layers, a softmax layer.
+
+Variables have the tutorial's names, so its checkpoints fit.
+"""
+import zlib
+
+import tensorflow.compat.v1 as tf
+
+NUM_CLASSES = 10
+
+
+def inference(images):
+    """Builds the network in the current variable scope.
+
+    Args:
+      images: float32 [n, 24, 24, 3], standardised.
+
+    Returns:
+      Logits, float32 [n, 10]. Each layer's output is in the collection ACTIVATIONS, the L2 losses of
+      local3 and local4 in LOSSES.
+    """
+    conv1 = _convolution('conv1', images, 64, bias=0.0)
+    norm1 = _normalise(_pool(conv1, 'pool1'), 'norm1')
+    conv2 = _convolution('conv2', norm1, 64, bias=0.1)
+    pool2 = _pool(_normalise(conv2, 'norm2'), 'pool2')
+    flat = tf.reshape(pool2, [-1, pool2.shape[1] * pool2.shape[2] * pool2.shape[3]])
+    local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
+    local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
+    return _dense('softmax_linear', local4, NUM_CLASSES, bias=0.0, stddev=1 / 192, activation=None)
+
+
+def _convolution(name, x, channels, bias):
+    with tf.variable_scope(name):
+        weights = _weights([5, 5, x.shape[-1], channels], stddev=0.05)
+        y = tf.nn.conv2d(x, weights, 1, 'SAME')
+        return _activation(tf.nn.bias_add(y, _biases(channels, bias)))
+
+
+def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
+    with tf.variable_scope(name):
+        weights = _weights([x.shape[-1], units], stddev)
+        if l2:
+            tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), l2, name='weight_loss'))
+        return _activation(tf.matmul(x, weights) + _biases(units, bias), activation)
+
+
+def _activation(x, function=tf.nn.relu):
+    y = function(x) if function else x
+    tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, y)
+    return y
+
+
+def _pool(x, name):
+    return tf.nn.max_pool2d(x, 3, 2, 'SAME', name=name)
+
+
+def _normalise(x, name):
+    return tf.nn.lrn(x, depth_radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75, name=name)
+
+
+def _biases(size, value):
+    return tf.get_variable('biases', [size], initializer=tf.constant_initializer(value))
+
+
+def _weights(shape, stddev):
+    # Drawn by a stateless operation from (seed, name): another operation elsewhere in the graph
+    # changes nothing, and a network's layers differ though they share the graph's seed.
+    name = tf.get_variable_scope().name + '/weights'
+    seed = tf.get_seed(zlib.crc32(name.encode()))
+
+    def initial_value(shape, dtype, partition_info=None):
+        del partition_info
+        return tf.random.stateless_truncated_normal(shape, seed, stddev=stddev, dtype=dtype)
+
+    return tf.get_variable('weights', shape, initializer=initial_value)

@@ -1,0 +1,86 @@
+"""What TensorBoard shows of a step, as summary operations on the CPU.
+
+The names are the project's contract (README, "TensorBoard"). The raw operations are used because
+they take a tag as it is; `tf.summary` would put the name scope before it.
+"""
+import re
+
+import tensorflow.compat.v1 as tf
+
+# A histogram of 4.7 million activations takes longer than a training step; 8 images' will do.
+_HISTOGRAM_IMAGES = 8
+_MAX_IMAGES = 4
+
+
+def strip_tower(name):
+    """Returns a name without the tower's prefix; this is the one place that knows it."""
+    return re.sub(r'^tower_\d+/', '', name)
+
+
+def build(step, rate, images, activations):
+    """Builds the summary of a training step.
+
+    Args:
+      step: an `updates.Step`; its towers' scalars are 'total_loss', 'cross_entropy', 'weight_loss'
+        and 'train_accuracy'.
+      rate: the learning rate, a float32 scalar.
+      images: the first tower's batch, float32 [n, height, width, 3].
+      activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
+
+    Returns:
+      A string tensor: a serialised `tf.Summary`.
+    """
+    with tf.device('/cpu:0'), tf.name_scope('summaries'):
+        parts = [_scalar('learning_rate', rate)]
+        for name in step.towers[0]:
+            parts.append(_scalar(name, tf.reduce_mean([scalars[name] for scalars in step.towers])))
+        for k, scalars in enumerate(step.towers):
+            parts.append(_scalar('tower_%d/total_loss' % k, scalars['total_loss']))
+        for name, value in step.values.items():
+            parts.append(_histogram(name, value))
+        for gradient, variable in step.gradients:
+            if gradient is not None:
+                parts.append(_histogram(variable.op.name + '/gradients', tf.convert_to_tensor(gradient)))
+        for activation in activations:
+            layer = strip_tower(activation.op.name).rsplit('/', 1)[0]
+            parts.append(_histogram(layer + '/activations', activation[:_HISTOGRAM_IMAGES]))
+            parts.append(_scalar(layer + '/sparsity', tf.nn.zero_fraction(activation)))
+        parts.append(_image('images', images))
+        for name, value in step.values.items():
+            if value.shape.rank == 4 and value.shape[2] == 3:  # filters that see colours
+                parts.append(_image(name, _tiled(value)))
+        return tf.raw_ops.MergeSummary(inputs=parts)
+
+
+def _scalar(tag, value):
+    return tf.raw_ops.ScalarSummary(tags=tag, values=value)
+
+
+def _histogram(tag, value):
+    return tf.raw_ops.HistogramSummary(tag=tag, values=value)
+
+
+def _image(tag, value):
+    return tf.raw_ops.ImageSummary(tag=tag, tensor=value, max_images=_MAX_IMAGES)
+
+
+def _tiled(filters):
+    """Returns filters [height, width, 3, n] as one image, eight in a row, a pixel apart."""
+    height, width, depth, n = filters.shape.as_list()
+    columns = min(8, n)
+    rows = -(-n // columns)
+    tiles = tf.pad(tf.transpose(filters, [3, 0, 1, 2]), [[0, rows * columns - n], [0, 1], [0, 1], [0, 0]])
+    tiles = tf.reshape(tiles, [rows, columns, height + 1, width + 1, depth])
+    return tf.reshape(tf.transpose(tiles, [0, 2, 1, 3, 4]), [1, rows * (height + 1), columns * (width + 1), depth])
+
+
+def scalars(**values):
+    """Returns a `tf.Summary` of Python numbers."""
+    return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+
+
+def text(tag, markdown):
+    """Returns a `tf.Summary` of a text."""
+    metadata = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name='text'))
+    tensor = tf.make_tensor_proto([markdown.encode()], tf.string)
+    return tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

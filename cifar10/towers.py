@@ -1,0 +1,86 @@
+"""Towers: the same computation on every device, over shared variables.
+
+Knows devices, scopes and gradients; nothing of images, networks or files, so any model can stand on
+it. How the towers' gradients become an update is `updates`' business.
+"""
+import tensorflow.compat.v1 as tf
+from six.moves import range, zip
+
+
+def build_towers(devices, tower_fn):
+    """Replicates a computation on each device, in a name scope of its own, with shared variables.
+
+    Args:
+      devices: K device names.
+      tower_fn: function (k, scope) -> anything; builds tower k. `scope` is its name scope
+        ('tower_0/'). It makes its variables with `tf.get_variable`: tower 0 creates them, and the
+        others get the same ones.
+
+    Returns:
+      A list of the K values that `tower_fn` returned.
+    """
+    towers = []
+    for k in range(len(devices)):
+        # Reuse ends with the tower. Not AUTO_REUSE: that would create a misspelt name silently.
+        with tf.device(devices[k]), tf.name_scope('tower_%d' % k) as scope, \
+                tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False):
+            towers.append(tower_fn(k, scope))
+    return towers
+
+
+def tower_loss(scope, network):
+    """Builds one tower's loss: the sum of what its network adds to the collection LOSSES.
+
+    Args:
+      scope: the tower's name scope, which tells its losses from those of the other towers.
+      network: function without arguments that builds the network on the tower's batch.
+
+    Returns:
+      (total loss, float32 scalar; what `network` returned).
+
+    Raises:
+      ValueError: the network added no loss.
+    """
+    outputs = network()
+    losses = tf.get_collection(tf.GraphKeys.LOSSES, scope)
+    if not losses:
+        raise ValueError('the network of %s adds nothing to the collection LOSSES' % scope)
+    return tf.add_n(losses, name='total_loss'), outputs
+
+
+def average_gradients(tower_grads):
+    """Averages each variable's gradients over the towers.
+
+    Args:
+      tower_grads: K towers x N (gradient, variable) pairs, as `compute_gradients` returns them for a
+        tower; the variables are shared and in the same order in every tower.
+
+    Returns:
+      N (gradient, variable) pairs: the mean over the K towers. A variable that no tower uses keeps
+      None. Where all gradients are `tf.IndexedSlices`, so is their mean.
+
+    Raises:
+      ValueError: no tower, lists that do not match, or a variable that only some towers use.
+    """
+    if not tower_grads:
+        raise ValueError('there are no towers to average over')
+    for k, pairs in enumerate(tower_grads):
+        if [v.name for _, v in pairs] != [v.name for _, v in tower_grads[0]]:
+            raise ValueError('tower %d does not have the variables of tower 0' % k)
+    return [_average(pairs) for pairs in zip(*tower_grads)]
+
+
+def _average(pairs):
+    """Averages one variable's K (gradient, variable) pairs."""
+    gradients, variable = [gradient for gradient, _ in pairs], pairs[0][1]
+    missing = [k for k, gradient in enumerate(gradients) if gradient is None]
+    if len(missing) == len(gradients):
+        return None, variable
+    if missing:
+        raise ValueError('tower %d has no gradient for %s, which other towers use' % (missing[0], variable.op.name))
+    if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        values = tf.concat([gradient.values for gradient in gradients], 0) / len(gradients)
+        indices = tf.concat([gradient.indices for gradient in gradients], 0)
+        return tf.IndexedSlices(values, indices, gradients[0].dense_shape), variable
+    stacked = tf.stack([tf.convert_to_tensor(gradient) for gradient in gradients], 0)
+    return tf.reduce_mean(stacked, 0), variable

@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Evaluates the checkpoints of a training run: flags -> EvalConfig -> evaluation.
+
+    python cifar10_eval.py
+"""
+import sys
+
+from cifar10 import console, flags
+from cifar10.config import EvalConfig
+
+
+def main():
+    """Reads the flags, then evaluates until a signal comes, or once."""
+    config = flags.parse(EvalConfig, __doc__.splitlines()[0], sys.argv[1:])
+    console.Termination()
+    console.start_tensorflow()
+    # After the flags: TensorFlow takes seconds to import.
+    from cifar10 import evaluation
+    try:
+        evaluation.evaluate(config)
+    except KeyboardInterrupt:
+        if config.run_once:
+            raise
+        print('stopped')  # the only way in which watching ends
+
+
+if __name__ == '__main__':
+    sys.exit(console.run(main))
