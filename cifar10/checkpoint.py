@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import run_dir
-from cifar10.console import RunError
+from cifar10.console import RunError, reason
 
 _CLASSIC_BATCH = 128  # of the tutorial: a step of its checkpoints stands for so many examples
 
@@ -34,8 +34,8 @@ def damage(prefix):
         reader = tf.train.load_checkpoint(prefix)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)  # checks lengths and checksums
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        return str(error).splitlines()[0]
+    except Exception as error:  # of any type: the reader translates some of its errors and not others
+        return reason(error)
     return None
 
 
@@ -88,7 +88,8 @@ class Checkpoints:
           RunError: a variable is not finite, or the disk does not take it.
         """
         if not session.run(self._finite):
-            raise RunError('step %d: a variable is no longer finite, so no checkpoint is written; %s' % (step, remainder(self._directory)))
+            raise RunError('step %d: a variable is no longer finite, so no checkpoint is written; %s'
+                           % (step, remainder(self._directory)))
         prefix = os.path.join(self._directory, run_dir.CHECKPOINT)
         try:
             self._saver.save(session, prefix, step, write_meta_graph=False)
@@ -96,5 +97,5 @@ class Checkpoints:
             for path in glob.glob('%s-%d.*' % (glob.escape(prefix), step)):
                 os.remove(path)  # half a checkpoint; the disk may be full of it
             raise RunError('step %d: the checkpoint cannot be written (%s); %s' % (
-                step, str(error).splitlines()[0], remainder(self._directory))) from error
+                step, reason(error), remainder(self._directory))) from error
 

@@ -46,16 +46,19 @@ def _check(field, value):
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(Config):
     """A training run. Every field but `network` is a flag of multi_gpu_train.py of the same name."""
-    train_dir: str = setting('/tmp/cifar10_train', 'Run', 'where checkpoints and TensorBoard files go; a run found there is resumed')
+    train_dir: str = setting('/tmp/cifar10_train', 'Run',
+                             'where checkpoints and TensorBoard files go; a run found there is resumed')
     max_steps: int = setting(1000000, 'Run', 'steps in total, those before a resume included', least=1)
     seed: int = setting(0, 'Run', 'of the initial values, the order of the examples and their distortions', least=0)
     restart: bool = setting(False, 'Run', "delete this program's files in train_dir and begin anew")
     data_dir: str = setting('/tmp/cifar10_data', 'Data', 'where the data set is, or is put')
     dataset: str = setting('cifar10', 'Data', 'cifar10 is downloaded if need be; shapes is built in', choices=DATASETS)
-    num_gpus: int = setting(1, 'Towers', 'how many towers, each on a GPU of its own (on CPU devices where there is no GPU)', least=1)
+    num_gpus: int = setting(1, 'Towers', 'how many towers, each on a GPU of its own, or on a CPU device', least=1)
     batch_size: int = setting(128, 'Towers', 'examples of one tower in one step', least=1)
-    tower_device: str = setting('auto', 'Towers', 'what the towers run on; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES)
-    variable_update: str = setting('parameter_server', 'Towers', "how the towers' gradients update the variables", choices=VARIABLE_UPDATES)
+    tower_device: str = setting('auto', 'Towers', 'what the towers run on; auto: GPUs, or the CPU where there are none',
+                                choices=TOWER_DEVICES)
+    variable_update: str = setting('parameter_server', 'Towers', "how the towers' gradients update the variables",
+                                   choices=VARIABLE_UPDATES)
     deterministic: bool = setting(False, 'Towers', 'the same bits in every run on a GPU too, at some cost in speed')
     log_device_placement: bool = setting(False, 'Reports', 'let TensorFlow print the device of every operation')
     log_frequency: int = setting(10, 'Reports', 'steps between two lines', least=1)

@@ -76,13 +76,19 @@ def describe_os_error(error):
     return '%s: %s' % (error.filename, reason) if error.filename else reason
 
 
+def reason(error):
+    """Returns the sentence in an error of TensorFlow's, without the trace of nodes that it stands in."""
+    text = str(error).split('\n\t [[')[0].split('\n\nOriginal stack trace')[0].strip()
+    return text.splitlines()[-1] if text else type(error).__name__
+
+
 def start_tensorflow(verbose=False):
     """Imports TensorFlow quietly and switches it to graph mode.
 
     Args:
       verbose: keep TensorFlow's own log lines (`--log_device_placement` writes through them).
     """
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '1')
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
     with contextlib.nullcontext() if verbose else quiet_stderr():
         import tensorflow.compat.v1 as tf
         tf.disable_eager_execution()

@@ -9,7 +9,7 @@ import time
 import tensorflow.compat.v1 as tf
 
 from cifar10 import checkpoint, devices, inputs, networks, records, run_dir, schedule, summaries
-from cifar10.console import RunError, UsageError
+from cifar10.console import RunError, UsageError, reason
 
 
 def evaluate(config):
@@ -98,7 +98,8 @@ class Evaluation:
             logits = networks.get(network)(images)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
             # The whole of a batch in two numbers, so that the result does not depend on the batches.
-            self._correct = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels), tf.int32))
+            correct = tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels)
+            self._correct = tf.reduce_sum(tf.cast(correct, tf.int32))
             self._loss = tf.reduce_sum(tf.cast(losses, tf.float64))
         self._restored = schedule.moving_averages().variables_to_restore() if config.use_ema else {
             variable.op.name: variable for variable in tf.global_variables()}
@@ -117,20 +118,22 @@ class Evaluation:
         except (tf.errors.OpError, ValueError) as error:
             if not os.path.exists(prefix + '.index'):
                 return
-            raise UsageError('%s does not fit the network: %s' % (prefix, str(error).splitlines()[0])) from error
+            raise UsageError('%s does not fit the network: %s' % (prefix, reason(error))) from error
         session.run(self._start)
         results = [session.run([self._correct, self._loss]) for _ in range(self._batches)]
         correct, loss = (sum(result) for result in zip(*results))
         precision = correct / self._num_examples
         print('%s: precision @ 1 = %.3f (%d of %d), step %d' % (
             datetime.datetime.now(), precision, correct, self._num_examples, step))
-        writer.add_summary(summaries.scalars(**{'Precision @ 1': precision, 'cross_entropy': loss / self._num_examples}), step)
+        results = {'Precision @ 1': precision, 'cross_entropy': loss / self._num_examples}
+        writer.add_summary(summaries.scalars(**results), step)
         writer.flush()
 
     def _check_names(self, prefix):
         reader = tf.train.load_checkpoint(prefix)
         missing = sorted(name for name in self._restored if not reader.has_tensor(name))
         if missing:
-            averages = missing[0].endswith('ExponentialMovingAverage') and reader.has_tensor(os.path.dirname(missing[0]))
-            raise UsageError('%s has no %s; %s' % (prefix, missing[0], 'it holds no moving averages: use --use_ema=false'
-                                                   if averages else 'it is of another network'))
+            plain, _, kind = missing[0].rpartition('/')
+            no_averages = kind == 'ExponentialMovingAverage' and reader.has_tensor(plain)
+            raise UsageError('%s has no %s; %s' % (
+                prefix, missing[0], 'use --use_ema=false' if no_averages else 'it is of another network'))

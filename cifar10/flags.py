@@ -41,7 +41,7 @@ def parse(config_class, description, arguments):
 def _add_flag(group, field):
     text = field.metadata['help']
     if field.default is not None:
-        text += ' (default: %s)' % str(field.default).lower() if field.type is bool else ' (default: %s)' % field.default
+        text += ' (default: %s)' % (str(field.default).lower() if field.type is bool else field.default)
     if field.type is bool:
         group.add_argument('--' + field.name, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)

@@ -74,7 +74,8 @@ class DivergenceHook(StepHook):
     def after_step(self, context, step, losses):
         for k, loss in enumerate(losses):
             if not math.isfinite(loss):
-                raise RunError('step %d: the loss of tower %d is %s; %s' % (step, k, loss, checkpoint.remainder(self._train_dir)))
+                raise RunError('step %d: the loss of tower %d is %s; %s'
+                               % (step, k, loss, checkpoint.remainder(self._train_dir)))
 
 
 class ProgressHook(StepHook):

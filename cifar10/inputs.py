@@ -58,7 +58,8 @@ def shuffled(positions, count, seed):
     epochs = positions // count
     seeds = tf.stack([tf.fill(tf.shape(epochs), tf.constant(seed, tf.int64)), tf.zeros_like(epochs), epochs], 1)
     return tf.raw_ops.RandomIndexShuffle(
-        index=positions % count, seed=tf.cast(seeds, tf.int32), max_index=tf.constant(count - 1, tf.int64), rounds=_SHUFFLE_ROUNDS)
+        index=positions % count, seed=tf.cast(seeds, tf.int32), max_index=tf.constant(count - 1, tf.int64),
+        rounds=_SHUFFLE_ROUNDS)
 
 
 def draws(first_position, n, seed):

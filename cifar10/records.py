@@ -97,7 +97,8 @@ class _NewFolder:
         self._folder = folder
 
     def __enter__(self):
-        self._temporary = tempfile.mkdtemp(prefix='.%s.' % os.path.basename(self._folder), dir=os.path.dirname(self._folder))
+        parent, name = os.path.split(self._folder)
+        self._temporary = tempfile.mkdtemp(prefix='.%s.' % name, dir=parent)
         return self._temporary
 
     def __exit__(self, kind, error, trace):
@@ -113,12 +114,12 @@ def _fetch_cifar10(folder):
     archive = os.path.join(os.path.dirname(folder), _ARCHIVE)
     if os.path.isfile(archive):
         if os.path.getsize(archive) != _ARCHIVE_BYTES or download.sha256(archive) != _ARCHIVE_SHA256:
-            print('warning: %s is not the published archive (its checksum differs); using it as it is' % archive, flush=True)
+            print('warning: %s is not the published archive (its checksum differs); using it as it is' % archive)
         try:
             return _extract(archive, folder)
         except (tarfile.TarError, EOFError) as error:
-            print('warning: %s cannot be read (%s); replacing it' % (archive, error), flush=True)
-    print('downloading %s' % _URL, flush=True)
+            print('warning: %s cannot be read (%s); replacing it' % (archive, error))
+    print('downloading %s' % _URL)
     try:
         download.fetch(_URL, archive, _ARCHIVE_BYTES, _ARCHIVE_SHA256)
     except download.DownloadError as error:

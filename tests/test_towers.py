@@ -1,0 +1,94 @@
+"""build_towers, tower_loss and average_gradients, on models that have nothing to do with images."""
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.towers import average_gradients, build_towers, tower_loss
+
+CPUS = ['/cpu:0'] * 3
+
+
+def run(fetches):
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(fetches)
+
+
+def test_average_is_numpys_mean():
+    random = np.random.default_rng(0)
+    shapes = [(3, 4), (5,), ()]
+    variables = [tf.get_variable('v%d' % i, shape) for i, shape in enumerate(shapes)]
+    values = [[random.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(3)]
+    averaged = average_gradients([[(tf.constant(g), v) for g, v in zip(tower, variables)] for tower in values])
+    assert [variable is expected for (_, variable), expected in zip(averaged, variables)] == [True] * 3
+    for found, *gradients in zip(run([gradient for gradient, _ in averaged]), *values):
+        np.testing.assert_allclose(found, np.mean(gradients, 0), rtol=1e-6)
+
+
+def test_sparse_gradients_stay_sparse_and_average():
+    table = tf.get_variable('table', [6, 2])
+    towers = []
+    for rows in ([0, 1, 1], [1, 5, 0]):
+        loss = tf.reduce_sum(tf.gather(table, rows) * [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        towers.append([(tf.gradients(loss, table)[0], table)])
+    (gradient, _), = average_gradients(towers)
+    assert isinstance(gradient, tf.IndexedSlices)
+    expected = np.zeros([6, 2])
+    for rows in ([0, 1, 1], [1, 5, 0]):
+        np.add.at(expected, rows, np.array([[1, 2], [3, 4], [5, 6]]) / 2)
+    np.testing.assert_allclose(run(tf.convert_to_tensor(gradient)), expected)
+
+
+def test_a_sparse_and_a_dense_gradient_average():
+    table = tf.get_variable('table', [3, 1])
+    sparse = tf.gradients(tf.reduce_sum(tf.gather(table, [2])), table)[0]
+    (gradient, _), = average_gradients([[(sparse, table)], [(tf.ones([3, 1]), table)]])
+    np.testing.assert_allclose(run(gradient), [[0.5], [0.5], [1.0]])
+
+
+def test_unused_variables_keep_none_and_half_used_ones_are_named():
+    used, unused = tf.get_variable('conv2/weights', []), tf.get_variable('unused', [])
+    both = [(tf.constant(1.0), used), (None, unused)]
+    assert average_gradients([both, both])[1] == (None, unused)
+    with pytest.raises(ValueError, match='tower 1 has no gradient for conv2/weights'):
+        average_gradients([both, [(None, used), (None, unused)]])
+
+
+def test_lists_that_do_not_match_are_refused():
+    one, other = tf.get_variable('one', []), tf.get_variable('other', [])
+    with pytest.raises(ValueError, match='no towers'):
+        average_gradients([])
+    with pytest.raises(ValueError, match='tower 1'):
+        average_gradients([[(tf.constant(1.0), one)], [(tf.constant(1.0), other)]])
+
+
+def test_towers_share_variables_and_reuse_ends_with_them():
+    def tower(k, scope):
+        return scope, tf.get_variable('layer/w', []), tf.constant(float(k), name='c')
+    towers = build_towers(CPUS, tower)
+    assert [scope for scope, _, _ in towers] == ['tower_0/', 'tower_1/', 'tower_2/']
+    assert [constant.op.name for _, _, constant in towers] == ['tower_0/c', 'tower_1/c', 'tower_2/c']
+    assert len({id(variable) for _, variable, _ in towers}) == 1 and len(tf.global_variables()) == 1
+    tf.get_variable('created_after_the_towers', [])  # the classic loop's reuse leaked out and broke this
+
+
+def test_a_misspelt_name_in_a_later_tower_is_an_error():
+    with pytest.raises(ValueError, match='wieghts'):
+        build_towers(CPUS, lambda k, scope: tf.get_variable('wieghts' if k else 'weights', []))
+
+
+def test_a_towers_loss_is_the_sum_of_its_own_losses():
+    def tower(k, scope):
+        def network():
+            for value in (1.0, 2.0):
+                tf.add_to_collection(tf.GraphKeys.LOSSES, tf.constant(value * 10 ** k))
+            return k
+        return tower_loss(scope, network)
+    losses, outputs = zip(*build_towers(CPUS, tower))
+    assert outputs == (0, 1, 2)
+    assert run(list(losses)) == [3.0, 30.0, 300.0]
+
+
+def test_a_network_without_a_loss_is_an_error():
+    with pytest.raises(ValueError, match='tower_0'):
+        build_towers(CPUS[:1], lambda k, scope: tower_loss(scope, lambda: None))

@@ -1,0 +1,301 @@
+"""Training runs in this process: equivalence of tower counts, resuming, what is written, what is refused."""
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import checkpoint, records, run_dir, schedule, training
+from cifar10.console import RunError, UsageError
+from tests.conftest import assert_same_bits, variables
+
+
+def train(config):
+    """Trains; returns the arrays of the newest checkpoint."""
+    training.train(config)
+    return variables(run_dir.checkpoints(config.train_dir)[-1])
+
+
+@pytest.fixture(scope='module')
+def one_tower(tmp_path_factory, data_dir):
+    """The variables after 8 steps of one tower of 32."""
+    from cifar10.config import TrainConfig
+    return train(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('one')),
+                             batch_size=32, max_steps=8))
+
+
+@pytest.mark.parametrize('num_gpus', [2, 4])
+def test_towers_take_the_steps_of_one_large_tower(num_gpus, settings, one_tower):
+    split = train(settings(num_gpus=num_gpus, batch_size=32 // num_gpus, max_steps=8))
+    assert split.keys() == one_tower.keys()
+    for name, expected in one_tower.items():
+        # The sums are rounded in another order; now and then that tips a maximum or a ReLU over.
+        np.testing.assert_allclose(split[name], expected, atol=1e-4, err_msg=name)
+        np.testing.assert_allclose(np.median(np.abs(split[name] - expected)), 0, atol=1e-6, err_msg=name)
+    biases = one_tower['softmax_linear/biases']  # they began at 0: what a step does is far above the tolerance
+    assert np.abs(biases).max() > 2e-3
+
+
+def test_variables_have_the_classic_names_and_shapes(one_tower):
+    shapes = {'conv1/weights': (5, 5, 3, 64), 'conv1/biases': (64,), 'conv2/weights': (5, 5, 64, 64),
+              'conv2/biases': (64,), 'local3/weights': (2304, 384), 'local3/biases': (384,),
+              'local4/weights': (384, 192), 'local4/biases': (192,), 'softmax_linear/weights': (192, 10),
+              'softmax_linear/biases': (10,)}
+    shapes.update({name + '/ExponentialMovingAverage': shape for name, shape in shapes.items()})
+    assert {name: array.shape for name, array in one_tower.items()} == dict(shapes, global_step=(), examples_seen=())
+    assert one_tower['global_step'].dtype == one_tower['examples_seen'].dtype == np.int64
+    assert one_tower['global_step'] == 8 and one_tower['examples_seen'] == 8 * 32
+
+
+def test_resuming_gives_the_bits_of_an_unbroken_run(settings, tmp_path, one_tower):
+    broken = str(tmp_path / 'broken')
+    train(settings(train_dir=broken, batch_size=32, max_steps=3))
+    assert_same_bits(train(settings(train_dir=broken, batch_size=32, max_steps=8)), one_tower)
+
+
+def test_another_seed_gives_other_variables(settings, one_tower):
+    other = train(settings(seed=1, batch_size=32, max_steps=1))
+    assert not np.allclose(other['conv1/weights'], one_tower['conv1/weights'], atol=0.01)
+
+
+def test_a_run_can_change_towers_and_batch_between_resumes(settings):
+    train(settings(num_gpus=2, batch_size=16, max_steps=2))
+    last = train(settings(num_gpus=1, batch_size=8, max_steps=5))
+    assert last['global_step'] == 5 and last['examples_seen'] == 2 * 32 + 3 * 8
+
+
+def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_the_graph(settings, data_dir):
+    from cifar10 import devices
+    drawn = []
+    for extra in (False, True):
+        with tf.Graph().as_default():
+            tf.set_random_seed(0)
+            if extra:
+                tf.random_normal([3])
+            training.Training(settings(), records.find('shapes', data_dir), devices.choose(1, 'cpu'))
+            with tf.Session() as session:
+                names = {v.op.name: v for v in tf.trainable_variables()}
+                session.run([v.initializer for v in names.values()])
+                drawn.append(session.run(names))
+    for name, stddev in (('conv1/weights', 0.05), ('conv2/weights', 0.05), ('local3/weights', 0.04),
+                         ('local4/weights', 0.04), ('softmax_linear/weights', 1 / 192)):
+        values = drawn[0][name]
+        np.testing.assert_array_equal(values, drawn[1][name])
+        assert np.abs(values).max() <= 2 * stddev * (1 + 1e-6)
+        # A normal distribution cut at two standard deviations keeps 0.8796 of its own.
+        np.testing.assert_allclose(values.std(), 0.8796 * stddev, rtol=0.05)
+    for name, value in (('conv1', 0), ('conv2', 0.1), ('local3', 0.1), ('local4', 0.1), ('softmax_linear', 0)):
+        np.testing.assert_array_equal(drawn[0][name + '/biases'], np.float32(value))
+    assert not np.array_equal(drawn[0]['conv1/weights'].ravel()[:10], drawn[0]['conv2/weights'].ravel()[:10])
+
+
+def test_moving_averages_follow_each_update(settings):
+    config = settings(max_steps=6, save_steps=1, max_to_keep=0)
+    training.train(config)
+    steps = [variables(prefix) for prefix in run_dir.checkpoints(config.train_dir)]
+    assert [int(each['global_step']) for each in steps] == [1, 2, 3, 4, 5, 6]
+    name = 'local4/weights'
+    for before, after in zip(steps, steps[1:]):
+        k = float(after['global_step'])
+        decay = min(0.9999, (1 + k) / (10 + k))
+        expected = decay * before[name + '/ExponentialMovingAverage'] + (1 - decay) * after[name]
+        np.testing.assert_allclose(after[name + '/ExponentialMovingAverage'], expected, atol=1e-6)
+
+
+def test_the_rate_decays_by_examples_whatever_the_batch():
+    seen = tf.placeholder(tf.int64, [])
+    rate = schedule.learning_rate(seen, 50000)
+    period = 350 * 50000
+    with tf.Session() as session:
+        for examples, expected in ((0, 0.1), (period - 1, 0.1), (period, 0.01), (2 * period - 1, 0.01),
+                                   (2 * period, 0.001)):
+            np.testing.assert_allclose(session.run(rate, {seen: examples}), expected, rtol=1e-6)
+    assert rate.dtype == tf.float32
+    assert schedule.decay_steps(50000, 128) == 136719 and schedule.decay_steps(50000, 512) == 34180
+
+
+def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
+    # 10,000 images: the period of 3,500,000 examples lies between these two starts.
+    config = settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1)
+    train(config)
+    rates = []
+    for examples in (3499999, 3500000):
+        for name in os.listdir(config.train_dir):
+            if 'tfevents' in name:  # names of event files differ by the second only
+                os.remove(os.path.join(config.train_dir, name))
+        rewrite(run_dir.checkpoints(config.train_dir)[-1], examples_seen=np.int64(examples), global_step=np.int64(1))
+        training.train(settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1))
+        rates.append(scalars(config.train_dir, 'learning_rate')[-1][1])
+    np.testing.assert_allclose(rates, [0.1, 0.01], rtol=1e-6)
+    assert '3500000 steps of this run' in capsys.readouterr().out
+
+
+def rewrite(prefix, to=None, without=(), **changes):
+    """Writes a checkpoint again with some of its arrays changed or left out, by stock TensorFlow alone."""
+    arrays = dict(variables(prefix), **changes)
+    with tf.Graph().as_default(), tf.Session() as session:
+        saved = {name: tf.Variable(array) for name, array in arrays.items() if name not in without}
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver(saved).save(session, to or prefix, write_meta_graph=False)
+
+
+def scalars(directory, tag):
+    """Returns (step, value) of a scalar in the newest event file of a directory."""
+    newest = max((os.path.join(directory, name) for name in os.listdir(directory) if 'tfevents' in name),
+                 key=os.path.getmtime)
+    return [(event.step, value.simple_value) for event in tf.train.summary_iterator(newest)
+            for value in event.summary.value if value.tag == tag]
+
+
+def test_a_run_that_is_there_already_says_so(settings, capsys):
+    train(settings(max_steps=2))
+    before = sorted(os.listdir(settings().train_dir))
+    training.train(settings(max_steps=2))
+    assert 'has its --max_steps=2 already' in capsys.readouterr().out
+    assert sorted(os.listdir(settings().train_dir)) == before
+
+
+def test_old_checkpoints_are_rotated_across_a_resume(settings):
+    config = settings(max_steps=4, save_steps=1, max_to_keep=3)
+    train(config)
+    train(settings(max_steps=6, save_steps=1, max_to_keep=3))
+    assert [run_dir.step_of(prefix) for prefix in run_dir.checkpoints(config.train_dir)] == [4, 5, 6]
+    assert tf.train.latest_checkpoint(config.train_dir).endswith('model.ckpt-6')
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
+    config = settings(max_steps=4, save_steps=1)
+    expected = train(config)
+    newest = run_dir.checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
+    os.truncate(newest, 1000)
+    assert_same_bits(train(config), expected)
+    output = capsys.readouterr().out
+    assert 'model.ckpt-4 cannot be read' in output and 'resumed at step 3 of 4' in output
+    # One flipped byte is found as well.
+    with open(newest, 'r+b') as stream:
+        stream.seek(5000)
+        stream.write(bytes([stream.read(1)[0] ^ 1]))
+    assert checkpoint.damage(run_dir.checkpoints(config.train_dir)[-1])
+
+
+def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
+    config = settings(max_steps=2)
+    train(config)
+    prefix = run_dir.checkpoints(config.train_dir)[-1]
+    os.remove(os.path.join(config.train_dir, 'config.json'))
+    rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
+    training.train(settings(max_steps=2))  # leaves it alone
+    last = train(settings(max_steps=3))
+    assert last['global_step'] == 3 and last['global_step'].dtype == np.int64
+    assert last['examples_seen'] == 2 * 128 + 8
+
+
+@pytest.mark.parametrize('changes', [dict(seed=4), dict(dataset='cifar10')])
+def test_another_run_is_refused_with_both_values_and_both_remedies(settings, changes, data_dir, tmp_path):
+    train(settings(max_steps=1))
+    if 'dataset' in changes:
+        os.symlink(os.path.join(data_dir, 'shapes-bin'), tmp_path / 'cifar-10-batches-bin')
+        changes['data_dir'] = str(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        training.train(settings(max_steps=2, **changes))
+    field = next(iter(changes))
+    old = {'seed': 0, 'dataset': 'shapes'}[field]
+    for part in ('%s=%s (now %s)' % (field, old, changes[field]), '--train_dir', '--restart'):
+        assert part in str(refused.value)
+
+
+def test_a_run_of_another_network_is_refused(settings):
+    config = settings(max_steps=1)
+    train(config)
+    path = os.path.join(config.train_dir, 'config.json')
+    with open(path) as stream:
+        saved = json.load(stream)
+    with open(path, 'w') as stream:
+        json.dump(dict(saved, network='other'), stream)
+    with pytest.raises(UsageError, match=r'network=other \(now classic\)'):
+        training.train(settings(max_steps=2))
+
+
+def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
+    first = train(settings(max_steps=3, save_steps=1))
+    keep = [os.path.join(settings().train_dir, name) for name in ('notes.txt', 'events.out.tfevents.1.mine', 'model.h5')]
+    for path in keep:
+        open(path, 'w').close()
+    os.mkdir(os.path.join(settings().train_dir, 'eval'))
+    again = train(settings(max_steps=3, seed=5, restart=True))
+    names = os.listdir(settings().train_dir)
+    assert all(os.path.basename(path) in names for path in keep) and 'eval' in names
+    assert [name for name in names if name.startswith('model.ckpt') and '-3.' not in name] == []
+    assert len([name for name in names if name.endswith('.cifar10')]) == 1
+    assert again['global_step'] == 3 and not np.array_equal(again['conv1/weights'], first['conv1/weights'])
+    assert re.search(r'restart +deleting the \d+ files of the run in ' + settings().train_dir, capsys.readouterr().out)
+
+
+def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path):
+    train(settings(max_steps=1))
+    prefix = run_dir.checkpoints(settings().train_dir)[-1]
+    # A checkpoint of the classic scripts beside our configuration.
+    rewrite(prefix, to=os.path.join(settings().train_dir, 'model.ckpt-7'), without=['examples_seen'])
+    before = sorted(os.listdir(settings().train_dir))
+    with pytest.raises(UsageError, match='model.ckpt-7 was not written by this program'):
+        training.train(settings(restart=True))
+    # Checkpoints without our configuration.
+    os.remove(os.path.join(settings().train_dir, 'config.json'))
+    with pytest.raises(UsageError, match='no config.json'):
+        training.train(settings(restart=True))
+    assert sorted(os.listdir(settings().train_dir)) == [name for name in before if name != 'config.json']
+
+
+def test_a_diverged_run_ends_before_it_writes(settings):
+    config = settings(max_steps=1, summary_steps=1)
+    train(config)
+    good = run_dir.checkpoints(config.train_dir)[-1]
+    weights = variables(good)['softmax_linear/weights']
+    rewrite(good, **{'softmax_linear/weights': np.full_like(weights, np.nan)})
+    with pytest.raises(RunError, match=r'step 2: the loss of tower 0 is nan; the newest checkpoint is .*model.ckpt-1'):
+        training.train(settings(max_steps=9, save_steps=1, summary_steps=1))
+    assert run_dir.checkpoints(config.train_dir) == [good]
+    assert scalars(config.train_dir, 'total_loss') == []
+
+
+def test_an_update_that_overflows_is_not_saved(settings):
+    # The loss of the step is finite still; its update is not.
+    config = settings(max_steps=1)
+    train(config)
+    good = run_dir.checkpoints(config.train_dir)[-1]
+    average = variables(good)['local4/biases/ExponentialMovingAverage']
+    rewrite(good, **{'local4/biases/ExponentialMovingAverage': np.full_like(average, np.inf)})
+    with pytest.raises(RunError, match='no longer finite, so no checkpoint is written'):
+        training.train(settings(max_steps=2))
+    assert run_dir.checkpoints(config.train_dir) == [good]
+
+
+def test_two_processes_do_not_train_in_one_directory(settings):
+    first = run_dir.RunDir(settings())
+    with pytest.raises(UsageError, match='another process is training'):
+        training.train(settings())
+    first.close()
+    train(settings(max_steps=1))
+
+
+def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsys):
+    config = settings(num_gpus=2, max_steps=6, log_frequency=2)
+    train(config)
+    pattern = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: step (\d+), loss = (\d+\.\d\d) '
+                         r'\((\d+\.\d) examples/sec; (\d+\.\d{3}) sec/batch\)$', re.M)
+    lines = pattern.findall(capsys.readouterr().out)
+    assert [int(step) for step, *_ in lines] == [2, 4, 6]
+    for _, _, rate, seconds in lines:
+        assert abs(float(rate) * float(seconds) - config.global_batch) < 0.6 * float(rate) / 1000 + 0.1
+
+
+def test_what_is_printed_at_the_start(settings, capsys):
+    train(settings(num_gpus=2, max_steps=1))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == 'towers     2 CPU devices (no GPU found): /cpu:0 /cpu:1'
+    assert lines[1].startswith('data       shapes, 10,000 images in ')
+    assert lines[2] == 'batch      8 a tower, 16 in all; 625.0 steps an epoch'
+    assert lines[5] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().train_dir)
+    assert lines[-1].startswith('saved ')
