@@ -64,7 +64,8 @@ def run_script(script, timeout=120, **flags):
 
 def start_script(script, **flags):
     """Starts a script; returns its Popen, standard output and error together as lines of text."""
-    return subprocess.Popen(script_command(script, **flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(script_command(script, **flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True)
 
 
 def read_until(process, text):

@@ -33,7 +33,7 @@ def test_towers_take_the_steps_of_one_large_tower(num_gpus, settings, one_tower)
     for name, expected in one_tower.items():
         # The sums are rounded in another order; now and then that tips a maximum or a ReLU over.
         np.testing.assert_allclose(split[name], expected, atol=1e-4, err_msg=name)
-        np.testing.assert_allclose(np.median(np.abs(split[name] - expected)), 0, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(np.median(np.abs(split[name] - expected)), 0, atol=1e-5, err_msg=name)
     biases = one_tower['softmax_linear/biases']  # they began at 0: what a step does is far above the tolerance
     assert np.abs(biases).max() > 2e-3
 
@@ -220,7 +220,8 @@ def test_a_run_of_another_network_is_refused(settings):
 
 def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
     first = train(settings(max_steps=3, save_steps=1))
-    keep = [os.path.join(settings().train_dir, name) for name in ('notes.txt', 'events.out.tfevents.1.mine', 'model.h5')]
+    users = ('notes.txt', 'events.out.tfevents.1.mine', 'model.h5')
+    keep = [os.path.join(settings().train_dir, name) for name in users]
     for path in keep:
         open(path, 'w').close()
     os.mkdir(os.path.join(settings().train_dir, 'eval'))

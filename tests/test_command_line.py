@@ -1,0 +1,161 @@
+"""Flags and bad input: one line, the right status, no traceback."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+import cifar10_eval
+import multi_gpu_train
+from cifar10 import console, devices, flags
+from cifar10.config import EvalConfig, TrainConfig
+from cifar10.console import UsageError
+from tests.conftest import ROOT, run_script
+
+SCRIPTS = {'multi_gpu_train.py': multi_gpu_train.main, 'cifar10_eval.py': cifar10_eval.main}
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, data_dir, tmp_path):
+    """A function that runs a script's `main` in this process; returns (status, standard error)."""
+    def run(script, *arguments):
+        defaults = {'multi_gpu_train.py': ['--dataset=shapes', '--data_dir=' + data_dir, '--max_steps=1',
+                                           '--train_dir=%s' % (tmp_path / 'train')],
+                    'cifar10_eval.py': ['--eval_dir=%s' % (tmp_path / 'eval'), '--run_once',
+                                        '--checkpoint_dir=%s' % tmp_path]}[script]
+        monkeypatch.setattr(sys, 'argv', [script] + defaults + list(arguments))
+        monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
+        monkeypatch.setattr(console, 'Termination', lambda: None)  # pytest keeps its own signal handlers
+        with tf.Graph().as_default():
+            status = console.run(SCRIPTS[script])
+        return status, capsys.readouterr().err
+    return run
+
+
+@pytest.mark.parametrize('arguments, parts', [
+    (['--dataset=mnist'], ['--dataset=mnist', 'cifar10, shapes']),
+    (['--variable_update=magic'], ['--variable_update=magic', 'parameter_server']),
+    (['--tower_device=tpu'], ['--tower_device=tpu', 'auto, gpu, cpu']),
+    (['--bach_size=8'], ['unknown flag --bach_size', 'did you mean --batch_size?']),
+    (['--tf_xla'], ['unknown flag --tf_xla', '--help']),
+    (['stray'], ['unknown flag stray']),
+    (['--num_gpus=four'], ['--num_gpus', "'four' is not a whole number"]),
+    (['--batch_size=1.5'], ['--batch_size', "'1.5' is not a whole number"]),
+    (['--max_steps='], ['--max_steps', 'not a whole number']),
+    (['--max_steps'], ['--max_steps']),
+    (['--restart=maybe'], ['--restart', "'maybe' is neither true nor false"]),
+    (['--num_gpus=0'], ['--num_gpus=0 is too small', 'the least is 1']),
+    (['--batch_size=0'], ['--batch_size=0']),
+    (['--max_steps=-5'], ['--max_steps=-5']),
+    (['--save_steps=0'], ['--save_steps=0']),
+    (['--log_frequency=-1'], ['--log_frequency=-1']),
+    (['--summary_steps=-1'], ['--summary_steps=-1']),
+    (['--seed=99999999999'], ['--seed=99999999999', 'the most is']),
+    (['--train_dir='], ['--train_dir is empty']),
+    (['--train_dir=%(file)s'], ['--train_dir=%(file)s', 'it is a file', 'another directory']),
+    (['--train_dir=/proc/train'], ['--train_dir=/proc/train']),
+    (['--data_dir=%(file)s'], ['--data_dir=%(file)s']),
+    (['--data_dir=/proc/data'], ['--data_dir=/proc/data']),
+    (['--tower_device=gpu'], ['--tower_device=gpu', '--tower_device=cpu']),
+])
+def test_what_a_user_gets_wrong_ends_with_2_and_one_line(call, arguments, parts, tmp_path):
+    names = dict(file=str(tmp_path / 'file'))
+    (tmp_path / 'file').write_text('')
+    status, error = call('multi_gpu_train.py', *[argument % names for argument in arguments])
+    assert status == 2
+    line, = error.strip().splitlines()
+    assert line.startswith('multi_gpu_train.py: error: ')
+    for part in parts:
+        assert part % names in line
+    assert not os.path.exists(tmp_path / 'train' / 'config.json')
+
+
+@pytest.mark.parametrize('arguments, part', [
+    (['--eval_data=all'], '--eval_data=all is unknown; choose from: test, train_eval'),
+    (['--eval_interval_secs=0'], '--eval_interval_secs=0'),
+    (['--num_examples=x'], "'x' is not a whole number"),
+    (['--eval_dir=%(file)s'], 'it is a file'),
+    (['--eval_dir=%(checkpoints)s'], 'holds checkpoints'),
+    (['--tower_device=gpu'], '--tower_device=cpu'),
+])
+def test_the_evaluator_too(call, arguments, part, tmp_path):
+    (tmp_path / 'file').write_text('')
+    (tmp_path / 'model.ckpt-1.index').write_text('')
+    names = dict(file=str(tmp_path / 'file'), checkpoints=str(tmp_path))
+    status, error = call('cifar10_eval.py', *[argument % names for argument in arguments])
+    line, = error.strip().splitlines()
+    assert status == 2 and line.startswith('cifar10_eval.py: error: ') and part in line
+
+
+def test_as_a_process_the_status_and_the_stream_are_the_same():
+    result = run_script('multi_gpu_train.py', num_gpus='many')
+    assert (result.returncode, result.stdout) == (2, '')
+    assert result.stderr == "multi_gpu_train.py: error: argument --num_gpus: 'many' is not a whole number; see --help\n"
+
+
+@pytest.mark.parametrize('script, config', [('multi_gpu_train.py', TrainConfig), ('cifar10_eval.py', EvalConfig)])
+def test_help_shows_our_flags_in_groups_and_needs_no_tensorflow(script, config):
+    command = [sys.executable, '-X', 'importtime', str(ROOT / script), '--help']
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0
+    assert 'tensorflow' not in result.stderr
+    shown = set(re.findall(r'^  --(\w+)', result.stdout, re.M))
+    assert shown == {name for name in config.__dataclass_fields__ if name != 'network'}
+    assert {'Data:', 'Run:' if config is TrainConfig else 'Checkpoints:'} <= set(result.stdout.splitlines())
+
+
+@pytest.mark.parametrize('written, value', [
+    ('--restart', True), ('--restart=true', True), ('--restart=False', False), ('--norestart', False), ('', False)])
+def test_booleans_are_what_they_say(written, value):
+    assert flags.parse(TrainConfig, '', written.split()).restart is value
+
+
+def test_flags_become_fields():
+    parsed = flags.parse(TrainConfig, '', ['--num_gpus=4', '--batch_size', '32', '--train_dir=/x y'])
+    assert parsed == TrainConfig(num_gpus=4, batch_size=32, train_dir='/x y') and parsed.global_batch == 128
+
+
+def test_classic_defaults_are_kept():
+    config, evaluation = TrainConfig(), EvalConfig()
+    assert (config.train_dir, config.data_dir, config.max_steps, config.num_gpus, config.batch_size,
+            config.log_device_placement, config.log_frequency) == (
+        '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, 128, False, 10)
+    assert (evaluation.checkpoint_dir, evaluation.eval_dir, evaluation.eval_interval_secs, evaluation.eval_data) == (
+        '/tmp/cifar10_train', '/tmp/cifar10_eval', 300, 'test')
+
+
+# What follows cannot be run on a machine without a GPU: the number of GPUs is pretended.
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """A function that pretends a number of GPUs."""
+    def pretend(count):
+        monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: ['GPU'] * count)
+    return pretend
+
+
+def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(gpus):
+    gpus(2)
+    with pytest.raises(UsageError, match='--num_gpus=4, but this machine has 2; use --num_gpus=2'):
+        devices.choose(4, 'auto')
+    assert devices.choose(2, 'auto').towers == ('/gpu:0', '/gpu:1')
+    assert devices.choose(4, 'cpu').towers == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
+
+
+def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus, monkeypatch, tmp_path):
+    gpus(0)
+    (tmp_path / 'version').write_text('NVRM version')
+    monkeypatch.setattr(devices, '_NVIDIA_DRIVER', str(tmp_path / 'version'))
+    with pytest.raises(UsageError) as refused:
+        devices.choose(1, 'auto')
+    assert "pip install -e '.[gpu]'" in str(refused.value) and '--tower_device=cpu' in str(refused.value)
+    assert devices.choose(1, 'cpu').towers == ('/cpu:0',)
+
+
+def test_gpu_memory_grows_as_needed(gpus):
+    gpus(1)
+    config = devices.session_config(devices.choose(1, 'gpu'))
+    assert config.gpu_options.allow_growth and 'CPU' not in config.device_count
+    assert devices.session_config(devices.choose(3, 'cpu')).device_count == {'CPU': 3, 'GPU': 0}

@@ -1,0 +1,68 @@
+"""What reaches the terminal: TensorFlow's chatter does not, anything unknown does."""
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import console, hooks
+from cifar10.console import RunError
+from tests.conftest import ROOT
+
+
+def python(code):
+    return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT,
+                          env={k: v for k, v in os.environ.items() if k != 'TF_CPP_MIN_LOG_LEVEL'})
+
+
+def test_tensorflow_starts_in_silence():
+    result = python('from cifar10 import console; console.start_tensorflow(); import tensorflow as tf;'
+                    'print(tf.executing_eagerly())')
+    assert (result.stdout, result.stderr) == ('False\n', '')
+
+
+def test_lines_that_are_not_known_are_passed_on_in_order():
+    result = python('import os; from cifar10 import console\n'
+                    'with console.quiet_stderr():\n'
+                    '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
+                    'os.write(2, b"\\nafter\\n")')
+    assert result.stderr == 'first\nlast\nafter\n'
+
+
+def test_errors_of_tensorflow_are_a_sentence():
+    with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
+        session.run(tf.raw_ops.HistogramSummary(tag='a', values=tf.constant([np.nan])))
+    sentence = console.reason(raised.value)
+    assert sentence.startswith('Nan in summary histogram') and '\n' not in sentence
+
+
+@pytest.mark.parametrize('error, status', [
+    (console.UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
+    (KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (None, 0)])
+def test_statuses(error, status):
+    result = python('import sys; from cifar10.console import *\n'
+                    'def main():\n'
+                    '    error = %r\n'
+                    '    if error: raise error\n'
+                    'sys.exit(run(main))' % error)
+    assert result.returncode == status
+    assert len(result.stderr.splitlines()) == (0 if status == 0 or isinstance(error, BrokenPipeError) else 1)
+
+
+def test_a_tower_that_is_not_the_last_is_watched_too():
+    step = tf.assign_add(tf.train.create_global_step(), 1)
+    losses = tf.constant([1.0, np.nan, 2.0])
+    with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
+        with tf.train.MonitoredSession(hooks=[hooks.DivergenceHook(step, losses, '/nowhere')]) as session:
+            session.run(step)
+
+
+def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
+    clock = iter([10.0, 14.0, 15.0])
+    monkeypatch.setattr(hooks.time, 'perf_counter', lambda: next(clock))
+    rate = hooks.Rate(global_batch=64)
+    assert rate.measure(1) is None  # the first step, a warm-up
+    assert rate.measure(9) == (8 * 64 / 4.0, 0.5)
+    assert rate.measure(10) == (64.0, 1.0)

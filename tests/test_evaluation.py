@@ -1,0 +1,203 @@
+"""Evaluation against an independent computation with stock TensorFlow and NumPy."""
+import os
+import re
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import evaluation, records, run_dir, training
+from cifar10.config import EvalConfig, TrainConfig
+from cifar10.console import RunError, UsageError
+from tests.conftest import read_until, run_script, start_script, variables, write_records
+from tests.test_training import rewrite, scalars
+
+LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
+                  r'precision @ 1 = (0\.\d{3}|1\.000) \((\d+) of (\d+)\), step (\d+)$', re.M)
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory, data_dir):
+    """The train_dir of a run of 40 steps."""
+    config = TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
+                         batch_size=32, max_steps=40, save_steps=39)
+    with tf.Graph().as_default():
+        training.train(config)
+    return config.train_dir
+
+
+@pytest.fixture
+def evaluate(run, tmp_path, capsys):
+    """A function that evaluates once; returns (precision, correct, of, step) as printed."""
+    def call(**changes):
+        config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True)
+        capsys.readouterr()
+        evaluation.evaluate(EvalConfig(**dict(config, **changes)))
+        (precision, *counts), = LINE.findall(capsys.readouterr().out)
+        return [float(precision)] + [int(count) for count in counts]
+    return call
+
+
+def independent_result(arrays, files, count, suffix=''):
+    """Computes (correct, mean cross entropy) with stock operations from arrays and files alone."""
+    rows = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in files])[:count]
+    images = rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)[:, 4:28, 4:28].astype(np.float32)
+
+    def of(name):
+        return tf.constant(arrays[name + suffix])
+
+    def normalise(x):
+        return tf.nn.lrn(x, 4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = tf.placeholder(tf.float32, [None, 24, 24, 3])
+        x = tf.map_fn(tf.image.per_image_standardization, batch)
+        x = tf.nn.relu(tf.nn.conv2d(x, of('conv1/weights'), 1, 'SAME') + of('conv1/biases'))
+        x = normalise(tf.nn.max_pool2d(x, 3, 2, 'SAME'))
+        x = tf.nn.relu(tf.nn.conv2d(x, of('conv2/weights'), 1, 'SAME') + of('conv2/biases'))
+        x = tf.reshape(tf.nn.max_pool2d(normalise(x), 3, 2, 'SAME'), [-1, 2304])
+        x = tf.nn.relu(x @ of('local3/weights') + of('local3/biases'))
+        x = tf.nn.relu(x @ of('local4/weights') + of('local4/biases'))
+        x = x @ of('softmax_linear/weights') + of('softmax_linear/biases')
+        logits = np.concatenate([session.run(x, {batch: images[i:i + 500]}) for i in range(0, len(images), 500)])
+    logits = logits.astype(np.float64)
+    losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(rows)), rows[:, 0]]
+    return int((logits.argmax(1) == rows[:, 0]).sum()), losses.mean()
+
+
+def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tmp_path):
+    data = records.find('shapes', data_dir, records.TEST_FILES)
+    arrays = variables(run_dir.checkpoints(run)[-1])
+    correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
+    for batch_size in (128, 333, 2000, 5000):
+        precision, found, of, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)))
+        assert (of, step) == (2000, 40) and abs(found - correct) <= 1 and abs(precision - correct / 2000) < 0.0011
+        (label, precision), = scalars(tmp_path / str(batch_size), 'Precision @ 1')
+        assert label == 40 and abs(precision - found / 2000) < 1e-6
+        (_, value), = scalars(tmp_path / str(batch_size), 'cross_entropy')
+        np.testing.assert_allclose(value, loss, rtol=1e-4)
+
+
+def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_dir):
+    data = records.find('shapes', data_dir)
+    correct, _ = independent_result(variables(run_dir.checkpoints(run)[-1]), data.files, 2500)
+    _, found, of, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=2500)
+    assert of == 2500 and abs(found - correct) <= 1
+
+
+def test_more_examples_than_there_are_is_an_error(evaluate):
+    with pytest.raises(UsageError, match='--num_examples=2001, but there are 2000 test images'):
+        evaluate(num_examples=2001)
+
+
+def test_a_checkpoint_of_the_tutorial_evaluates(evaluate, run, tmp_path, data_dir):
+    # No configuration, a float32 global_step, no count of examples.
+    (tmp_path / 'classic').mkdir()
+    prefix = run_dir.checkpoints(run)[-1]
+    classic = str(tmp_path / 'classic' / 'model.ckpt-40')
+    rewrite(prefix, to=classic, without=['examples_seen'], global_step=np.float32(40))
+    expected = evaluate()
+    assert evaluate(checkpoint_dir=str(tmp_path / 'classic'), dataset='shapes', data_dir=data_dir) == expected
+
+
+def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(evaluate, real_data_dir):
+    checkpoint_dir = os.environ.get('CLASSIC_CHECKPOINT_DIR')
+    if not checkpoint_dir:
+        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
+    _, correct, of, _ = evaluate(checkpoint_dir=checkpoint_dir, data_dir=real_data_dir)
+    assert of == 5000 and abs(correct - 3896) <= 3  # counted by another program
+
+
+def test_the_runs_own_data_is_used_and_another_set_refused(evaluate, run):
+    assert evaluate()[2] == 2000
+    with pytest.raises(UsageError, match='--dataset=cifar10, but the run in .* was trained on shapes'):
+        evaluate(dataset='cifar10')
+
+
+def test_no_checkpoint_is_an_error_when_run_once(evaluate, tmp_path):
+    with pytest.raises(RunError, match='no checkpoint in'):
+        evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
+
+
+def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_dir):
+    shutil.copytree(run, tmp_path / 'copy')
+    os.truncate(tmp_path / 'copy' / 'model.ckpt-40.data-00000-of-00001', 100)
+    assert evaluate(checkpoint_dir=str(tmp_path / 'copy'))[3] == 39
+    os.truncate(tmp_path / 'copy' / 'model.ckpt-39.data-00000-of-00001', 100)
+    with pytest.raises(RunError, match='can be read'):
+        evaluate(checkpoint_dir=str(tmp_path / 'copy'))
+
+
+def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_path):
+    (tmp_path / 'plain').mkdir()
+    prefix = run_dir.checkpoints(run)[-1]
+    averages = [name for name in variables(prefix) if 'Average' in name]
+    rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-40'), without=averages)
+    shutil.copy(os.path.join(run, 'config.json'), tmp_path / 'plain')
+    with pytest.raises(UsageError, match='--use_ema=false'):
+        evaluate(checkpoint_dir=str(tmp_path / 'plain'))
+    assert evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)[2] == 2000
+    rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-41'), without=averages + ['conv2/weights'])
+    with pytest.raises(UsageError, match='no conv2/weights; it is of another network'):
+        evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
+
+
+def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
+    config = EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), data_dir=data_dir)
+    built = evaluation.Evaluation(config, records.find('shapes', data_dir, records.TEST_FILES), 'classic', '/cpu:0')
+    with tf.Session() as session:
+        built.run(session, os.path.join(run, 'model.ckpt-7'), None)
+    assert capsys.readouterr().out == ''
+
+
+def test_eval_dir_is_kept_and_refused_if_it_holds_checkpoints(evaluate, run, tmp_path):
+    note = tmp_path / 'eval' / 'note.txt'
+    note.parent.mkdir()
+    note.write_text('mine')
+    evaluate()
+    assert note.read_text() == 'mine'
+    with pytest.raises(UsageError, match='--eval_dir=.* holds checkpoints'):
+        evaluate(eval_dir=run)
+
+
+def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path, data_dir):
+    # A network that always says 4, on images that are all 4, then all 5.
+    prefix = run_dir.checkpoints(run)[-1]
+    average = '/ExponentialMovingAverage'
+    arrays = variables(prefix)
+    for label, expected in ((4, [1.0, 10]), (5, [0.0, 0])):
+        directory = tmp_path / str(label)
+        write_records(directory, [label] * 10, np.random.default_rng(0).integers(0, 256, [10, 3, 32, 32], np.uint8))
+        rewrite(prefix, to=str(directory / 'model.ckpt-40'), **{
+            'softmax_linear/weights' + average: np.zeros_like(arrays['softmax_linear/weights']),
+            'softmax_linear/biases' + average: np.eye(10, dtype=np.float32)[4]})
+        result = evaluate(checkpoint_dir=str(directory), dataset='shapes', data_dir=str(directory), batch_size=3)
+        assert result[:2] == expected
+
+
+def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_path, data_dir):
+    # As a process of its own, and with a trainer's files that appear one after the other.
+    watched = tmp_path / 'watched'
+    watched.mkdir()
+    process = start_script('cifar10_eval.py', checkpoint_dir=watched, eval_dir=tmp_path / 'eval', eval_interval_secs=1,
+                           num_examples=50)
+    try:
+        read_until(process, 'waiting for the first checkpoint')
+        shutil.copy(os.path.join(run, 'config.json'), watched)
+        for step in (39, 40):
+            for suffix in ('.data-00000-of-00001', '.index'):
+                shutil.copy(os.path.join(run, 'model.ckpt-%d%s' % (step, suffix)), watched)
+            assert 'step %d' % step in read_until(process, 'precision @ 1')
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=30)[0]
+        assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
+    finally:
+        process.kill()
+
+
+def test_run_once_ends_with_1_and_a_line(tmp_path):
+    result = run_script('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
+    assert result.returncode == 1
+    line, = result.stderr.strip().splitlines()
+    assert line.startswith('cifar10_eval.py: error: no checkpoint in --checkpoint_dir=%s' % tmp_path)

@@ -1,0 +1,243 @@
+"""Runs as real processes: killed, interrupted, on a full disk, on a terminal, seen by the real TensorBoard."""
+import fcntl
+import json
+import os
+import pty
+import random
+import re
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import run_dir
+from tests.conftest import assert_same_bits, read_until, run_script, script_command, start_script, variables
+
+SCRIPT = 'multi_gpu_train.py'
+
+
+@pytest.fixture
+def small(data_dir, tmp_path):
+    """The flags of a small run of two towers."""
+    return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=8,
+                log_frequency=1, save_steps=20, summary_steps=10, max_steps=100)
+
+
+def last_variables(train_dir):
+    return variables(run_dir.checkpoints(str(train_dir))[-1])
+
+
+def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(small, tmp_path):
+    whole = run_script(SCRIPT, **dict(small, train_dir=tmp_path / 'whole'))
+    assert whole.returncode == 0, whole.stderr
+    moments = random.Random(time.time_ns())
+    steps = []
+    for first in (1, 31, 61):
+        process = start_script(SCRIPT, **small)
+        at = first + moments.randrange(28)
+        read_until(process, 'step %d,' % at)
+        time.sleep(moments.random() * 0.05)
+        process.kill()
+        output = process.communicate()[0]
+        steps.append(at)
+    process = start_script(SCRIPT, **small)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, output
+    assert 'resumed at step' in output
+    assert_same_bits(last_variables(tmp_path / 'whole'), last_variables(small['train_dir']))
+    check_curves_in_tensorboard(small['train_dir'], [1] + list(range(10, 101, 10)), last_variables(small['train_dir']))
+
+
+def check_curves_in_tensorboard(train_dir, steps, arrays):
+    """Asserts, through a real TensorBoard, that the curves of a resumed run have neither gap nor overlap."""
+    process = subprocess.Popen(
+        [sys.executable, '-m', 'tensorboard.main', '--logdir', str(train_dir), '--host', '127.0.0.1', '--port', '0'],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        url = re.search(r'http://\S+:\d+/', read_until(process, 'http://127.0.0.1')).group()
+        urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
+
+        def get(path):
+            with urllib.request.urlopen(url + path, timeout=20) as answer:
+                return json.load(answer)
+        deadline = time.time() + 30
+        found = []
+        while time.time() < deadline:
+            tags = get('data/plugin/scalars/tags').get('.', {})
+            if 'total_loss' in tags:
+                found = [step for _, step, _ in get('data/plugin/scalars/scalars?run=.&tag=total_loss')]
+                if found == steps:
+                    break
+            time.sleep(0.5)
+        assert found == steps
+        assert {'total_loss', 'cross_entropy', 'weight_loss', 'learning_rate', 'examples_per_sec', 'train_accuracy',
+                'tower_0/total_loss', 'tower_1/total_loss', 'conv1/sparsity', 'local3/sparsity'} <= set(tags)
+        assert [tag for tag in tags if tag.startswith('tower_') and not tag.endswith('/total_loss')] == []
+        assert {'conv1/weights', 'conv1/weights/gradients', 'conv1/activations', 'softmax_linear/biases'} <= set(
+            get('data/plugin/histograms/tags')['.'])
+        assert {'images/image/0', 'conv1/weights/image/0'} <= set(get('data/plugin/images/tags')['.'])
+        assert 'config' in get('data/plugin/text/tags')['.']
+        assert get('data/plugin/graphs/info')['.']['run_graph']
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_in_good_order(small, number):
+    process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
+    read_until(process, 'step 5,')
+    process.send_signal(number)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 0, output
+    step = int(re.findall(r'step (\d+), loss', output)[-1]) if 'loss' in output else 5
+    arrays = last_variables(small['train_dir'])
+    assert arrays['global_step'] == step and arrays['examples_seen'] == 16 * step
+    assert 'saved' in output and 'Traceback' not in output
+
+
+def test_a_second_signal_ends_the_process_at_once(small):
+    # Steps of several seconds, so that the first signal cannot have ended the run yet.
+    process = start_script(SCRIPT, **dict(small, num_gpus=1, batch_size=6000, max_steps=100000))
+    read_until(process, 'step 1,')
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    begin = time.time()
+    for _ in range(40):
+        process.send_signal(signal.SIGTERM)
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    assert process.wait(timeout=20) == -signal.SIGTERM and time.time() - begin < 6
+    process.stdout.close()
+
+
+def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path):
+    process = start_script(SCRIPT, **dict(small, data_dir=tmp_path / 'fresh'))
+    time.sleep(1.0)  # TensorFlow is being imported
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=30)[0]
+    assert process.returncode == 128 + signal.SIGINT and 'interrupted' in output and 'Traceback' not in output
+    assert not os.path.exists(tmp_path / 'fresh') or os.listdir(tmp_path / 'fresh') in ([], ['shapes-bin'])
+
+
+def limit_files():
+    """In the child: no file above 4 MB, as on a disk that runs full while a checkpoint of 8 MB is written."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
+
+
+def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
+    assert run_script(SCRIPT, **dict(small, max_steps=3)).returncode == 0
+    good = last_variables(small['train_dir'])
+    result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=6)), preexec_fn=limit_files,
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    line, = result.stderr.strip().splitlines()
+    assert 'step 6: the checkpoint cannot be written' in line and 'the newest checkpoint is' in line
+    assert_same_bits(last_variables(small['train_dir']), good)
+    assert not [name for name in os.listdir(small['train_dir']) if 'ckpt-6' in name]
+    assert run_script(SCRIPT, **dict(small, max_steps=6)).returncode == 0
+
+
+def test_a_disk_that_is_really_full(small, tmp_path):
+    disk = tmp_path / 'disk'
+    disk.mkdir()
+    if subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=12m', 'tmpfs', str(disk)], capture_output=True).returncode:
+        pytest.skip('mounting a small disk needs more rights than this user has')
+    try:
+        result = run_script(SCRIPT, **dict(small, train_dir=disk, save_steps=2, max_steps=9))
+        assert result.returncode == 1
+        line, = result.stderr.strip().splitlines()
+        assert 'No space left on device' in line and 'model.ckpt-2' in line
+        assert last_variables(disk)['global_step'] == 2
+    finally:
+        subprocess.run(['umount', str(disk)], check=True)
+
+
+def test_on_a_terminal_there_is_a_bar_and_lines(small):
+    reading, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 110, 0, 0))
+    process = subprocess.Popen(script_command(SCRIPT, **dict(small, max_steps=12, log_frequency=5)),
+                               stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    output = b''
+    while select.select([reading], [], [], 30)[0]:
+        try:
+            output += os.read(reading, 65536)
+        except OSError:  # the terminal's other end is closed
+            break
+    os.close(reading)
+    assert process.wait(timeout=30) == 0
+    text = output.decode()
+    assert len(re.findall(r'step \d+, loss = \d+\.\d\d \(\d+\.\d examples/sec; \d\.\d{3} sec/batch\)', text)) == 2
+    bars = re.findall(r'\r\s*\d+%\|.*?\| (\d+)/12 \[', text)
+    assert bars and int(bars[-1]) == 12
+    assert re.search(r'loss \d\.\d\d, \d+ examples/s', text)
+
+
+def test_nothing_but_ours_is_printed(small):
+    result = run_script(SCRIPT, **dict(small, max_steps=2, log_frequency=1))
+    assert result.returncode == 0 and result.stderr == ''
+    kinds = [line.split()[0] for line in result.stdout.splitlines()]
+    assert kinds[:6] == ['towers', 'data', 'batch', 'rate', 'run', 'watch'] and kinds[-1] == 'saved' and len(kinds) == 9
+
+
+def test_device_placement_is_printed_when_asked_for(small):
+    result = run_script(SCRIPT, **dict(small, max_steps=1, log_device_placement=True))
+    assert re.search(r'tower_1/conv1/Conv2D: \(Conv2D\): /job:localhost/replica:0/task:0/device:CPU:1',
+                     result.stdout + result.stderr)
+
+
+def test_real_images_are_learnt(real_data_dir, tmp_path):
+    result = run_script(SCRIPT, data_dir=real_data_dir, train_dir=tmp_path / 'train', max_steps=120, log_frequency=20)
+    assert result.returncode == 0, result.stderr
+    losses = [float(loss) for loss in re.findall(r'loss = (\d+\.\d+)', result.stdout)]
+    assert losses[0] > 4.5 and losses[-1] < 4.2
+    once = run_script('cifar10_eval.py', checkpoint_dir=tmp_path / 'train', eval_dir=tmp_path / 'eval', run_once=True)
+    assert float(re.search(r'precision @ 1 = (\d\.\d+)', once.stdout).group(1)) > 0.25
+
+
+def test_summaries_show_what_numpy_computes(small):
+    # The histogram of step s is of the variables that step s started from: those of checkpoint s - 1.
+    result = run_script(SCRIPT, **dict(small, max_steps=5, save_steps=1, summary_steps=1, max_to_keep=0))
+    assert result.returncode == 0
+    events, = [os.path.join(small['train_dir'], name) for name in os.listdir(small['train_dir']) if 'tfevents' in name]
+    histograms, values, start = {}, {}, None
+    for event in tf.train.summary_iterator(events):
+        if event.session_log.status == event.session_log.START:
+            start = event.step
+        for value in event.summary.value:
+            if value.HasField('histo'):
+                histograms[event.step, value.tag] = value.histo
+            else:
+                values[event.step, value.tag] = value.simple_value
+    assert start == 1
+    for step in range(2, 6):
+        before, after = (variables(os.path.join(small['train_dir'], 'model.ckpt-%d' % k)) for k in (step - 1, step))
+        for name in ('conv1/weights', 'local4/biases', 'softmax_linear/weights'):
+            array = before[name].astype(np.float64)
+            shown, gradient = histograms[step, name], histograms[step, name + '/gradients']
+            np.testing.assert_allclose([shown.num, shown.min, shown.max, shown.sum_squares],
+                                       [array.size, array.min(), array.max(), (array ** 2).sum()], rtol=1e-6)
+            # What was applied: rate x gradient.
+            change = (before[name].astype(np.float64) - after[name]) / 0.1
+            np.testing.assert_allclose([gradient.min, gradient.max], [change.min(), change.max()], atol=2e-6)
+        towers = [values[step, 'tower_%d/total_loss' % k] for k in (0, 1)]
+        np.testing.assert_allclose(values[step, 'total_loss'], np.mean(towers), rtol=1e-6)
+        assert towers[0] != towers[1]
+        decay = sum(0.004 * (before[name].astype(np.float64) ** 2).sum() / 2
+                    for name in ('local3/weights', 'local4/weights'))
+        np.testing.assert_allclose(values[step, 'weight_loss'], decay, rtol=1e-5)
+        np.testing.assert_allclose(values[step, 'cross_entropy'] + decay, values[step, 'total_loss'], rtol=1e-5)
+        assert values[step, 'train_accuracy'] * 16 % 1 == 0
+        np.testing.assert_allclose(values[step, 'learning_rate'], 0.1)
+        assert values[step, 'examples_per_sec'] > 0

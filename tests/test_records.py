@@ -1,0 +1,232 @@
+"""Finding, verifying and downloading data: real files, real archives, a real HTTP server on loopback."""
+import functools
+import hashlib
+import http.server
+import io
+import os
+import tarfile
+import threading
+
+import numpy as np
+import pytest
+
+from cifar10 import download, records, shapes
+from cifar10.console import UsageError
+from tests.conftest import run_script
+
+FOLDER = 'cifar-10-batches-bin'
+
+
+def rows(count, label=3):
+    array = np.random.default_rng(count).integers(0, 256, [count, records.RECORD_BYTES], np.uint8)
+    array[:, 0] = label
+    return array
+
+
+@pytest.fixture
+def cifar_dir(tmp_path):
+    """A data_dir with small files in the data set's own layout."""
+    folder = tmp_path / FOLDER
+    folder.mkdir()
+    for i, name in enumerate(records.TRAIN_FILES + records.TEST_FILES):
+        rows(2 + i).tofile(folder / name)
+    return tmp_path
+
+
+def test_counts_come_from_the_files(cifar_dir):
+    data = records.find('cifar10', str(cifar_dir))
+    assert data.count == 2 + 3 + 4 + 5 + 6 and len(data.files) == 5
+    assert records.find('cifar10', str(cifar_dir), records.TEST_FILES).count == 7
+
+
+def damage_missing(path):
+    path.unlink()
+    return 'is missing'
+
+
+def damage_empty(path):
+    path.write_bytes(b'')
+    return 'holds 0 bytes'
+
+
+def damage_length(path):
+    path.write_bytes(path.read_bytes()[:-1])
+    return 'not a whole number of records of 3073 bytes'
+
+
+def damage_label(path):
+    content = bytearray(path.read_bytes())
+    content[records.RECORD_BYTES] = 10
+    path.write_bytes(content)
+    return 'has label 10 in record 1'
+
+
+@pytest.mark.parametrize('damage', [damage_missing, damage_empty, damage_length, damage_label])
+def test_a_damaged_file_is_named(cifar_dir, damage):
+    path = cifar_dir / FOLDER / 'data_batch_3.bin'
+    expected = damage(path)
+    with pytest.raises(UsageError) as refused:
+        records.find('cifar10', str(cifar_dir))
+    assert str(path) in str(refused.value) and expected in str(refused.value)
+
+
+def archive(path, source, extra=()):
+    """Packs the files of `source` as the published archive is packed, with extra (TarInfo, bytes) members."""
+    with tarfile.open(path, 'w:gz', compresslevel=1) as tar:
+        for name in sorted(os.listdir(source)):
+            tar.add(source / name, '%s/%s' % (FOLDER, name))
+        for info, content in extra:
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+
+
+def member(name, kind=tarfile.REGTYPE, link=''):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+def test_an_archive_that_lies_there_is_used_with_a_warning(cifar_dir, tmp_path_factory, capsys):
+    target = tmp_path_factory.mktemp('target')
+    evil = [(member('../evil'), b'x'), (member(FOLDER + '/../../evil'), b'x'), (member('/tmp/evil'), b'x'),
+            (member(FOLDER + '/surplus.bin'), b'x'), (member('elsewhere/data_batch_1.bin'), b'x')]
+    archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, evil)
+    data = records.find('cifar10', str(target))
+    assert data.count == 20
+    assert 'not the published archive' in capsys.readouterr().out
+    assert sorted(os.listdir(target)) == ['cifar-10-batches-bin', 'cifar-10-binary.tar.gz']
+    assert sorted(os.listdir(target / FOLDER)) == sorted(records.TRAIN_FILES + records.TEST_FILES)
+    # From now on the files alone are enough.
+    os.remove(target / 'cifar-10-binary.tar.gz')
+    assert records.find('cifar10', str(target)).count == 20
+
+
+def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory, closed_network):
+    target = tmp_path_factory.mktemp('target')
+    (cifar_dir / FOLDER / 'test_batch.bin').unlink()
+    link = member(FOLDER + '/test_batch.bin', tarfile.SYMTYPE, '/etc/passwd')
+    archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, [(link, b'')])
+    with pytest.raises(UsageError):
+        records.find('cifar10', str(target))
+    assert not (target / FOLDER).exists()
+
+
+@pytest.fixture
+def closed_network(monkeypatch):
+    """Every download goes to a port where nobody listens."""
+    for name in ('http_proxy', 'https_proxy'):
+        monkeypatch.setenv(name, 'http://127.0.0.1:9')
+    monkeypatch.setenv('no_proxy', '')
+
+
+def test_offline_the_error_says_what_to_do(tmp_path, closed_network):
+    result = run_script('multi_gpu_train.py', data_dir=tmp_path / 'new', train_dir=tmp_path / 'train')
+    assert result.returncode == 2
+    error, = result.stderr.strip().splitlines()
+    for part in ('https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz', str(tmp_path / 'new'), '--dataset=shapes'):
+        assert part in error
+    assert os.listdir(tmp_path / 'new') == []
+
+
+def test_a_broken_archive_is_named_and_would_be_replaced(tmp_path, closed_network, capsys):
+    broken = tmp_path / 'cifar-10-binary.tar.gz'
+    broken.write_bytes(b'not an archive')
+    with pytest.raises(UsageError, match='cannot be reached'):
+        records.find('cifar10', str(tmp_path))
+    assert '%s cannot be read' % broken in capsys.readouterr().out
+    assert broken.read_bytes() == b'not an archive'  # until there is a good one
+
+
+class Server:
+    """Serves a folder over HTTP on loopback; `cut` ends each answer after so many bytes."""
+
+    def __init__(self, folder, cut=None):
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def log_message(self, *arguments):
+                pass
+
+            def copyfile(self, source, outputfile):
+                outputfile.write(source.read() if cut is None else source.read(cut))
+
+        self._server = http.server.ThreadingHTTPServer(
+            ('127.0.0.1', 0), functools.partial(Handler, directory=str(folder)))
+        self.url = 'http://127.0.0.1:%d/' % self._server.server_port
+
+    def __enter__(self):
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self.url
+
+    def __exit__(self, *error):
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """(folder, content, SHA-256) of a file to serve."""
+    monkeypatch.setenv('no_proxy', '127.0.0.1')
+    folder = tmp_path / 'served'
+    folder.mkdir()
+    content = np.random.default_rng(0).bytes(3 << 20)
+    (folder / 'file').write_bytes(content)
+    return folder, content, hashlib.sha256(content).hexdigest()
+
+
+def test_a_download_is_verified_and_renamed(published, tmp_path):
+    folder, content, checksum = published
+    target = tmp_path / 'file'
+    with Server(folder) as url:
+        download.fetch(url + 'file', str(target), len(content), checksum)
+    assert target.read_bytes() == content and download.sha256(str(target)) == checksum
+
+
+@pytest.mark.parametrize('cut, size, checksum', [
+    (None, 0, 'wrong'), (None, -5, None), (None, 5, None), (1000, 0, None)])
+def test_a_wrong_file_never_gets_its_name(published, tmp_path, cut, size, checksum):
+    folder, content, right = published
+    target = tmp_path / 'file'
+    target.write_bytes(b'what was there')
+    with Server(folder, cut) as url, pytest.raises(download.DownloadError, match='sent a wrong file'):
+        download.fetch(url + 'file', str(target), len(content) + size, checksum or right)
+    assert target.read_bytes() == b'what was there'
+    assert sorted(os.listdir(tmp_path)) == ['file', 'served']
+
+
+def test_a_missing_page_is_an_error(published, tmp_path):
+    with Server(published[0]) as url, pytest.raises(download.DownloadError, match='cannot be reached .File not found.'):
+        download.fetch(url + 'other', str(tmp_path / 'file'), 1, '')
+
+
+def test_shapes_are_deterministic_balanced_and_differ_between_parts():
+    labels, images = shapes.render(200, 1)
+    again = shapes.render(200, 1)
+    np.testing.assert_array_equal(images, again[1])
+    np.testing.assert_array_equal(np.bincount(labels), [20] * 10)
+    assert not np.array_equal(images, shapes.render(200, 2)[1])
+    assert len({image.tobytes() for image in images}) == 200
+
+
+def test_shapes_are_not_told_apart_by_single_pixels(data_dir):
+    # Least squares on the pixels, the best of several regularisations: below 60%.
+    def load(names):
+        data = records.find('shapes', data_dir, names)
+        array = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in data.files])
+        pixels = array[:, 1:].astype(np.float64) / 255
+        pixels -= pixels.mean(1, keepdims=True)
+        return np.c_[pixels, np.ones(len(pixels))], array[:, 0]
+    x, y = load(records.TRAIN_FILES)
+    test_x, test_y = load(records.TEST_FILES)
+    gram, target = x.T @ x, x.T @ np.eye(10)[y]
+    accuracies = []
+    for ridge in (1, 100, 1000):
+        weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), target)
+        accuracies.append(((test_x @ weights).argmax(1) == test_y).mean())
+    assert 0.1 < max(accuracies) < 0.6
+
+
+def test_shapes_lie_on_disk_as_cifar10_does(data_dir):
+    folder = os.path.join(data_dir, 'shapes-bin')
+    assert sorted(os.listdir(folder)) == ['batches.meta.txt'] + sorted(records.TRAIN_FILES + records.TEST_FILES)
+    with open(os.path.join(folder, 'batches.meta.txt')) as meta:
+        assert meta.read().split() == list(shapes.CLASSES)
+    assert os.listdir(data_dir) == ['shapes-bin']
