@@ -57,13 +57,12 @@ class Checkpoints:
         self._directory = directory
         self._counters = (global_step, examples_seen)
         variables = tf.global_variables()
-        with tf.device('/cpu:0'):
+        with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables, max_to_keep=max_to_keep, save_relative_paths=True)
             self._classic = tf.train.Saver([v for v in variables if v is not global_step and v is not examples_seen],
                                            name='restore_classic')
-            with tf.name_scope('finite'):
-                floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
-                self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
+            floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
+            self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
 
     def restore(self, session):
         """Restores the newest readable checkpoint, if there is one, and keeps count of the older ones."""

@@ -19,8 +19,9 @@ def learning_rate(examples_seen, examples_per_epoch):
     """
     # Whole periods, divided as integers: 350 epochs of CIFAR-10 are more examples than float32 counts, and
     # graph optimisation turns a division by a constant into a product that may fall short of the stair.
-    stairs = examples_seen // (DECAY_EPOCHS * examples_per_epoch)
-    return tf.train.exponential_decay(INITIAL_RATE, stairs, 1, DECAY_FACTOR, name='learning_rate')
+    with tf.name_scope('learning_rate'):
+        stairs = examples_seen // (DECAY_EPOCHS * examples_per_epoch)
+        return tf.train.exponential_decay(INITIAL_RATE, stairs, 1, DECAY_FACTOR)
 
 
 def decay_steps(examples_per_epoch, global_batch):

@@ -86,7 +86,7 @@ class Training:
         update = updates.MODES[config.variable_update](towers.towers)
         step = update.build(lambda k, scope: classifier(scope, inference, *self.batches[k]),
                             lambda: tf.train.GradientDescentOptimizer(rate), global_step)
-        self.losses = tf.stack([scalars['total_loss'] for scalars in step.towers])
+        self.losses = tf.stack([scalars['total_loss'] for scalars in step.towers], name='losses')
         activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
         self.summary = summaries.build(step, rate, self.batches[0][0], activations)
         self.step = self._after_update(config, step.train_ops, global_step)
@@ -103,12 +103,12 @@ class Training:
 
     def _after_update(self, config, train_ops, global_step):
         """Counts the examples and moves the averages once the update is done, so that neither races it."""
-        with tf.device('/cpu:0'), tf.control_dependencies(train_ops):
+        with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies(train_ops):
             averages = schedule.moving_averages(global_step)
             followed = averages.apply(tf.trainable_variables())
             counted = self.examples_seen.assign_add(config.global_batch, read_value=False)
             with tf.control_dependencies([followed, counted]):
-                return tf.identity(global_step, name='step')
+                return tf.identity(global_step)
 
 
 def classifier(scope, inference, images, labels):
@@ -149,7 +149,7 @@ def _loop(config, training, first_step, towers, termination):
     writer.add_summary(summaries.text('config', '```\n%s\n```' % run_dir.describe(config)), first_step)
     step, batch = training.step, config.global_batch
     progress = hooks.ProgressHook(
-        step, tf.reduce_mean(training.losses), batch, config.log_frequency, config.max_steps, sys.stdout)
+        step, tf.reduce_mean(training.losses, name='mean_loss'), batch, config.log_frequency, config.max_steps, sys.stdout)
     # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
     between_steps = [
         hooks.DivergenceHook(step, training.losses, config.train_dir), progress,
