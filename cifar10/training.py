@@ -148,8 +148,8 @@ def _loop(config, training, first_step, towers, termination):
     writer.add_graph(graph)
     writer.add_summary(summaries.text('config', '```\n%s\n```' % run_dir.describe(config)), first_step)
     step, batch = training.step, config.global_batch
-    progress = hooks.ProgressHook(
-        step, tf.reduce_mean(training.losses, name='mean_loss'), batch, config.log_frequency, config.max_steps, sys.stdout)
+    loss = tf.reduce_mean(training.losses, name='loss')
+    progress = hooks.ProgressHook(step, loss, batch, config.log_frequency, config.max_steps, sys.stdout)
     # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
     between_steps = [
         hooks.DivergenceHook(step, training.losses, config.train_dir), progress,

@@ -39,7 +39,8 @@ def test_what_is_shared_is_on_the_cpu(nodes):
             assert node.device == '/device:CPU:0', name
             seen.add(node.op)
     assert seen == pinned
-    shared = [node for name, node in nodes.items() if re.match('(update|after_update|summaries|input|learning_rate)/', name)]
+    scopes = re.compile('(update|after_update|summaries|input|learning_rate)/')
+    shared = [node for name, node in nodes.items() if scopes.match(name)]
     assert len(shared) > 100
     for node in shared:
         assert node.device == '/device:CPU:0' or node.op == 'ReadVariableOp' or '/Initializer/' in node.name, node.name
