@@ -21,7 +21,7 @@ def main():
     except KeyboardInterrupt:
         if config.run_once:
             raise
-        print('stopped')  # the only way in which watching ends
+        print('stopped')  # the way in which watching is meant to end
 
 
 if __name__ == '__main__':

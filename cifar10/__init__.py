@@ -14,6 +14,10 @@ A file here imports only files above it in this list:
     devices      which devices the towers get
     towers       build_towers, tower_loss, average_gradients
     updates      how the towers' gradients become an update of the variables
+    replicated   a copy of the variables on each device, gradients all-reduced
+    asynchronous each tower updates as soon as it can
+    mirrored     tf.distribute.MirroredStrategy
+    modes        the table of update modes
     run_dir      what lies in a train_dir or eval_dir, and whose it is
     checkpoint   saving, resuming, reading a checkpoint of the tutorial
     summaries    what TensorBoard shows of a step

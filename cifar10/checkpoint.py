@@ -10,21 +10,26 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import run_dir
-from cifar10.console import RunError, reason
+from cifar10.console import RunError, UsageError, reason
 
 _CLASSIC_BATCH = 128  # of the tutorial: a step of its checkpoints stands for so many examples
+
+
+_named = set()  # damaged checkpoints that this process has named
 
 
 def newest(directory):
     """Returns the prefix of the newest checkpoint whose every byte can be read, or None.
 
-    One that cannot (a full disk, a broken copy) is named in a line.
+    One that cannot (a full disk, a broken copy) is named in a line, once.
     """
     for prefix in reversed(run_dir.checkpoints(directory)):
-        reason = damage(prefix)
-        if reason is None:
+        why = damage(prefix)
+        if why is None:
             return prefix
-        print('warning: %s cannot be read (%s); looking for the one before it' % (prefix, reason))
+        if prefix not in _named:
+            _named.add(prefix)
+            print('warning: %s cannot be read (%s); looking for the one before it' % (prefix, why))
     return None
 
 
@@ -46,17 +51,40 @@ def saved_step(prefix):
 
 def remainder(directory):
     """Returns a phrase that says which checkpoint a user can go on from."""
-    kept = run_dir.checkpoints(directory)
-    return 'the newest checkpoint is %s' % kept[-1] if kept else 'there is no checkpoint yet'
+    prefix = newest(directory)
+    return 'the newest checkpoint is %s' % prefix if prefix else 'there is no checkpoint yet'
+
+
+def misfit(prefix, variables):
+    """Returns what in a checkpoint does not fit, as a phrase, or None if all does.
+
+    A restore into resource variables does not look at shapes, and what follows is undefined.
+
+    Args:
+      prefix: of the checkpoint.
+      variables: name in the checkpoint -> variable.
+    """
+    saved = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    for name, variable in sorted(variables.items()):
+        if name not in saved:
+            return 'has no %s' % name
+        if saved[name] != variable.shape.as_list():
+            return 'has %s of shape %s instead of %s' % (name, saved[name], variable.shape.as_list())
+    return None
 
 
 class Checkpoints:
-    """Writes and restores all global variables of a graph; make it when they are all there."""
+    """Writes and restores all global variables of a graph; make it when they are all there.
+
+    Attributes:
+      last: the prefix that was saved or restored last, or None.
+    """
 
     def __init__(self, directory, global_step, examples_seen, max_to_keep):
-        self._directory = directory
+        self.last = None
+        self._directory, self._max_to_keep = directory, max_to_keep
         self._counters = (global_step, examples_seen)
-        variables = tf.global_variables()
+        self._variables = variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables, max_to_keep=max_to_keep, save_relative_paths=True)
             self._classic = tf.train.Saver([v for v in variables if v is not global_step and v is not examples_seen],
@@ -64,21 +92,41 @@ class Checkpoints:
             floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
             self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
 
+    def check(self):
+        """Raises a UsageError if the newest checkpoint is not of this graph, before anything is written."""
+        prefix = newest(self._directory)
+        if prefix is None:
+            return
+        variables = {variable.op.name: variable for variable in self._variables}
+        if not run_dir.is_ours(prefix):
+            del variables[self._counters[1].op.name]
+        found = misfit(prefix, variables)
+        if found:
+            raise UsageError('%s %s: it is of another network; use another --train_dir' % (prefix, found))
+
     def restore(self, session):
         """Restores the newest readable checkpoint, if there is one, and keeps count of the older ones."""
         prefix = newest(self._directory)
         if prefix is None:
             return
-        if tf.train.load_checkpoint(prefix).has_tensor('examples_seen'):
+        if run_dir.is_ours(prefix):
             self._saver.restore(session, prefix)
         else:
             self._classic.restore(session, prefix)
             step = saved_step(prefix)
             for variable, value in zip(self._counters, (step, step * _CLASSIC_BATCH)):
                 variable.load(np.int64(value), session)
-        # Those up to the restored one: without it, rotation would begin anew with this process.
-        self._saver.recover_last_checkpoints(
-            [each for each in run_dir.checkpoints(self._directory) if run_dir.step_of(each) <= run_dir.step_of(prefix)])
+        self.last = prefix
+        self._go_on_rotating()
+
+    def _go_on_rotating(self):
+        """Tells the saver of earlier processes' checkpoints, lest it keep them for ever; others' it never deletes."""
+        ours = [each for each in run_dir.checkpoints(self._directory)
+                if run_dir.step_of(each) <= run_dir.step_of(self.last) and run_dir.is_ours(each)]
+        surplus = len(ours) - self._max_to_keep if self._max_to_keep else 0
+        for each in ours[:max(surplus, 0)]:
+            tf.train.remove_checkpoint(each)
+        self._saver.recover_last_checkpoints(ours[max(surplus, 0):])
 
     def save(self, session, step):
         """Writes a checkpoint named by `step`; it gets its name when it is whole.
@@ -91,7 +139,7 @@ class Checkpoints:
                            % (step, remainder(self._directory)))
         prefix = os.path.join(self._directory, run_dir.CHECKPOINT)
         try:
-            self._saver.save(session, prefix, step, write_meta_graph=False)
+            self.last = self._saver.save(session, prefix, step, write_meta_graph=False)
         except (tf.errors.OpError, OSError) as error:
             for path in glob.glob('%s-%d.*' % (glob.escape(prefix), step)):
                 os.remove(path)  # half a checkpoint; the disk may be full of it

@@ -10,8 +10,9 @@ from cifar10.console import UsageError
 DATASETS = ('cifar10', 'shapes')
 NETWORKS = ('classic',)
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
-VARIABLE_UPDATES = ('parameter_server',)
+VARIABLE_UPDATES = ('parameter_server', 'replicated', 'async', 'mirrored')
 EVAL_DATA = ('test', 'train_eval')
+_PATTERNS = ('train_dir', 'checkpoint_dir')
 
 
 def setting(default, group, help, least=None, choices=None):
@@ -30,8 +31,9 @@ class Config:
 def _check(field, value):
     if value is None and field.default is None:
         return
-    if field.type is not bool and (not isinstance(value, field.type) or isinstance(value, bool)):
-        raise UsageError('--%s=%r is not %s' % (field.name, value, 'a whole number' if field.type is int else 'a text'))
+    if type(value) is not field.type:
+        kind = {int: 'a whole number', bool: 'true or false', str: 'a text'}[field.type]
+        raise UsageError('--%s=%r is not %s' % (field.name, value, kind))
     choices, least = field.metadata['choices'], field.metadata['least']
     if choices and value not in choices:
         raise UsageError('--%s=%s is unknown; choose from: %s' % (field.name, value, ', '.join(choices)))
@@ -41,6 +43,9 @@ def _check(field, value):
         raise UsageError('--%s=%d is too large; the most is %d' % (field.name, value, 2 ** 31 - 1))
     if field.type is str and not value:
         raise UsageError('--%s is empty; give it a value or leave it out' % field.name)
+    if field.name in _PATTERNS and set(value) & set('*?[]\\'):
+        raise UsageError('--%s=%s holds one of * ? [ ] \\, which TensorFlow takes for a pattern of names; use another '
+                         'directory' % (field.name, value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +58,9 @@ class TrainConfig(Config):
     restart: bool = setting(False, 'Run', "delete this program's files in train_dir and begin anew")
     data_dir: str = setting('/tmp/cifar10_data', 'Data', 'where the data set is, or is put')
     dataset: str = setting('cifar10', 'Data', 'cifar10 is downloaded if need be; shapes is built in', choices=DATASETS)
-    num_gpus: int = setting(1, 'Towers', 'how many towers, each on a GPU of its own, or on a CPU device', least=1)
+    num_gpus: int = setting(1, 'Towers', 'how many GPUs, or CPU devices where there are none; a tower on each', least=1)
+    gpus_per_tower: int = setting(1, 'Towers', "GPUs of one tower; with 2, the network's parts are on different ones",
+                                  least=1)
     batch_size: int = setting(128, 'Towers', 'examples of one tower in one step', least=1)
     tower_device: str = setting('auto', 'Towers', 'what the towers run on; auto: GPUs, or the CPU where there are none',
                                 choices=TOWER_DEVICES)
@@ -67,10 +74,16 @@ class TrainConfig(Config):
     max_to_keep: int = setting(5, 'Reports', 'newest checkpoints that are kept; 0: all', least=0)
     network: str = setting('classic', None, 'the network', choices=NETWORKS)
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.num_gpus % self.gpus_per_tower:
+            raise UsageError('--num_gpus=%d cannot be divided into towers of --gpus_per_tower=%d; use a multiple of it'
+                             % (self.num_gpus, self.gpus_per_tower))
+
     @property
-    def global_batch(self):
-        """Examples that one step consumes."""
-        return self.batch_size * self.num_gpus
+    def num_towers(self):
+        """How many copies of the network compute at the same time."""
+        return self.num_gpus // self.gpus_per_tower
 
 
 @dataclasses.dataclass(frozen=True)

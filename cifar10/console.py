@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 
@@ -40,8 +41,8 @@ def run(main):
       main: a function without arguments.
 
     Returns:
-      0; 2 after a UsageError; 1 after a RunError or an error of the operating system, 128 + 2
-      when the user interrupts before there is anything to save.
+      0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + its number
+      after a signal that came before there was anything to save.
     """
     program = os.path.basename(sys.argv[0])
     sys.stdout.reconfigure(line_buffering=True)  # in a file or a pipe too, a line is there when it is printed
@@ -58,8 +59,12 @@ def run(main):
         status = 1
     except OSError as error:
         status = _fail(program, describe_os_error(error), 1)
-    except KeyboardInterrupt:
-        status = _fail(program, 'interrupted before there was anything to save', 128 + signal.SIGINT)
+    except BaseException as error:
+        # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
+        number = Termination.interrupted or (isinstance(error, KeyboardInterrupt) and signal.SIGINT)
+        if not number:
+            raise
+        status = _fail(program, 'interrupted', 128 + number)
     return status
 
 
@@ -79,7 +84,8 @@ def describe_os_error(error):
 def reason(error):
     """Returns the sentence in an error of TensorFlow's, without the trace of nodes that it stands in."""
     text = str(error).split('\n\t [[')[0].split('\n\nOriginal stack trace')[0].strip()
-    return text.splitlines()[-1] if text else type(error).__name__
+    lines = text.splitlines() or [type(error).__name__]
+    return lines[-1] if lines[0].startswith('Graph execution error') else lines[0]
 
 
 def start_tensorflow(verbose=False):
@@ -93,12 +99,19 @@ def start_tensorflow(verbose=False):
         import tensorflow.compat.v1 as tf
         tf.disable_eager_execution()
         tf.enable_resource_variables()
-        tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.ERROR)
+        tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+        threading.excepthook = _excepthook
         # Looking for devices is what makes the CUDA libraries speak.
         tf.config.list_physical_devices()
         with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:
             with session.graph.as_default():
                 session.run(tf.no_op())
+
+
+def _excepthook(arguments):
+    """Says nothing of an event file's thread: whoever writes next gets its error."""
+    if arguments.thread.name != 'EventLoggerThread':
+        sys.__excepthook__(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
 
 
 @contextlib.contextmanager
@@ -131,23 +144,41 @@ class Termination:
     """SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process at once.
 
     Until `defer()` there is nothing to save, and the first signal ends the process as well.
+
+    Attributes:
+      requested: the name of the first signal after `defer()`, for the loop to see; None before it.
+      interrupted: the number of a signal that came earlier; of the class, as signals are of the process.
     """
+    interrupted = None
 
     def __init__(self):
         self.requested = None
         self._deferred = False
+        # Python runs handlers between its own instructions, hence not within a long step. A thread
+        # learns of a signal at once, from a byte that the interpreter writes when it arrives.
+        self._bytes, self._writing = socket.socketpair()
+        self._writing.setblocking(False)
+        signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def defer(self):
-        """From here on a signal only sets `requested` (its name), for the loop to see."""
+        """From here on a first signal only sets `requested`."""
         self._deferred = True
 
     def _handle(self, number, frame):
         del frame
-        # The default action needs no Python, so the second signal works inside a long step too.
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
         if not self._deferred:
+            Termination.interrupted = number
             raise KeyboardInterrupt
-        self.requested = signal.Signals(number).name
+
+    def _watch(self):
+        while True:
+            number, = self._bytes.recv(1)
+            if not self._deferred:
+                continue  # the handler raises
+            if self.requested:
+                os._exit(128 + number)
+            self.requested = signal.Signals(number).name
+            print('\nstopping   %s: after this step; once more ends at once' % self.requested, flush=True)

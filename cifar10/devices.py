@@ -19,58 +19,68 @@ class Devices:
     """The towers' devices.
 
     Attributes:
-      towers: a device name a tower, '/gpu:0' or '/cpu:0' and so on.
+      parts: for each tower the names of its devices, '/gpu:0' or '/cpu:0' and so on.
       reason: why they are CPU devices; '' for GPUs.
     """
-    towers: tuple
+    parts: tuple
     reason: str = ''
 
+    @property
+    def towers(self):
+        """Each tower's (first) device."""
+        return tuple(parts[0] for parts in self.parts)
+
+    @property
+    def count(self):
+        """How many devices there are in all."""
+        return sum(map(len, self.parts))
+
     def __str__(self):
-        kind, tail = ('CPU', ' (%s)' % self.reason) if self.reason else ('GPU', '')
-        noun = 'device' if len(self.towers) == 1 else 'devices'
-        return '%d %s %s%s: %s' % (len(self.towers), kind, noun, tail, ' '.join(self.towers))
+        return '%d on %s: %s' % (len(self.parts), 'CPU devices (%s)' % self.reason if self.reason else 'GPUs',
+                                 ' '.join('+'.join(parts) for parts in self.parts))
 
 
-def choose(num_towers, kind):
-    """Returns the Devices for `num_towers` towers.
+def choose(num_devices, kind, per_tower=1):
+    """Returns the Devices of `num_devices` / `per_tower` towers.
 
     Args:
-      num_towers: int.
+      num_devices: int, a multiple of per_tower.
       kind: 'gpu', 'cpu', or 'auto': GPUs where there are any, else CPU devices.
+      per_tower: devices of one tower.
 
     Raises:
-      UsageError: fewer GPUs than towers, none where kind is 'gpu', or a driver whose GPUs this
+      UsageError: fewer GPUs than asked for, none where kind is 'gpu', or a driver whose GPUs this
         TensorFlow cannot use.
     """
+    def named(name, reason=''):
+        names = ['/%s:%d' % (name, i) for i in range(num_devices)]
+        return Devices(tuple(tuple(names[i:i + per_tower]) for i in range(0, num_devices, per_tower)), reason)
+
     if kind == 'cpu':
-        return _cpus(num_towers, 'as asked for')
+        return named('cpu', 'as asked for')
     found = len(tf.config.list_physical_devices('GPU'))
-    if found >= num_towers:
-        return Devices(tuple('/gpu:%d' % i for i in range(num_towers)))
+    if found >= num_devices:
+        return named('gpu')
     if found:
         raise UsageError('--num_gpus=%d, but this machine has %d; use --num_gpus=%d, or --tower_device=cpu'
-                         % (num_towers, found, found))
+                         % (num_devices, found, found))
     if os.path.exists(_NVIDIA_DRIVER):
         raise UsageError("this machine has an NVIDIA driver, but TensorFlow finds no GPU; pip install -e '.[gpu]' "
                          'brings the CUDA libraries, or use --tower_device=cpu')
     if kind == 'gpu':
         raise UsageError('--tower_device=gpu, but TensorFlow finds no GPU; use --tower_device=cpu')
-    return _cpus(num_towers, 'no GPU found')
-
-
-def _cpus(num_towers, reason):
-    return Devices(tuple('/cpu:%d' % i for i in range(num_towers)), reason)
+    return named('cpu', 'no GPU found')
 
 
 def session_config(devices, log_device_placement=False):
     """Returns the `tf.ConfigProto` of a session with these Devices.
 
-    As many CPU devices as there are towers on them; GPUs' memory is taken as it is needed, so that
+    As many CPU devices as the towers need; GPUs' memory is taken as it is needed, so that
     an evaluation fits beside a training run.
     """
     on_cpu = bool(devices.reason)
     config = tf.ConfigProto(
-        device_count={'CPU': len(devices.towers), 'GPU': 0} if on_cpu else {},
+        device_count={'CPU': devices.count, 'GPU': 0} if on_cpu else {'GPU': devices.count},
         # Only for operations without a GPU kernel: the towers' devices are known to be there.
         allow_soft_placement=True,
         log_device_placement=log_device_placement)

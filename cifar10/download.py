@@ -4,6 +4,7 @@ Knows addresses and checksums as arguments; nothing of what is in the file.
 """
 import hashlib
 import os
+from http.client import HTTPException
 
 from six.moves import urllib
 from tqdm import tqdm
@@ -55,13 +56,18 @@ def _stream(url, path, size, timeout):
         with urllib.request.urlopen(url, timeout=timeout) as response, open(path, 'wb') as stream, \
                 tqdm(total=size, unit='B', unit_scale=True, desc=os.path.basename(url), disable=None) as bar:
             received = 0
-            for chunk in iter(lambda: response.read(_CHUNK), b''):
+            for chunk in iter(lambda: _read(response, url), b''):
                 received += len(chunk)
                 if received > size:  # not the published file; do not fill the disk with it
                     break
                 stream.write(chunk)
                 bar.update(len(chunk))
-    except urllib.error.URLError as error:
+    except (urllib.error.URLError, HTTPException) as error:
         raise DownloadError('%s cannot be reached (%s)' % (url, getattr(error, 'reason', error))) from error
-    except (ConnectionError, TimeoutError) as error:
+
+
+def _read(response, url):
+    try:
+        return response.read(_CHUNK)
+    except (OSError, HTTPException) as error:
         raise DownloadError('%s broke off (%s)' % (url, error)) from error

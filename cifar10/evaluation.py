@@ -9,6 +9,7 @@ import time
 import tensorflow.compat.v1 as tf
 
 from cifar10 import checkpoint, devices, inputs, networks, records, run_dir, schedule, summaries
+from cifar10.config import DATASETS, NETWORKS
 from cifar10.console import RunError, UsageError, reason
 
 
@@ -20,23 +21,29 @@ def evaluate(config):
 
     Raises:
       UsageError: something the config asks for cannot be, or a checkpoint is not of the network.
-      RunError: `run_once`, and there is no checkpoint that can be read.
+      RunError: `run_once` and there is no checkpoint that can be read, or an evaluation failed.
     """
-    run_dir.check_eval_dir(config.eval_dir)
+    run_dir.check_eval_dir(config.eval_dir, config.checkpoint_dir)
     device = devices.choose(1, config.tower_device)
     _wait_for_first(config)
     data, network = _run_of(config)
-    with tf.Graph().as_default() as graph:
-        evaluation = Evaluation(config, data, network, device.towers[0])
-        writer = tf.summary.FileWriter(config.eval_dir, graph, filename_suffix=run_dir.EVENTS_SUFFIX)
-        with tf.Session(config=devices.session_config(device)) as session:
-            session.run(evaluation.read)
-            for prefix in _new_checkpoints(config):
-                evaluation.run(session, prefix, writer)
+    try:
+        with tf.Graph().as_default() as graph:
+            evaluation = Evaluation(config, data, network, device.towers[0])
+            events = summaries.Events(config.eval_dir)
+            events.begin(graph)
+            with tf.Session(config=devices.session_config(device)) as session:
+                session.run(evaluation.read)
+                _watch(config, lambda prefix: evaluation.run(session, prefix, events))
+    except tf.errors.OpError as error:
+        raise RunError(reason(error)) from error
 
 
 def _wait_for_first(config):
     if not run_dir.checkpoints(config.checkpoint_dir):
+        if os.path.exists(config.checkpoint_dir + '.index'):
+            raise UsageError('--checkpoint_dir=%s is a checkpoint; give the directory that it is in'
+                             % config.checkpoint_dir)
         if config.run_once:
             raise RunError('no checkpoint in --checkpoint_dir=%s; train first, or name the train_dir of a run'
                            % config.checkpoint_dir)
@@ -52,32 +59,47 @@ def _run_of(config):
     if config.dataset not in (None, dataset):
         raise UsageError('--dataset=%s, but the run in %s was trained on %s; leave --dataset out'
                          % (config.dataset, config.checkpoint_dir, dataset))
+    network = run.get('network', NETWORKS[0])
+    if dataset not in DATASETS or network not in NETWORKS:
+        raise UsageError('the run in %s has dataset=%s and network=%s, which this version does not know'
+                         % (config.checkpoint_dir, dataset, network))
     data = records.find(dataset, config.data_dir or run.get('data_dir', '/tmp/cifar10_data'),
                         records.TEST_FILES if config.eval_data == 'test' else records.TRAIN_FILES)
     if config.num_examples and config.num_examples > data.count:
         raise UsageError('--num_examples=%d, but there are %d %s images; leave it out to take all'
                          % (config.num_examples, data.count, config.eval_data))
     print('data       %s' % data)
-    return data, run.get('network', 'classic')
+    return data, network
 
 
-def _new_checkpoints(config):
-    """Yields the newest readable checkpoint, then each newer one; none twice."""
-    seen = None
+def _watch(config, evaluate_one):
+    """Calls `evaluate_one` with the newest readable checkpoint, then with each newer one; with none twice.
+
+    Args:
+      config: a `config.EvalConfig`.
+      evaluate_one: function prefix -> bool; False: it was rotated away, and a newer one is there.
+    """
+    done = None
     while True:
-        found = run_dir.checkpoints(config.checkpoint_dir)
+        prefix = checkpoint.newest(config.checkpoint_dir)
         # A new run may reuse the name, so the time counts too.
-        look = (found[-1], os.path.getmtime(found[-1] + '.index')) if found else None
-        if look != seen:
-            seen = look
-            prefix = checkpoint.newest(config.checkpoint_dir)
-            if prefix:
-                yield prefix
-            elif config.run_once:
-                raise RunError('no checkpoint in --checkpoint_dir=%s can be read' % config.checkpoint_dir)
+        look = (prefix, _modified(prefix)) if prefix else None
+        if look and look != done:
+            if not evaluate_one(prefix):
+                continue
+            done = look
         if config.run_once:
+            if not done:
+                raise RunError('no checkpoint in --checkpoint_dir=%s can be read' % config.checkpoint_dir)
             return
         time.sleep(config.eval_interval_secs)
+
+
+def _modified(prefix):
+    try:
+        return os.path.getmtime(prefix + '.index')
+    except OSError:
+        return None  # rotated away this moment
 
 
 class Evaluation:
@@ -106,19 +128,20 @@ class Evaluation:
         with tf.device('/cpu:0'):
             self._saver = tf.train.Saver(self._restored)
 
-    def run(self, session, prefix, writer):
+    def run(self, session, prefix, events):
         """Makes one pass over the examples with one checkpoint, prints the result and writes it for TensorBoard.
 
-        A checkpoint that is rotated away before it is read is passed over.
+        Returns:
+          Whether it did; not if the checkpoint was rotated away before it was read.
         """
         try:
-            self._check_names(prefix)
+            self._check(prefix)
             step = checkpoint.saved_step(prefix)
             self._saver.restore(session, prefix)
-        except (tf.errors.OpError, ValueError) as error:
+        except (tf.errors.OpError, ValueError):
             if not os.path.exists(prefix + '.index'):
-                return
-            raise UsageError('%s does not fit the network: %s' % (prefix, reason(error))) from error
+                return False
+            raise
         session.run(self._start)
         results = [session.run([self._correct, self._loss]) for _ in range(self._batches)]
         correct, loss = (sum(result) for result in zip(*results))
@@ -126,14 +149,13 @@ class Evaluation:
         print('%s: precision @ 1 = %.3f (%d of %d), step %d' % (
             datetime.datetime.now(), precision, correct, self._num_examples, step))
         results = {'Precision @ 1': precision, 'cross_entropy': loss / self._num_examples}
-        writer.add_summary(summaries.scalars(**results), step)
-        writer.flush()
+        events.add(summaries.scalars(**results), step)
+        return True
 
-    def _check_names(self, prefix):
-        reader = tf.train.load_checkpoint(prefix)
-        missing = sorted(name for name in self._restored if not reader.has_tensor(name))
-        if missing:
-            plain, _, kind = missing[0].rpartition('/')
-            no_averages = kind == 'ExponentialMovingAverage' and reader.has_tensor(plain)
-            raise UsageError('%s has no %s; %s' % (
-                prefix, missing[0], 'use --use_ema=false' if no_averages else 'it is of another network'))
+    def _check(self, prefix):
+        misfit = checkpoint.misfit(prefix, self._restored)
+        if misfit:
+            plain = {name.removesuffix('/ExponentialMovingAverage'): v for name, v in self._restored.items()}
+            of_another = checkpoint.misfit(prefix, plain)
+            raise UsageError('%s %s; %s' % (
+                prefix, misfit, 'it is of another network' if of_another else 'use --use_ema=false'))

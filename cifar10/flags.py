@@ -33,8 +33,9 @@ def parse(config_class, description, arguments):
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         name = unknown[0].split('=')[0]
-        close = difflib.get_close_matches(name, ['--' + field.name for field in fields], 1)
-        raise UsageError('unknown flag %s%s; see --help' % (name, ' (did you mean %s?)' % close[0] if close else ''))
+        close = difflib.get_close_matches(name, ['--' + field.name for field in fields], 1, cutoff=0.8)
+        raise UsageError('unknown %s %s%s; see --help' % (
+            'flag' if name.startswith('-') else 'argument', name, ' (did you mean %s?)' % close[0] if close else ''))
     return config_class(**vars(values))
 
 

@@ -3,8 +3,11 @@
 Every hook here is told the number of the step that has just ended, and fetches what it needs in the
 step's own run. Knows a session and its fetches; nothing of networks, towers or inputs.
 """
+import contextlib
 import datetime
 import math
+import os
+import threading
 import time
 
 import tensorflow.compat.v1 as tf
@@ -36,32 +39,45 @@ class StepHook(tf.train.SessionRunHook):
         return tf.train.SessionRunArgs(self._fetches)
 
     def after_run(self, run_context, run_values):
-        self._last = int(run_values.results['step'])
+        self._before, self._last = self._last, int(run_values.results['step'])
         self.after_step(run_context, **run_values.results)
 
     def after_step(self, context, step):
         """Acts on the step that has ended."""
 
+    def due(self, every):
+        """Returns whether a multiple of `every` was reached; other threads' steps may lie between two of ours."""
+        return self._last // every > self._before // every
+
 
 class Rate:
     """Wall-clock speed over the steps since it was last asked; the first step, a warm-up, is left out."""
 
-    def __init__(self, global_batch):
-        self._global_batch = global_batch
+    def __init__(self, examples_per_step):
+        self._examples_per_step = examples_per_step
         self._mark = None
+
+    @property
+    def started(self):
+        """Whether there is a window."""
+        return self._mark is not None
 
     def start(self, step, at=None):
         """Begins a window after `step`, now or at a reading of `time.perf_counter`."""
         self._mark = step, time.perf_counter() if at is None else at
 
-    def measure(self, step):
-        """Returns (examples a second, seconds a step) since the last window's end, or None before the first."""
-        mark, (now_step, now) = self._mark, (step, time.perf_counter())
-        self._mark = now_step, now
-        if mark is None or now_step == mark[0]:
+    def so_far(self, step):
+        """Returns (examples a second, seconds a step) in the window, or None if it holds no step yet."""
+        if self._mark is None or step == self._mark[0]:
             return None
-        seconds = (now - mark[1]) / (now_step - mark[0])
-        return self._global_batch / seconds, seconds
+        seconds = (time.perf_counter() - self._mark[1]) / (step - self._mark[0])
+        return self._examples_per_step / seconds, seconds
+
+    def measure(self, step):
+        """Returns what `so_far` returns, and begins a new window."""
+        speed = self.so_far(step)
+        self.start(step)
+        return speed
 
 
 class DivergenceHook(StepHook):
@@ -81,10 +97,10 @@ class DivergenceHook(StepHook):
 class ProgressHook(StepHook):
     """A line every `every` steps; on a terminal a progress bar too."""
 
-    def __init__(self, step, loss, global_batch, every, last_step, output):
+    def __init__(self, step, loss, examples_per_step, every, last_step, output):
         super().__init__(step, loss=loss)
         self._every, self._last_step, self._output = every, last_step, output
-        self._rate, self._recent = Rate(global_batch), Rate(global_batch)
+        self._rate = Rate(examples_per_step)
         self._bar = None
 
     def after_create_session(self, session, coord):
@@ -95,26 +111,31 @@ class ProgressHook(StepHook):
 
     def after_step(self, context, step, loss):
         if not self._bar.disable:
-            speed = self._recent.measure(step)
+            speed = self._rate.so_far(step)
             if speed:
                 self._bar.set_postfix_str('loss %.2f, %.0f examples/s' % (loss, speed[0]), refresh=False)
             self._bar.update(step - self._bar.n)
         if self._begin is not None:
-            self._after_first_step(step, loss)
-        elif step % self._every == 0:
-            self._print(step, loss, *self._rate.measure(step))
+            self._after_first_step(context, step, loss)
+        elif self.due(self._every):
+            self._print(context, step, loss, *self._rate.measure(step))
 
-    def _after_first_step(self, step, loss):
-        if step % self._every == 0:  # its own duration, warm-up and all, is the only figure there is
-            self._rate.start(step - 1, self._begin)
-            self._print(step, loss, *self._rate.measure(step))
+    def _after_first_step(self, context, step, loss):
+        if self.due(self._every):  # its own duration, warm-up and all, is the only figure there is
+            self._rate.start(self._before, self._begin)
+            self._print(context, step, loss, *self._rate.measure(step))
         self._rate.start(step)
         self._begin = None
 
-    def _print(self, step, loss, examples_per_sec, sec_per_batch):
-        self._bar.write('%s: step %d, loss = %.2f (%.1f examples/sec; %.3f sec/batch)' % (
-            datetime.datetime.now(), step, loss, examples_per_sec, sec_per_batch), file=self._output)
-        self._output.flush()
+    def _print(self, context, step, loss, examples_per_sec, sec_per_batch):
+        line = '%s: step %d, loss = %.2f (%.1f examples/sec; %.3f sec/batch)' % (
+            datetime.datetime.now(), step, loss, examples_per_sec, sec_per_batch)
+        try:
+            self._bar.write(line, file=self._output)
+            self._output.flush()
+        except BrokenPipeError:  # nobody reads any more (`| head`)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._output.fileno())
+            context.request_stop()
 
     def end(self, session):
         self.close()
@@ -128,31 +149,38 @@ class ProgressHook(StepHook):
 class SummaryHook(StepHook):
     """Fetches the summary in the run of every `every`-th step, and of the first step of all."""
 
-    def __init__(self, step, summary, global_batch, every, writer):
+    def __init__(self, step, summary, examples_per_step, every, events):
         super().__init__(step)
-        self._summary, self._every, self._writer = summary, every, writer
-        self._rate = Rate(global_batch)
+        self._summary, self._every, self._events = summary, every, events
+        self._rate = Rate(examples_per_step)
+        self._shown = None
+
+    def after_create_session(self, session, coord):
+        super().after_create_session(session, coord)
+        self._shown = self._last
 
     def before_run(self, run_context):
-        due = self._every and ((self._last + 1) % self._every == 0 or self._last == 0)
+        due = self._every and ((self._last + 1) // self._every > self._shown // self._every or self._last == 0)
         return tf.train.SessionRunArgs(dict(self._fetches, summary=self._summary) if due else self._fetches)
 
     def after_step(self, context, step, summary=None):
+        if not self._rate.started:
+            self._rate.start(step)
         if summary is not None:
+            self._shown = step
             speed = self._rate.measure(step)
-            self._writer.add_summary(summary, step)
+            # In the file at once, so that no curve ends before the checkpoint that a killed run goes on from.
+            self._events.add(summary, step)
             if speed:
-                self._writer.add_summary(summaries.scalars(examples_per_sec=speed[0]), step)
-            # At once, so that no curve ends before the checkpoint that a killed run goes on from.
-            self._writer.flush()
+                self._events.add(summaries.scalars(examples_per_sec=speed[0]), step)
 
 
 class CheckpointHook(StepHook):
     """Writes a checkpoint every `every` steps and at the end, unless the end is an error."""
 
-    def __init__(self, step, checkpoints, every):
+    def __init__(self, step, checkpoints, every, drivers):
         super().__init__(step)
-        self._checkpoints, self._every = checkpoints, every
+        self._checkpoints, self._every, self._drivers = checkpoints, every, drivers
         self._saved = None
 
     def after_create_session(self, session, coord):
@@ -160,16 +188,66 @@ class CheckpointHook(StepHook):
         self._saved = self._last
 
     def after_step(self, context, step):
-        if step % self._every == 0:
-            self._save(context.session)
+        if self.due(self._every):
+            with self._drivers.paused():
+                self._save(context.session)
 
     def _save(self, session):
-        self._checkpoints.save(session, self._last)
-        self._saved = self._last
+        step = int(session.run(self._global_step))
+        if step != self._saved:
+            self._checkpoints.save(session, step)
+            self._saved = step
 
     def end(self, session):
-        if self._last != self._saved:
-            self._save(session)
+        self._save(session)
+
+
+class DriverHook(tf.train.SessionRunHook):
+    """Runs train operations over and over, each in a thread of its own, beside the loop that has the hooks.
+
+    An error in a thread ends the loop with it. Goes before the hooks that save at the end.
+
+    Args:
+      train_ops: the operations; there may be none.
+    """
+
+    def __init__(self, train_ops):
+        self._train_ops = train_ops
+        self._threads, self._locks = [], []
+
+    def after_create_session(self, session, coord):
+        self._may_step, self._ended = threading.Event(), False
+        self._may_step.set()
+        self._locks = [threading.Lock() for _ in self._train_ops]
+        self._threads = [threading.Thread(target=self._drive, args=(session, coord, *pair), daemon=True)
+                         for pair in zip(self._train_ops, self._locks)]
+        for thread in self._threads:
+            coord.register_thread(thread)
+            thread.start()
+
+    def _drive(self, session, coord, train_op, lock):
+        with coord.stop_on_exception(), contextlib.suppress(tf.errors.OutOfRangeError):  # the last batch was taken
+            while not (self._ended or coord.should_stop()):
+                self._may_step.wait()
+                with lock:
+                    session.run(train_op)
+
+    @contextlib.contextmanager
+    def paused(self):
+        """Context in which no thread is within a step, so that what is saved belongs together."""
+        if self._threads:
+            self._may_step.clear()
+        with contextlib.ExitStack() as held:
+            for lock in self._locks:
+                held.enter_context(lock)
+            yield
+        if self._threads:
+            self._may_step.set()
+
+    def end(self, session):
+        self._ended = True
+        for thread in self._threads:
+            thread.join()
 
 
 class StopHook(StepHook):

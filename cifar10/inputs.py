@@ -137,21 +137,22 @@ def _split(rows):
     return tf.cast(rows[:, 0], tf.int32), tf.reshape(rows[:, 1:], [-1, 3, SIZE, SIZE])
 
 
-def train_batches(records, read, start, batch_size, stride, seed):
+def train_batches(records, read, start, stop, stride, batch_size, seed):
     """A tower's stream of batches.
 
     Args:
       records, read: the variable and the operation that `load` makes.
-      start: int64 scalar tensor, the tower's first position; read when the iterator is initialised.
+      start, stop: int64 scalar tensors, its first position and the one before which it ends; read when
+        the iterator is initialised.
+      stride: positions from one of its batches to the next.
       batch_size: int.
-      stride: positions from one of its batches to the next: the global batch.
       seed: int.
 
     Returns:
       (a `tf.data.Iterator` of what `train_batch` returns; the operation that reads the records and
       starts it, which wants to run in the session's local initialisation, after a restore).
     """
-    positions = tf.data.Dataset.range(start, tf.int64.max, stride)
+    positions = tf.data.Dataset.range(start, stop, stride)
     batches = positions.map(_as_graph(lambda first: train_batch(records, first, batch_size, seed)))
     return _iterator(batches.prefetch(2), [read])
 

@@ -5,10 +5,12 @@ A record is one byte of label and 3,072 bytes of image: red, green and blue plan
 (https://www.cs.toronto.edu/~kriz/cifar.html).
 """
 import dataclasses
+import gzip
 import os
 import shutil
 import tarfile
 import tempfile
+import zlib
 
 import numpy as np
 
@@ -62,6 +64,9 @@ def find(dataset, data_dir, names=TRAIN_FILES):
       UsageError: the data cannot be had, or a file is missing or damaged.
     """
     folder = os.path.join(data_dir, _ARCHIVE_FOLDER if dataset == 'cifar10' else _SHAPES_FOLDER)
+    parent, name = os.path.split(os.path.abspath(data_dir))
+    if name == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, names[0])):
+        raise UsageError('--data_dir=%s holds the .bin files themselves; use --data_dir=%s' % (data_dir, parent))
     if not os.path.isdir(folder):
         try:
             os.makedirs(data_dir, exist_ok=True)
@@ -117,7 +122,7 @@ def _fetch_cifar10(folder):
             print('warning: %s is not the published archive (its checksum differs); using it as it is' % archive)
         try:
             return _extract(archive, folder)
-        except (tarfile.TarError, EOFError) as error:
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             print('warning: %s cannot be read (%s); replacing it' % (archive, error))
     print('downloading %s' % _URL)
     try:
@@ -130,10 +135,12 @@ def _fetch_cifar10(folder):
 
 def _extract(archive, folder):
     expected = {'%s/%s' % (_ARCHIVE_FOLDER, name) for name in TRAIN_FILES + TEST_FILES + _EXTRAS}
-    with _NewFolder(folder) as temporary, tarfile.open(archive) as tar:
+    with _NewFolder(folder) as temporary, gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
         for member in tar:
             if member.isfile() and member.name in expected:
                 tar.extract(member, temporary, filter='data')
+        while stream.read(1 << 20):  # the checksum of all that was read stands at the very end
+            pass
         inner = os.path.join(temporary, _ARCHIVE_FOLDER)
         missing = [name for name in TRAIN_FILES + TEST_FILES if not os.path.isfile(os.path.join(inner, name))]
         if missing:

@@ -38,6 +38,7 @@ class RunDir:
                 self._restart()
             else:
                 _refuse_another_run(config, read_config(self.path))
+                _refuse_unknown_files(self.path)
         except BaseException:
             self.close()
             raise
@@ -65,7 +66,7 @@ class RunDir:
                                  'use another --train_dir' % (self.path, _CONFIG))
             return
         read_config(self.path)
-        foreign = [prefix for prefix in checkpoints(self.path) if not _is_ours(prefix)]
+        foreign = [prefix for prefix in checkpoints(self.path) if not is_ours(prefix)]
         if foreign:
             raise UsageError('--restart: %s was not written by this program, so it is not deleted; '
                              'use another --train_dir' % foreign[0])
@@ -81,6 +82,9 @@ class RunDir:
         with open(temporary, 'w') as stream:
             stream.write(describe(config) + '\n')
         os.replace(temporary, os.path.join(self.path, _CONFIG))
+        for name in os.listdir(self.path):
+            if '.tempstate' in name and _OWN_FILES.fullmatch(name):
+                os.remove(os.path.join(self.path, name))  # of a save that was killed
 
 
 _OWN_FILES = re.compile(r'%s-\d+\.(index|meta|data-\d{5}-of-\d{5})(\.tempstate\d+)?|checkpoint|checkpoint\.tmp\w+'
@@ -107,9 +111,9 @@ def read_config(train_dir):
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise UsageError('%s cannot be read (%s); use another --train_dir' % (path, error)) from error
+        raise UsageError('%s cannot be read (%s); use another directory' % (path, error)) from error
     if not isinstance(settings, dict) or settings.pop('program', None) != _PROGRAM:
-        raise UsageError('%s is not of this program; use another --train_dir' % path)
+        raise UsageError('%s is not of this program; use another directory' % path)
     return settings
 
 
@@ -122,12 +126,23 @@ def _refuse_another_run(config, settings):
                          % (config.train_dir, difference))
 
 
-def _is_ours(prefix):
+def _refuse_unknown_files(train_dir):
+    """Refuses a directory without settings whose checkpoints cannot be read: whose they are cannot be seen."""
+    if not os.path.exists(os.path.join(train_dir, _CONFIG)):
+        for prefix in checkpoints(train_dir):
+            try:
+                tf.train.load_checkpoint(prefix)
+            except Exception as error:  # of any type: the reader translates some of its errors and not others
+                raise UsageError('%s cannot be read, and there is no %s beside it; use another --train_dir'
+                                 % (prefix, _CONFIG)) from error
+
+
+def is_ours(prefix):
     """Returns whether a checkpoint was written by this program; the classic scripts count no examples."""
     try:
         return tf.train.load_checkpoint(prefix).has_tensor('examples_seen')
-    except tf.errors.OpError:
-        return True  # cannot be read by anybody; it has our name, beside our configuration
+    except Exception:
+        return True  # damaged since: a run does not begin beside one that cannot be read
 
 
 def checkpoints(directory):
@@ -147,14 +162,16 @@ def make_dir(path, flag):
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        reason = 'it is a file' if os.path.isfile(path) else describe_os_error(error)
+        reason = 'it is not a directory' if os.path.exists(path) else describe_os_error(error)
         raise UsageError('%s=%s cannot be used: %s; use another directory' % (flag, path, reason)) from error
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise UsageError('%s=%s cannot be written to; use another directory' % (flag, path))
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise UsageError('%s=%s cannot be read and written; use another directory' % (flag, path))
 
 
-def check_eval_dir(path):
-    """Makes an eval_dir; refuses one that holds checkpoints, where TensorBoard would mix the two."""
+def check_eval_dir(path, checkpoint_dir):
+    """Makes an eval_dir; refuses one that holds or gets checkpoints, where TensorBoard would mix the two."""
     make_dir(path, '--eval_dir')
+    if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
+        raise UsageError('--eval_dir=%s is --checkpoint_dir; use a directory of its own' % path)
     if checkpoints(path) or os.path.exists(os.path.join(path, 'checkpoint')):
         raise UsageError('--eval_dir=%s holds checkpoints; use a directory of its own' % path)

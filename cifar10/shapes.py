@@ -41,10 +41,10 @@ def _masks(labels, generator):
     """Returns float32 [n, 32, 32] in [0, 1]: how much of each pixel the shape covers."""
     n = len(labels)
     centre = (SIZE - 1) / 2
-    x = np.arange(SIZE, dtype=np.float32) - centre - _uniform(generator, n, -3, 3)
-    y = (np.arange(SIZE, dtype=np.float32) - centre)[:, None] - _uniform(generator, n, -3, 3)
+    x = np.arange(SIZE, dtype=np.float32) - centre - _uniform(generator, n, -2, 2)
+    y = (np.arange(SIZE, dtype=np.float32) - centre)[:, None] - _uniform(generator, n, -2, 2)
     angle = _uniform(generator, n, 0, 2 * np.pi)
-    radius = _uniform(generator, n, 7, 10)
+    radius = _uniform(generator, n, 8, 10)
     cos, sin = np.cos(angle), np.sin(angle)
     u, v = (x * cos - y * sin) / radius, (x * sin + y * cos) / radius
     # Signed distance to the outline in radii, negative inside.
@@ -108,7 +108,7 @@ def _colour(masks, generator):
     """Returns uint8 [n, 3, 32, 32]: the masks between two random colours, on an uneven ground, with noise."""
     n = len(masks)
     ground = generator.uniform(40, 215, [n, 3, 1, 1]).astype(np.float32)
-    step = generator.uniform(70, 140, [n, 3, 1, 1]).astype(np.float32)
+    step = generator.uniform(90, 150, [n, 3, 1, 1]).astype(np.float32)
     shape = np.where(generator.random([n, 1, 1, 1]) < 0.5, ground - step, ground + step)
     ramp = np.linspace(-1, 1, SIZE, dtype=np.float32)
     slope = _uniform(generator, n, -25, 25) * ramp + _uniform(generator, n, -25, 25) * ramp[:, None]

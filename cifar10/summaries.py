@@ -1,11 +1,15 @@
-"""What TensorBoard shows of a step, as summary operations on the CPU.
+"""What TensorBoard shows of a step, as summary operations on the CPU, and the file that it reads.
 
 The names are the project's contract (README, "TensorBoard"). The raw operations are used because
 they take a tag as it is; `tf.summary` would put the name scope before it.
 """
+import contextlib
 import re
 
 import tensorflow.compat.v1 as tf
+
+from cifar10 import run_dir
+from cifar10.console import RunError, reason
 
 # A histogram of 4.7 million activations takes longer than a training step; 8 images' will do.
 _HISTOGRAM_IMAGES = 8
@@ -74,6 +78,42 @@ def _tiled(filters):
     tiles = tf.pad(tf.transpose(filters, [3, 0, 1, 2]), [[0, rows * columns - n], [0, 1], [0, 1], [0, 0]])
     tiles = tf.reshape(tiles, [rows, columns, height + 1, width + 1, depth])
     return tf.reshape(tf.transpose(tiles, [0, 2, 1, 3, 4]), [1, rows * (height + 1), columns * (width + 1), depth])
+
+
+class Events:
+    """An event file of this program in a directory, for TensorBoard.
+
+    Every method but `close` raises a RunError if the file cannot be written.
+    """
+
+    def __init__(self, directory):
+        with self._errors():
+            self._writer = tf.summary.FileWriter(directory, filename_suffix=run_dir.EVENTS_SUFFIX)
+
+    def begin(self, graph, last_step=None):
+        """Writes the graph; TensorBoard drops what earlier processes wrote of the steps after `last_step`, if given."""
+        with self._errors():
+            if last_step is not None:
+                self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
+            self._writer.add_graph(graph)
+
+    def add(self, summary, step):
+        """Writes a `tf.Summary` or a serialised one, and sees to it that it is in the file on return."""
+        with self._errors():
+            self._writer.add_summary(summary, step)
+            self._writer.flush()
+
+    def close(self):
+        """Closes the file, come what may: every summary is in it already."""
+        with contextlib.suppress(Exception):
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _errors(self):
+        try:
+            yield
+        except Exception as error:  # of any type: it depends on where in the writer's thread the disk was full
+            raise RunError('the file for TensorBoard cannot be written (%s)' % reason(error)) from error
 
 
 def scalars(**values):

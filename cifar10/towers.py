@@ -7,23 +7,27 @@ import tensorflow.compat.v1 as tf
 from six.moves import range, zip
 
 
-def build_towers(devices, tower_fn):
-    """Replicates a computation on each device, in a name scope of its own, with shared variables.
+def shared_variables(k):
+    """Context in which tower 0 creates variables, and every later tower gets the same ones by name."""
+    # Reuse ends with the context. Not AUTO_REUSE: that would create a misspelt name silently.
+    return tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False)
+
+
+def build_towers(devices, tower_fn, variables=shared_variables):
+    """Replicates a computation on each device, in a name scope of its own.
 
     Args:
       devices: K device names.
       tower_fn: function (k, scope) -> anything; builds tower k. `scope` is its name scope
-        ('tower_0/'). It makes its variables with `tf.get_variable`: tower 0 creates them, and the
-        others get the same ones.
+        ('tower_0/'). It makes its variables with `tf.get_variable`.
+      variables: function k -> the context in which tower k does so.
 
     Returns:
       A list of the K values that `tower_fn` returned.
     """
     towers = []
     for k in range(len(devices)):
-        # Reuse ends with the tower. Not AUTO_REUSE: that would create a misspelt name silently.
-        with tf.device(devices[k]), tf.name_scope('tower_%d' % k) as scope, \
-                tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False):
+        with tf.device(devices[k]), tf.name_scope('tower_%d' % k) as scope, variables(k):
             towers.append(tower_fn(k, scope))
     return towers
 
@@ -62,25 +66,43 @@ def average_gradients(tower_grads):
     Raises:
       ValueError: no tower, lists that do not match, or a variable that only some towers use.
     """
+    return [(_mean(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
+
+
+def gradients_by_variable(tower_grads):
+    """Transposes the towers' gradients, having looked that they match.
+
+    Args:
+      tower_grads: as `average_gradients` takes them.
+
+    Returns:
+      N (gradients, variable) pairs: the K towers' gradients of a variable, or None if no tower uses it.
+
+    Raises:
+      ValueError: as `average_gradients`.
+    """
     if not tower_grads:
         raise ValueError('there are no towers to average over')
     for k, pairs in enumerate(tower_grads):
         if [v.name for _, v in pairs] != [v.name for _, v in tower_grads[0]]:
             raise ValueError('tower %d does not have the variables of tower 0' % k)
-    return [_average(pairs) for pairs in zip(*tower_grads)]
+    transposed = []
+    for pairs in zip(*tower_grads):
+        gradients, variable = [gradient for gradient, _ in pairs], pairs[0][1]
+        missing = [k for k, gradient in enumerate(gradients) if gradient is None]
+        if missing and len(missing) < len(gradients):
+            raise ValueError('tower %d has no gradient for %s, which other towers use' % (missing[0], variable.op.name))
+        transposed.append((None if missing else gradients, variable))
+    return transposed
 
 
-def _average(pairs):
-    """Averages one variable's K (gradient, variable) pairs."""
-    gradients, variable = [gradient for gradient, _ in pairs], pairs[0][1]
-    missing = [k for k, gradient in enumerate(gradients) if gradient is None]
-    if len(missing) == len(gradients):
-        return None, variable
-    if missing:
-        raise ValueError('tower %d has no gradient for %s, which other towers use' % (missing[0], variable.op.name))
+def _mean(gradients):
+    """Averages one variable's K gradients."""
+    if gradients is None:
+        return None
     if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         values = tf.concat([gradient.values for gradient in gradients], 0) / len(gradients)
         indices = tf.concat([gradient.indices for gradient in gradients], 0)
-        return tf.IndexedSlices(values, indices, gradients[0].dense_shape), variable
+        return tf.IndexedSlices(values, indices, gradients[0].dense_shape)
     stacked = tf.stack([tf.convert_to_tensor(gradient) for gradient in gradients], 0)
-    return tf.reduce_mean(stacked, 0), variable
+    return tf.reduce_mean(stacked, 0)

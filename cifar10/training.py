@@ -5,10 +5,11 @@ Puts the other modules together; the only one that knows both the data and the u
 import os
 import sys
 
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import checkpoint, devices, hooks, inputs, networks, records, run_dir, schedule, summaries, updates
-from cifar10.console import RunError, reason
+from cifar10 import checkpoint, devices, hooks, inputs, modes, networks, records, run_dir, schedule, summaries
+from cifar10.console import RunError, UsageError, reason
 from cifar10.towers import tower_loss
 
 
@@ -23,22 +24,25 @@ def train(config, termination=None):
       UsageError: something the config asks for cannot be.
       RunError: the run failed under way; its newest checkpoint is whole.
     """
-    towers = devices.choose(config.num_gpus, config.tower_device)
+    towers = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
     print('towers     %s' % towers)
     data = records.find(config.dataset, config.data_dir)
     run = run_dir.RunDir(config)
     try:
         step = _resumed_step(config)
-        _describe(config, data, step)
+        update = modes.MODES[config.variable_update](towers.towers)
+        _describe(config, data, update.batches * config.batch_size, step)
         if step >= config.max_steps:
-            print('done       the run has its --max_steps=%d already' % config.max_steps)
+            print('done       at step %d the run has its --max_steps=%d already; give more to go on'
+                  % (step, config.max_steps))
             return
-        run.write_config(config)
         if config.deterministic:
-            tf.config.experimental.enable_op_determinism()
+            tf2.config.experimental.enable_op_determinism()
         with tf.Graph().as_default():
             tf.set_random_seed(config.seed)
-            _loop(config, Training(config, data, towers), step, towers, termination)
+            training = Training(config, data, towers, update)
+            with update.scope():
+                _loop(config, training, run, step, towers, termination)
     except tf.errors.OpError as error:
         raise RunError('%s; %s' % (reason(error), checkpoint.remainder(config.train_dir))) from error
     finally:
@@ -47,17 +51,20 @@ def train(config, termination=None):
 
 def _resumed_step(config):
     prefix = checkpoint.newest(config.train_dir)
+    if prefix is None and run_dir.checkpoints(config.train_dir):
+        raise UsageError('no checkpoint in --train_dir=%s can be read; use another --train_dir, or --restart to '
+                         'delete that run' % config.train_dir)
     return checkpoint.saved_step(prefix) if prefix else 0
 
 
-def _describe(config, data, step):
+def _describe(config, data, examples_per_step, step):
     """Prints what a person wants to know before the first step."""
     print('data       %s' % data)
-    print('batch      %d a tower, %d in all; %.1f steps an epoch' % (
-        config.batch_size, config.global_batch, data.count / config.global_batch))
+    print('batch      %d a tower, %d a step; %.1f steps an epoch' % (
+        config.batch_size, examples_per_step, data.count / examples_per_step))
     print('rate       %g, x%g every %d epochs = %d steps of this run' % (
         schedule.INITIAL_RATE, schedule.DECAY_FACTOR, schedule.DECAY_EPOCHS,
-        schedule.decay_steps(data.count, config.global_batch)))
+        schedule.decay_steps(data.count, examples_per_step)))
     print('run        %s, %s %d' % (
         config.train_dir, 'resumed at step %d of' % step if step else 'new, to step', config.max_steps))
     print('watch      tensorboard --logdir %s' % os.path.abspath(config.train_dir))
@@ -68,64 +75,72 @@ class Training:
 
     Attributes:
       step: int64 scalar, global_step after the update; fetching it takes a step.
+      more_steps: the same for further threads, where the update mode has any.
+      examples_per_step: int.
       losses: float32 [towers], each tower's total loss.
       batches: (images, labels) of each tower, as `inputs.train_batch` returns them.
       summary: string scalar, a serialised `tf.Summary` of the step.
-      initialise: the local initialisation, which reads the data and starts the inputs where
-        `examples_seen` is; wants to run after a restore.
+      initialise: the local initialisation, which reads the data, starts the inputs where
+        `examples_seen` is and lets the update mode do what follows a restore.
       examples_seen: int64 variable, the positions that were consumed.
     """
 
-    def __init__(self, config, data, towers):
+    def __init__(self, config, data, towers, update):
+        self.examples_per_step = update.batches * config.batch_size
         with tf.device('/cpu:0'):
             global_step = tf.train.get_or_create_global_step()
             self.examples_seen = tf.get_variable('examples_seen', [], tf.int64, tf.zeros_initializer(), trainable=False)
             rate = schedule.learning_rate(self.examples_seen, data.count)
-            self.batches = self._inputs(config, data)
+            self.batches = self._inputs(config, data, update, global_step)
         inference = networks.get(config.network)
-        update = updates.MODES[config.variable_update](towers.towers)
-        step = update.build(lambda k, scope: classifier(scope, inference, *self.batches[k]),
+        step = update.build(lambda k, scope: classifier(scope, inference, *self.batches[k], towers.parts[k]),
                             lambda: tf.train.GradientDescentOptimizer(rate), global_step)
         self.losses = tf.stack([scalars['total_loss'] for scalars in step.towers], name='losses')
         activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
         self.summary = summaries.build(step, rate, self.batches[0][0], activations)
-        self.step = self._after_update(config, step.train_ops, global_step)
+        averages = schedule.moving_averages(global_step)
+        trained = [variable for _, variable in step.gradients]
+        self.step, *self.more_steps = [self._after_update(op, averages, trained, global_step) for op in step.train_ops]
+        with tf.name_scope('initialise'), tf.control_dependencies([tf.local_variables_initializer()]):
+            self.initialise = tf.group(update.after_restore(), *self._starts)
 
-    def _inputs(self, config, data):
-        """Builds a stream of batches a tower; tower k's are k batches ahead of `examples_seen`."""
+    def _inputs(self, config, data, update, global_step):
+        """Returns each tower's batch; the k-th of a step's batches is k batches ahead of `examples_seen`."""
         with tf.name_scope('input'):
             memory, read = inputs.load(data)
-            iterators, starts = zip(*[
-                inputs.train_batches(memory, read, self.examples_seen + k * config.batch_size, config.batch_size,
-                                     config.global_batch, config.seed) for k in range(config.num_gpus)])
-            self.initialise = tf.group(starts)
-            return [iterator.get_next() for iterator in iterators]
+            stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
+            iterators, self._starts = zip(*[
+                inputs.train_batches(memory, read, self.examples_seen + k * config.batch_size, stop,
+                                     self.examples_per_step, config.batch_size, config.seed)
+                for k in range(update.batches)])
+            # Towers that do not step together take turns at one stream.
+            return [iterators[k % update.batches].get_next() for k in range(config.num_towers)]
 
-    def _after_update(self, config, train_ops, global_step):
+    def _after_update(self, train_op, averages, variables, global_step):
         """Counts the examples and moves the averages once the update is done, so that neither races it."""
-        with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies(train_ops):
-            averages = schedule.moving_averages(global_step)
-            followed = averages.apply(tf.trainable_variables())
-            counted = self.examples_seen.assign_add(config.global_batch, read_value=False)
+        with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
+            followed = averages.apply(variables)
+            counted = self.examples_seen.assign_add(self.examples_per_step, read_value=False)
             with tf.control_dependencies([followed, counted]):
                 return tf.identity(global_step)
 
 
-def classifier(scope, inference, images, labels):
+def classifier(scope, inference, images, labels, parts=('',)):
     """Builds one tower's network and loss.
 
     Args:
       scope: the tower's name scope.
-      inference: function images -> logits, float32 [n, classes].
+      inference: function (images, devices) -> logits, float32 [n, classes].
       images: float32 [n, height, width, 3].
       labels: int32 [n].
+      parts: names of the tower's devices.
 
     Returns:
       A dict of float32 scalars: 'total_loss' = 'cross_entropy' + 'weight_loss', and
       'train_accuracy' of this batch.
     """
     def network():
-        logits = inference(images)
+        logits = inference(images, parts)
         cross_entropy = tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits), name='cross_entropy')
         tf.add_to_collection(tf.GraphKeys.LOSSES, cross_entropy)
@@ -137,29 +152,30 @@ def classifier(scope, inference, images, labels):
                 train_accuracy=tf.reduce_mean(tf.cast(correct, tf.float32)))
 
 
-def _loop(config, training, first_step, towers, termination):
+def _loop(config, training, run, first_step, towers, termination):
     """Runs the training graph until a hook stops it."""
     graph = tf.get_default_graph()
     checkpoints = checkpoint.Checkpoints(
         config.train_dir, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
-    writer = tf.summary.FileWriter(config.train_dir, filename_suffix=run_dir.EVENTS_SUFFIX)
-    # TensorBoard drops what an earlier process wrote from this step on.
-    writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), first_step + 1)
-    writer.add_graph(graph)
-    writer.add_summary(summaries.text('config', '```\n%s\n```' % run_dir.describe(config)), first_step)
-    step, batch = training.step, config.global_batch
+    checkpoints.check()
+    run.write_config(config)
+    events = summaries.Events(config.train_dir)
+    events.begin(graph, first_step)
+    events.add(summaries.text('config', '```\n%s\n```' % run_dir.describe(config)), first_step)
+    step, examples = training.step, training.examples_per_step
+    drivers = hooks.DriverHook(training.more_steps)
     loss = tf.reduce_mean(training.losses, name='loss')
-    progress = hooks.ProgressHook(step, loss, batch, config.log_frequency, config.max_steps, sys.stdout)
+    progress = hooks.ProgressHook(step, loss, examples, config.log_frequency, config.max_steps, sys.stdout)
     # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
     between_steps = [
         hooks.DivergenceHook(step, training.losses, config.train_dir), progress,
-        hooks.SummaryHook(step, training.summary, batch, config.summary_steps, writer),
-        hooks.CheckpointHook(step, checkpoints, config.save_steps),
+        hooks.SummaryHook(step, training.summary, examples, config.summary_steps, events),
+        drivers, hooks.CheckpointHook(step, checkpoints, config.save_steps, drivers),
         hooks.StopHook(step, config.max_steps, termination)]
     session_config = devices.session_config(towers, config.log_device_placement)
     scaffold = tf.train.Scaffold(
         init_fn=lambda scaffold, session: checkpoints.restore(session),
-        local_init_op=tf.group(tf.local_variables_initializer(), training.initialise))
+        local_init_op=training.initialise)
     try:
         with tf.train.MonitoredTrainingSession(
                 scaffold=scaffold, hooks=between_steps, save_checkpoint_secs=None, save_summaries_steps=None,
@@ -168,5 +184,6 @@ def _loop(config, training, first_step, towers, termination):
                 session.run(step)
     finally:
         progress.close()
-        writer.close()
-    print('saved      %s' % run_dir.checkpoints(config.train_dir)[-1])
+        events.close()
+    done = run_dir.step_of(checkpoints.last) >= config.max_steps
+    print('saved      %s%s' % (checkpoints.last, '' if done else '; start again to go on'))

@@ -1,8 +1,9 @@
-"""Update modes: where variables live, and how the towers' gradients become an update.
+"""How the towers' gradients become an update: what every update mode offers, and the default one.
 
-Knows towers and optimizers; nothing of images or networks. A mode is a class with the one method
-`build`; `MODES` is the table of them.
+Knows towers and optimizers; nothing of images or networks. The other modes have files of their own,
+and `modes` is the table of all.
 """
+import contextlib
 import typing
 
 import tensorflow.compat.v1 as tf
@@ -14,8 +15,8 @@ class Step(typing.NamedTuple):
     """What a mode builds.
 
     Attributes:
-      towers: a dict of scalars a tower, as `tower_fn` returned them.
-      gradients: (gradient, variable) pairs that are applied.
+      towers: a dict of scalars a tower, by the names that `tower_fn` gave them.
+      gradients: (gradient, variable) pairs, as they are applied to the variables that are saved.
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation a driver thread; each run of one is an update.
     """
@@ -25,13 +26,17 @@ class Step(typing.NamedTuple):
     train_ops: list
 
 
-class ParameterServer:
-    """One copy of the variables on the CPU; the mean of the towers' gradients is applied once."""
+class Update:
+    """A mode: where a tower's variables live, how gradients become updates, what follows a restore.
 
-    def __init__(self, devices, server='/cpu:0'):
-        """Takes the towers' device names, and the device of the variables and of the averaging."""
-        self._devices = devices
-        self._server = server
+    Attributes:
+      devices: the towers' device names.
+      batches: how many towers' batches one update consumes.
+    """
+
+    def __init__(self, devices):
+        self.devices = devices
+        self.batches = len(devices)
 
     def build(self, tower_fn, make_optimizer, global_step):
         """Builds the towers and their update.
@@ -44,16 +49,32 @@ class ParameterServer:
         Returns:
           A Step.
         """
-        with tf.device(self._server):
+        raise NotImplementedError
+
+    def after_restore(self):
+        """Returns an operation to be run once the saved variables have their values."""
+        return tf.no_op()
+
+    def scope(self):
+        """Returns a context that making the session wants to be in."""
+        return contextlib.nullcontext()
+
+
+class ParameterServer(Update):
+    """One copy of the variables on the CPU; the mean of the towers' gradients is applied once."""
+    server = '/cpu:0'
+
+    def build(self, tower_fn, make_optimizer, global_step):
+        with tf.device(self.server):
             optimizer = make_optimizer()
 
         def tower(k, scope):
             scalars = tower_fn(k, scope)
-            return scalars, optimizer.compute_gradients(scalars['total_loss'])
+            return scalars, optimizer.compute_gradients(scalars['total_loss'], colocate_gradients_with_ops=True)
 
         with tf.variable_creator_scope(self._create_on_server):
-            towers, tower_grads = zip(*build_towers(self._devices, tower))
-        with tf.device(self._server), tf.name_scope('update'):
+            towers, tower_grads = zip(*build_towers(self.devices, tower))
+        with tf.device(self.server), tf.name_scope('update'):
             gradients = average_gradients(tower_grads)
             values = {variable.op.name: variable.read_value() for _, variable in gradients}
             # What is shown of a variable is what the step started from, however the two race.
@@ -63,8 +84,5 @@ class ParameterServer:
         return Step(towers, gradients, values, [train_op])
 
     def _create_on_server(self, next_creator, **arguments):
-        with tf.device(self._server):
+        with tf.device(self.server):
             return next_creator(**arguments)
-
-
-MODES = {'parameter_server': ParameterServer}

@@ -13,7 +13,11 @@ console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import records  # noqa: E402
+# `tf.distribute` looks CPU devices up in a list that the first look fixes for the process.
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
+                                           [tf.config.LogicalDeviceConfiguration()] * 8)
+
+from cifar10 import records, run_dir, training  # noqa: E402
 from cifar10.config import TrainConfig  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -47,7 +51,8 @@ def graph():
 def settings(data_dir, tmp_path):
     """A function that makes the TrainConfig of a small, quick run, with the given fields changed."""
     def make(**changes):
-        small = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=3)
+        small = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=3,
+                     tower_device='cpu')
         return TrainConfig(**dict(small, **changes))
     return make
 
@@ -99,3 +104,26 @@ def assert_same_bits(one, other):
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def train(config):
+    """Trains; returns the arrays of the newest checkpoint."""
+    training.train(config)
+    return variables(run_dir.checkpoints(config.train_dir)[-1])
+
+
+def rewrite(prefix, to=None, without=(), **changes):
+    """Writes a checkpoint again with some of its arrays changed or left out, by stock TensorFlow alone."""
+    arrays = dict(variables(prefix), **changes)
+    with tf.Graph().as_default(), tf.Session() as session:
+        saved = {name: tf.Variable(array) for name, array in arrays.items() if name not in without}
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver(saved).save(session, to or prefix, write_meta_graph=False)
+
+
+def scalars(directory, tag):
+    """Returns (step, value) of a scalar in the newest event file of a directory."""
+    newest = max((os.path.join(directory, name) for name in os.listdir(directory) if 'tfevents' in name),
+                 key=os.path.getmtime)
+    return [(event.step, value.simple_value) for event in tf.train.summary_iterator(newest)
+            for value in event.summary.value if value.tag == tag]

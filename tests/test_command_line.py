@@ -40,7 +40,7 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
     (['--tower_device=tpu'], ['--tower_device=tpu', 'auto, gpu, cpu']),
     (['--bach_size=8'], ['unknown flag --bach_size', 'did you mean --batch_size?']),
     (['--tf_xla'], ['unknown flag --tf_xla', '--help']),
-    (['stray'], ['unknown flag stray']),
+    (['stray'], ['unknown argument stray']),
     (['--num_gpus=four'], ['--num_gpus', "'four' is not a whole number"]),
     (['--batch_size=1.5'], ['--batch_size', "'1.5' is not a whole number"]),
     (['--max_steps='], ['--max_steps', 'not a whole number']),
@@ -54,8 +54,9 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
     (['--summary_steps=-1'], ['--summary_steps=-1']),
     (['--seed=99999999999'], ['--seed=99999999999', 'the most is']),
     (['--train_dir='], ['--train_dir is empty']),
-    (['--train_dir=%(file)s'], ['--train_dir=%(file)s', 'it is a file', 'another directory']),
+    (['--train_dir=%(file)s'], ['--train_dir=%(file)s', 'it is not a directory', 'another directory']),
     (['--train_dir=/proc/train'], ['--train_dir=/proc/train']),
+    (['--train_dir=/tmp/a[1]'], ['--train_dir=/tmp/a[1]', 'a pattern of names', 'another directory']),
     (['--data_dir=%(file)s'], ['--data_dir=%(file)s']),
     (['--data_dir=/proc/data'], ['--data_dir=/proc/data']),
     (['--tower_device=gpu'], ['--tower_device=gpu', '--tower_device=cpu']),
@@ -76,14 +77,16 @@ def test_what_a_user_gets_wrong_ends_with_2_and_one_line(call, arguments, parts,
     (['--eval_data=all'], '--eval_data=all is unknown; choose from: test, train_eval'),
     (['--eval_interval_secs=0'], '--eval_interval_secs=0'),
     (['--num_examples=x'], "'x' is not a whole number"),
-    (['--eval_dir=%(file)s'], 'it is a file'),
+    (['--eval_dir=%(file)s'], 'it is not a directory'),
     (['--eval_dir=%(checkpoints)s'], 'holds checkpoints'),
     (['--tower_device=gpu'], '--tower_device=cpu'),
 ])
 def test_the_evaluator_too(call, arguments, part, tmp_path):
     (tmp_path / 'file').write_text('')
-    (tmp_path / 'model.ckpt-1.index').write_text('')
-    names = dict(file=str(tmp_path / 'file'), checkpoints=str(tmp_path))
+    (tmp_path / 'other').mkdir()
+    for directory in (tmp_path, tmp_path / 'other'):
+        (directory / 'model.ckpt-1.index').write_text('')
+    names = dict(file=str(tmp_path / 'file'), checkpoints=str(tmp_path / 'other'))
     status, error = call('cifar10_eval.py', *[argument % names for argument in arguments])
     line, = error.strip().splitlines()
     assert status == 2 and line.startswith('cifar10_eval.py: error: ') and part in line
@@ -114,7 +117,7 @@ def test_booleans_are_what_they_say(written, value):
 
 def test_flags_become_fields():
     parsed = flags.parse(TrainConfig, '', ['--num_gpus=4', '--batch_size', '32', '--train_dir=/x y'])
-    assert parsed == TrainConfig(num_gpus=4, batch_size=32, train_dir='/x y') and parsed.global_batch == 128
+    assert parsed == TrainConfig(num_gpus=4, batch_size=32, train_dir='/x y')
 
 
 def test_classic_defaults_are_kept():
@@ -124,6 +127,19 @@ def test_classic_defaults_are_kept():
         '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, 128, False, 10)
     assert (evaluation.checkpoint_dir, evaluation.eval_dir, evaluation.eval_interval_secs, evaluation.eval_data) == (
         '/tmp/cifar10_train', '/tmp/cifar10_eval', 300, 'test')
+
+
+@pytest.mark.parametrize('wrong', [dict(restart='False'), dict(num_gpus=2.0), dict(seed=True), dict(train_dir=3)])
+def test_a_config_checks_types(wrong):
+    with pytest.raises(UsageError, match='--%s=' % next(iter(wrong))):
+        TrainConfig(**wrong)
+
+
+def test_gpus_are_divided_among_towers():
+    with pytest.raises(UsageError, match='--num_gpus=3 cannot be divided into towers of --gpus_per_tower=2'):
+        TrainConfig(num_gpus=3, gpus_per_tower=2)
+    assert TrainConfig(num_gpus=4, gpus_per_tower=2).num_towers == 2
+    assert devices.choose(4, 'cpu', 2).parts == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
 
 
 # What follows cannot be run on a machine without a GPU: the number of GPUs is pretended.
@@ -154,8 +170,16 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus, monk
     assert devices.choose(1, 'cpu').towers == ('/cpu:0',)
 
 
+def test_without_any_gpu_the_first_line_says_so(gpus, monkeypatch):
+    gpus(0)
+    monkeypatch.setattr(devices, '_NVIDIA_DRIVER', '/nowhere')
+    assert str(devices.choose(2, 'auto')) == '2 on CPU devices (no GPU found): /cpu:0 /cpu:1'
+    with pytest.raises(UsageError, match='--tower_device=gpu, but TensorFlow finds no GPU; use --tower_device=cpu'):
+        devices.choose(1, 'gpu')
+
+
 def test_gpu_memory_grows_as_needed(gpus):
     gpus(1)
     config = devices.session_config(devices.choose(1, 'gpu'))
-    assert config.gpu_options.allow_growth and 'CPU' not in config.device_count
+    assert config.gpu_options.allow_growth and config.device_count == {'GPU': 1}
     assert devices.session_config(devices.choose(3, 'cpu')).device_count == {'CPU': 3, 'GPU': 0}

@@ -60,9 +60,10 @@ def test_a_tower_that_is_not_the_last_is_watched_too():
 
 
 def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
-    clock = iter([10.0, 14.0, 15.0])
+    clock = iter([10.0, 12.0, 14.0, 14.0, 15.0, 15.0])
     monkeypatch.setattr(hooks.time, 'perf_counter', lambda: next(clock))
-    rate = hooks.Rate(global_batch=64)
+    rate = hooks.Rate(examples_per_step=64)
     assert rate.measure(1) is None  # the first step, a warm-up
+    assert rate.so_far(5) == (4 * 64 / 2.0, 0.5)
     assert rate.measure(9) == (8 * 64 / 4.0, 0.5)
     assert rate.measure(10) == (64.0, 1.0)

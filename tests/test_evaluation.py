@@ -11,8 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import evaluation, records, run_dir, training
 from cifar10.config import EvalConfig, TrainConfig
 from cifar10.console import RunError, UsageError
-from tests.conftest import read_until, run_script, start_script, variables, write_records
-from tests.test_training import rewrite, scalars
+from tests.conftest import read_until, rewrite, run_script, scalars, start_script, variables, write_records
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
                   r'precision @ 1 = (0\.\d{3}|1\.000) \((\d+) of (\d+)\), step (\d+)$', re.M)
@@ -22,7 +21,7 @@ LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
 def run(tmp_path_factory, data_dir):
     """The train_dir of a run of 40 steps."""
     config = TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
-                         batch_size=32, max_steps=40, save_steps=39)
+                         batch_size=32, max_steps=40, save_steps=39, tower_device='cpu')
     with tf.Graph().as_default():
         training.train(config)
     return config.train_dir
@@ -32,7 +31,7 @@ def run(tmp_path_factory, data_dir):
 def evaluate(run, tmp_path, capsys):
     """A function that evaluates once; returns (precision, correct, of, step) as printed."""
     def call(**changes):
-        config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True)
+        config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
         capsys.readouterr()
         evaluation.evaluate(EvalConfig(**dict(config, **changes)))
         (precision, *counts), = LINE.findall(capsys.readouterr().out)
@@ -129,6 +128,36 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_d
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
 
+def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
+    shutil.copytree(run, tmp_path / 'copy')
+    os.truncate(tmp_path / 'copy' / 'model.ckpt-40.data-00000-of-00001', 100)
+    for step in (38, 39):
+        for suffix in ('.data-00000-of-00001', '.index'):
+            copy = tmp_path / 'copy' / ('model.ckpt-%d%s' % (step, suffix))
+            shutil.copy(os.path.join(run, 'model.ckpt-39' + suffix), copy)
+    os.remove(tmp_path / 'copy' / 'model.ckpt-39.index')
+    taken = []
+
+    def evaluate_one(prefix):
+        taken.append(prefix[-2:])
+        shutil.copy(os.path.join(run, 'model.ckpt-39.index'), tmp_path / 'copy')
+        if len(taken) == 3:
+            raise KeyboardInterrupt
+        return len(taken) != 2  # the second was rotated away: looked for again, at once
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluation._watch(EvalConfig(checkpoint_dir=str(tmp_path / 'copy'), eval_interval_secs=1), evaluate_one)
+    assert taken == ['38', '39', '39']
+
+
+def test_settings_that_are_not_known_are_an_error(evaluate, run, tmp_path):
+    shutil.copytree(run, tmp_path / 'copy')
+    config = tmp_path / 'copy' / 'config.json'
+    config.write_text(config.read_text().replace('"classic"', '"other"'))
+    with pytest.raises(UsageError, match='network=other, which this version does not know'):
+        evaluate(checkpoint_dir=str(tmp_path / 'copy'))
+
+
 def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_path):
     (tmp_path / 'plain').mkdir()
     prefix = run_dir.checkpoints(run)[-1]
@@ -139,7 +168,7 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
         evaluate(checkpoint_dir=str(tmp_path / 'plain'))
     assert evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)[2] == 2000
     rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-41'), without=averages + ['conv2/weights'])
-    with pytest.raises(UsageError, match='no conv2/weights; it is of another network'):
+    with pytest.raises(UsageError, match='has no conv2/weights; it is of another network'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
 
 
@@ -147,7 +176,7 @@ def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_di
     config = EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), data_dir=data_dir)
     built = evaluation.Evaluation(config, records.find('shapes', data_dir, records.TEST_FILES), 'classic', '/cpu:0')
     with tf.Session() as session:
-        built.run(session, os.path.join(run, 'model.ckpt-7'), None)
+        assert built.run(session, os.path.join(run, 'model.ckpt-7'), None) is False
     assert capsys.readouterr().out == ''
 
 
@@ -157,8 +186,11 @@ def test_eval_dir_is_kept_and_refused_if_it_holds_checkpoints(evaluate, run, tmp
     note.write_text('mine')
     evaluate()
     assert note.read_text() == 'mine'
+    with pytest.raises(UsageError, match='--eval_dir=.* is --checkpoint_dir'):
+        evaluate(eval_dir=run + '/../' + os.path.basename(run))
+    shutil.copytree(run, tmp_path / 'other')
     with pytest.raises(UsageError, match='--eval_dir=.* holds checkpoints'):
-        evaluate(eval_dir=run)
+        evaluate(eval_dir=str(tmp_path / 'other'))
 
 
 def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path, data_dir):

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import devices, inputs, records, training
+from cifar10 import devices, inputs, modes, records, training
 from tests import conftest
 
 COUNT = 5000
@@ -149,10 +149,11 @@ def consumed(config, steps, directory):
     marked = Marked(COUNT)
     with tf.Graph().as_default():
         towers = devices.choose(config.num_gpus, 'cpu')
-        built = training.Training(config, records.find('shapes', config.data_dir), towers)
+        update = modes.MODES[config.variable_update](towers.towers)
+        built = training.Training(config, records.find('shapes', config.data_dir), towers, update)
         checkpoints = checkpoint.Checkpoints(directory, tf.train.get_global_step(), built.examples_seen, 5)
         scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: checkpoints.restore(session),
-                                     local_init_op=tf.group(tf.local_variables_initializer(), built.initialise))
+                                     local_init_op=built.initialise)
         taken = []
         with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
                 scaffold, config=devices.session_config(towers))) as session:
@@ -166,7 +167,7 @@ def consumed(config, steps, directory):
 def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_path):
     marked = Marked(COUNT)
     conftest.write_records(tmp_path / 'marked', marked.labels, marked.images)
-    common = dict(data_dir=str(tmp_path / 'marked'))
+    common = dict(data_dir=str(tmp_path / 'marked'), max_steps=100)
     (tmp_path / 'run').mkdir()
     first = consumed(settings(num_gpus=4, batch_size=32, **common), 20, str(tmp_path / 'run'))
     second = consumed(settings(num_gpus=1, batch_size=64, **common), 39, str(tmp_path / 'run'))

@@ -5,6 +5,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import devices, records, training
+from cifar10.updates import ParameterServer
 
 TOWERS = 3
 
@@ -13,8 +14,8 @@ TOWERS = 3
 def nodes(settings, data_dir):
     """The nodes of a training graph for three GPUs, by name."""
     config = settings(num_gpus=TOWERS)
-    gpus = devices.Devices(tuple('/gpu:%d' % k for k in range(TOWERS)))
-    training.Training(config, records.find('shapes', data_dir), gpus)
+    gpus = devices.Devices(tuple(('/gpu:%d' % k,) for k in range(TOWERS)))
+    training.Training(config, records.find('shapes', data_dir), gpus, ParameterServer(gpus.towers))
     return {node.name: node for node in tf.get_default_graph().as_graph_def().node}
 
 
@@ -50,5 +51,5 @@ def test_every_tower_is_one_box_in_the_graph(nodes):
     # TensorBoard draws a box for each first part of a name; loose operations clutter the picture.
     top = {name.split('/')[0] for name in nodes}
     assert top == {'tower_%d' % k for k in range(TOWERS)} | {
-        'input', 'learning_rate', 'update', 'losses', 'after_update', 'summaries', 'global_step', 'examples_seen',
-        'conv1', 'conv2', 'local3', 'local4', 'softmax_linear'}
+        'input', 'learning_rate', 'update', 'losses', 'after_update', 'summaries', 'initialise', 'global_step',
+        'examples_seen', 'conv1', 'conv2', 'local3', 'local4', 'softmax_linear'}

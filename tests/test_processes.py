@@ -29,7 +29,7 @@ SCRIPT = 'multi_gpu_train.py'
 def small(data_dir, tmp_path):
     """The flags of a small run of two towers."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=8,
-                log_frequency=1, save_steps=20, summary_steps=10, max_steps=100)
+                tower_device='cpu', log_frequency=1, save_steps=20, summary_steps=10, max_steps=100)
 
 
 def last_variables(train_dir):
@@ -102,22 +102,19 @@ def test_a_signal_ends_the_run_in_good_order(small, number):
     step = int(re.findall(r'step (\d+), loss', output)[-1]) if 'loss' in output else 5
     arrays = last_variables(small['train_dir'])
     assert arrays['global_step'] == step and arrays['examples_seen'] == 16 * step
-    assert 'saved' in output and 'Traceback' not in output
+    assert 'stopping   %s' % signal.Signals(number).name in output and 'start again to go on' in output
+    assert 'Traceback' not in output
 
 
 def test_a_second_signal_ends_the_process_at_once(small):
-    # Steps of several seconds, so that the first signal cannot have ended the run yet.
+    # Both within one step of two seconds: the first is acknowledged in the middle of it.
     process = start_script(SCRIPT, **dict(small, num_gpus=1, batch_size=6000, max_steps=100000))
     read_until(process, 'step 1,')
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    read_until(process, 'stopping   SIGTERM: after this step; once more ends at once')
     begin = time.time()
-    for _ in range(40):
-        process.send_signal(signal.SIGTERM)
-        if process.poll() is not None:
-            break
-        time.sleep(0.1)
-    assert process.wait(timeout=20) == -signal.SIGTERM and time.time() - begin < 6
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 128 + signal.SIGTERM and time.time() - begin < 1
     process.stdout.close()
 
 
@@ -146,6 +143,23 @@ def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
     assert_same_bits(last_variables(small['train_dir']), good)
     assert not [name for name in os.listdir(small['train_dir']) if 'ckpt-6' in name]
     assert run_script(SCRIPT, **dict(small, max_steps=6)).returncode == 0
+
+
+def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400 << 10, 400 << 10))
+    result = subprocess.run(script_command(SCRIPT, **dict(small, summary_steps=1)), preexec_fn=limit,
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1, result.stderr
+    line, = result.stderr.strip().splitlines()
+    assert 'the file for TensorBoard cannot be written' in line
+
+
+def test_deterministic_runs_give_the_same_bits(small, tmp_path):
+    for name in ('one', 'other'):
+        result = run_script(SCRIPT, **dict(small, train_dir=tmp_path / name, max_steps=3, deterministic=True))
+        assert result.returncode == 0, result.stderr
+    assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'other'))
 
 
 def test_a_disk_that_is_really_full(small, tmp_path):
@@ -182,6 +196,14 @@ def test_on_a_terminal_there_is_a_bar_and_lines(small):
     bars = re.findall(r'\r\s*\d+%\|.*?\| (\d+)/12 \[', text)
     assert bars and int(bars[-1]) == 12
     assert re.search(r'loss \d\.\d\d, \d+ examples/s', text)
+
+
+def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
+    process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
+    read_until(process, 'step 3,')
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0
+    assert last_variables(small['train_dir'])['global_step'] >= 3
 
 
 def test_nothing_but_ours_is_printed(small):

@@ -39,6 +39,11 @@ def test_counts_come_from_the_files(cifar_dir):
     assert records.find('cifar10', str(cifar_dir), records.TEST_FILES).count == 7
 
 
+def test_the_inner_folder_is_not_data_dir(cifar_dir):
+    with pytest.raises(UsageError, match='use --data_dir=%s$' % cifar_dir):
+        records.find('cifar10', str(cifar_dir / FOLDER))
+
+
 def damage_missing(path):
     path.unlink()
     return 'is missing'
@@ -78,6 +83,22 @@ def archive(path, source, extra=()):
         for info, content in extra:
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
+
+
+def test_a_flipped_byte_in_an_archive_is_found(cifar_dir, tmp_path_factory, closed_network, capsys):
+    random = np.random.default_rng(0)
+    target = tmp_path_factory.mktemp('target')
+    path = target / 'cifar-10-binary.tar.gz'
+    archive(path, cifar_dir / FOLDER)
+    good = path.read_bytes()
+    for position in random.integers(20, len(good), 20):
+        content = bytearray(good)
+        content[position] ^= 1 << random.integers(8)
+        path.write_bytes(content)
+        with pytest.raises(UsageError, match='cannot be reached'):  # it goes on to download the right one
+            records.find('cifar10', str(target))
+        assert not (target / FOLDER).exists()
+    assert capsys.readouterr().out.count('cannot be read') == 20
 
 
 def member(name, kind=tarfile.REGTYPE, link=''):

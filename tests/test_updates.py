@@ -1,61 +1,163 @@
-"""The mathematics of an update mode, against plain NumPy: loss = mean(x) * A * B on every tower."""
+"""The mathematics of every update mode, against plain NumPy: loss = mean(x) * A * B on every tower."""
+import contextlib
+import re
+import tempfile
+import threading
+import time
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import updates
+from cifar10 import modes
 
 RATE = 0.1
 FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # a row a tower
 
 
-def build(num_towers, make_optimizer, mode='parameter_server'):
-    def tower_fn(k, scope):
-        a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
-        b = tf.get_variable('b', [], initializer=tf.constant_initializer(5.0))
-        return dict(total_loss=tf.reduce_mean(tf.constant(FEEDS[k], tf.float32)) * a * b)
-    global_step = tf.train.create_global_step()
-    update = updates.MODES[mode](['/cpu:%d' % k for k in range(num_towers)])
-    return update.build(tower_fn, make_optimizer, global_step)
+SYNCHRONOUS = ['parameter_server', 'replicated', 'mirrored']
 
 
-def session_of(num_towers):
-    session = tf.Session(config=tf.ConfigProto(device_count={'CPU': num_towers}))
-    session.run(tf.global_variables_initializer())
-    return session
+def devices_of(num_towers):
+    return ['/cpu:%d' % k for k in range(num_towers)]
+
+
+def tower_fn(k, scope):
+    a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
+    b = tf.get_variable('b', [], initializer=tf.constant_initializer(5.0))
+    tf.get_variable('unused', [], initializer=tf.constant_initializer(1.0))
+    return dict(total_loss=tf.reduce_mean(tf.constant(FEEDS[k], tf.float32)) * a * b)
+
+
+def gradient_descent():
+    return tf.train.GradientDescentOptimizer(RATE)
+
+
+@contextlib.contextmanager
+def built(mode, num_towers, make_optimizer=gradient_descent):
+    """Builds a mode's towers; yields (session, update, step) with all variables initialised."""
+    update = modes.MODES[mode](devices_of(num_towers))
+    step = update.build(tower_fn, make_optimizer, tf.train.create_global_step())
+    follow = update.after_restore()
+    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': num_towers})) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(follow)
+        yield session, update, step
+
+
+def saved(session):
+    """Returns a and b as a checkpoint would hold them."""
+    names = {variable.op.name: variable for variable in tf.global_variables()}
+    return [session.run(names[name].read_value()) for name in ('a', 'b')]
 
 
 @pytest.mark.parametrize('num_towers', [1, 2, 4])
 @pytest.mark.parametrize('momentum', [0.0, 0.9])
-def test_steps_equal_numpys(num_towers, momentum):
-    step = build(num_towers, lambda: tf.train.MomentumOptimizer(RATE, momentum))
+@pytest.mark.parametrize('mode', SYNCHRONOUS)
+def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
     x = FEEDS[:num_towers].mean()
     a, b, speed_a, speed_b = 2.0, 5.0, 0.0, 0.0
-    with session_of(num_towers) as session:
+    with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, momentum)) as (session, _, step):
+        losses = [scalars['total_loss'] for scalars in step.towers]
         for k in range(1, 6):
-            session.run(step.train_ops)
+            found, _ = session.run([losses, step.train_ops])
+            np.testing.assert_allclose(found, FEEDS[:num_towers].mean(1) * a * b, rtol=1e-5)
             speed_a, speed_b = momentum * speed_a + x * b, momentum * speed_b + x * a
             a, b = a - RATE * speed_a, b - RATE * speed_b
-            np.testing.assert_allclose(session.run(tf.trainable_variables()), [a, b], rtol=1e-5)
+            np.testing.assert_allclose(saved(session), [a, b], rtol=1e-5)
             assert session.run(tf.train.get_global_step()) == k
 
 
-def test_global_step_is_int64():
-    build(1, lambda: tf.train.GradientDescentOptimizer(RATE))
-    assert tf.train.get_global_step().dtype.base_dtype == tf.int64
-
-
-def test_values_are_those_before_the_update():
+@pytest.mark.parametrize('mode', list(modes.MODES))
+def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
     # A variable that is merely fetched with the train op races with it.
-    step = build(2, lambda: tf.train.GradientDescentOptimizer(RATE))
-    with session_of(2) as session:
-        for _ in range(200):
-            before = session.run(tf.trainable_variables())
-            values, _ = session.run([[step.values['a'], step.values['b']], step.train_ops])
+    with built(mode, 2) as (session, _, step):
+        gradients = {variable.op.name: gradient for gradient, variable in step.gradients}
+        assert gradients.pop('unused') is None
+        for _ in range(50):
+            before = saved(session)
+            values, shown, _ = session.run([[step.values['a'], step.values['b']], gradients, step.train_ops[0]])
             assert values == before
+            change = [(old - new) / RATE for old, new in zip(before, saved(session))]
+            np.testing.assert_allclose([shown['a'], shown['b']], change, rtol=1e-3, atol=1e-5)
 
 
-def test_variables_and_slots_live_on_the_server_in_one_copy():
-    build(4, lambda: tf.train.MomentumOptimizer(RATE, 0.9))
-    assert sorted(v.op.name for v in tf.global_variables()) == ['a', 'a/Momentum', 'b', 'b/Momentum', 'global_step']
-    assert {v.device for v in tf.global_variables() if v.op.name != 'global_step'} == {'/device:CPU:0'}
+def test_an_asynchronous_update_is_one_towers():
+    with built('async', 3) as (session, update, step):
+        assert update.batches == 1 and len(step.train_ops) == 3
+        a, b = 2.0, 5.0
+        for count, k in enumerate([2, 0, 1, 1, 2], 1):
+            session.run(step.train_ops[k])
+            x = FEEDS[k].mean()
+            a, b = a - RATE * x * b, b - RATE * x * a
+            np.testing.assert_allclose(saved(session), [a, b], rtol=1e-5)
+            assert session.run(tf.train.get_global_step()) == count
+
+
+def test_staleness_counts_the_updates_between_a_read_and_its_write():
+    # A gate in the tower's loss holds it up while other towers go on.
+    gates = [tf.FIFOQueue(100, tf.float32, shapes=[[]], name='gate_%d' % k) for k in range(2)]
+
+    def gated(k, scope):
+        scalars = tower_fn(k, scope)
+        return dict(total_loss=scalars['total_loss'] * gates[k].dequeue())
+    update = modes.MODES['async'](devices_of(2))
+    step = update.build(gated, gradient_descent, tf.train.create_global_step())
+    opened = [gate.enqueue(1.0) for gate in gates]
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        slow = threading.Thread(target=session.run, args=(step.train_ops[1],))
+        slow.start()
+        time.sleep(0.5)
+        for _ in range(3):
+            session.run(opened[0])
+            session.run(step.train_ops[0])
+        session.run(opened[1])
+        slow.join()
+        session.run(opened[0])  # as the thread that reports does: within its own tower's step
+        shown, _ = session.run([[scalars['staleness'] for scalars in step.towers], step.train_ops[0]])
+        assert shown == [0, 3]
+
+
+@pytest.mark.parametrize('mode', list(modes.MODES))
+def test_one_set_of_names_is_saved(mode):
+    with built(mode, 3, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, _, _), \
+            tempfile.TemporaryDirectory() as directory:
+        tf.train.Saver().save(session, directory + '/model')
+        names = [name for name, _ in tf.train.list_variables(directory + '/model')]
+        assert names == ['a', 'a/Momentum', 'b', 'b/Momentum', 'global_step', 'unused']
+
+
+def test_the_parameter_servers_variables_and_slots_are_on_the_cpu():
+    update = modes.MODES['parameter_server'](['/gpu:0', '/gpu:1'])
+    update.build(tower_fn, lambda: tf.train.MomentumOptimizer(RATE, 0.9), tf.train.create_global_step())
+    devices = {v.op.name: v.device for v in tf.global_variables() if v.op.name != 'global_step'}
+    assert devices == dict.fromkeys(['a', 'a/Momentum', 'b', 'b/Momentum', 'unused'], '/device:CPU:0')
+
+
+def test_global_step_is_int64():
+    assert tf.train.create_global_step().dtype.base_dtype == tf.int64
+
+
+def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
+    with built('replicated', 4, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, update, step):
+        replicas = [v for v in tf.local_variables() if v.op.name.endswith(('/a', '/b', '/Momentum'))]
+        assert len(replicas) == 3 * 4 and not set(replicas) & set(tf.trainable_variables())
+        primaries = {v.op.name: v for v in tf.global_variables()}
+        session.run(primaries['a'].assign(3.25))  # as a restore does
+        session.run(update.after_restore())
+        for _ in range(50):
+            session.run(step.train_ops)
+            values = session.run({v.op.name: v.read_value() for v in tf.global_variables() + replicas})
+            for replica in replicas:
+                assert values[replica.op.name] == values[re.sub(r'^(replica_\d/)+', '', replica.op.name)]
+
+
+def test_a_variable_that_one_tower_leaves_out_is_named():
+    def lopsided(k, scope):
+        scalars = tower_fn(k, scope)
+        if k == 0:
+            scalars['total_loss'] += tf.get_variable('unused', [])
+        return scalars
+    with pytest.raises(ValueError):
+        modes.MODES['replicated'](devices_of(2)).build(lopsided, gradient_descent, tf.train.create_global_step())

@@ -1,7 +1,7 @@
-"""The networks, one file each: `inference(images)` returns logits and adds its L2 losses to `losses`.
+"""The networks, one file each: `inference(images, devices)` returns logits and adds its L2 losses to `losses`.
 
-A network is a function of its images alone. It knows no device, no tower and no update mode: where
-its variables live is decided around it.
+A network is a function of its images. It knows no tower and no update mode: where its variables live
+is decided around it. Devices it knows only as two names, for the case that a tower has more than one.
 """
 from cifar10.networks import classic
 
@@ -9,5 +9,5 @@ _NETWORKS = {'classic': classic.inference}
 
 
 def get(name):
-    """Returns the function images -> logits of the network called `name`."""
+    """Returns the function (images, devices) -> logits of the network called `name`."""
     return _NETWORKS[name]

@@ -9,24 +9,28 @@ import tensorflow.compat.v1 as tf
 NUM_CLASSES = 10
 
 
-def inference(images):
+def inference(images, devices=('',)):
     """Builds the network in the current variable scope.
 
     Args:
       images: float32 [n, 24, 24, 3], standardised.
+      devices: names of the devices that share the work: the convolutional layers go to the first, the
+        dense ones to the last; '' is the device of the caller.
 
     Returns:
       Logits, float32 [n, 10]. Each layer's output is in the collection ACTIVATIONS, the L2 losses of
       local3 and local4 in LOSSES.
     """
-    conv1 = _convolution('conv1', images, 64, bias=0.0)
-    norm1 = _normalise(_pool(conv1, 'pool1'), 'norm1')
-    conv2 = _convolution('conv2', norm1, 64, bias=0.1)
-    pool2 = _pool(_normalise(conv2, 'norm2'), 'pool2')
-    flat = tf.reshape(pool2, [-1, pool2.shape[1] * pool2.shape[2] * pool2.shape[3]])
-    local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
-    local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
-    return _dense('softmax_linear', local4, NUM_CLASSES, bias=0.0, stddev=1 / 192, activation=None)
+    with tf.device(devices[0]):
+        conv1 = _convolution('conv1', images, 64, bias=0.0)
+        norm1 = _normalise(_pool(conv1, 'pool1'), 'norm1')
+        conv2 = _convolution('conv2', norm1, 64, bias=0.1)
+        pool2 = _pool(_normalise(conv2, 'norm2'), 'pool2')
+        flat = tf.reshape(pool2, [-1, pool2.shape[1] * pool2.shape[2] * pool2.shape[3]])
+    with tf.device(devices[-1]):
+        local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
+        local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
+        return _dense('softmax_linear', local4, NUM_CLASSES, bias=0.0, stddev=1 / 192, activation=None)
 
 
 def _convolution(name, x, channels, bias):

@@ -1,0 +1,161 @@
+"""Whose a train_dir is: runs resumed, refused, restarted; checkpoints rotated, damaged, of the tutorial."""
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import checkpoint, run_dir, training
+from cifar10.console import UsageError
+from tests.conftest import assert_same_bits, rewrite, train
+
+
+def test_old_checkpoints_are_rotated_across_a_resume(settings):
+    config = settings(max_steps=4, save_steps=1, max_to_keep=3)
+    train(config)
+    train(settings(max_steps=6, save_steps=1, max_to_keep=3))
+    assert [run_dir.step_of(prefix) for prefix in run_dir.checkpoints(config.train_dir)] == [4, 5, 6]
+    assert tf.train.latest_checkpoint(config.train_dir).endswith('model.ckpt-6')
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
+    config = settings(max_steps=4, save_steps=1)
+    expected = train(config)
+    newest = run_dir.checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
+    os.truncate(newest, 1000)
+    assert_same_bits(train(config), expected)
+    output = capsys.readouterr().out
+    assert 'model.ckpt-4 cannot be read' in output and 'resumed at step 3 of 4' in output
+    # One flipped byte is found as well.
+    with open(newest, 'r+b') as stream:
+        stream.seek(5000)
+        stream.write(bytes([stream.read(1)[0] ^ 1]))
+    assert checkpoint.damage(run_dir.checkpoints(config.train_dir)[-1])
+
+
+def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
+    config = settings(max_steps=2)
+    train(config)
+    prefix = run_dir.checkpoints(config.train_dir)[-1]
+    os.remove(os.path.join(config.train_dir, 'config.json'))
+    rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
+    training.train(settings(max_steps=2))  # leaves it alone
+    last = train(settings(max_steps=3))
+    assert last['global_step'] == 3 and last['global_step'].dtype == np.int64
+    assert last['examples_seen'] == 2 * 128 + 8
+
+
+@pytest.mark.parametrize('changes', [dict(seed=4), dict(dataset='cifar10')])
+def test_another_run_is_refused_with_both_values_and_both_remedies(settings, changes, data_dir, tmp_path):
+    train(settings(max_steps=1))
+    if 'dataset' in changes:
+        os.symlink(os.path.join(data_dir, 'shapes-bin'), tmp_path / 'cifar-10-batches-bin')
+        changes['data_dir'] = str(tmp_path)
+    with pytest.raises(UsageError) as refused:
+        training.train(settings(max_steps=2, **changes))
+    field = next(iter(changes))
+    old = {'seed': 0, 'dataset': 'shapes'}[field]
+    for part in ('%s=%s (now %s)' % (field, old, changes[field]), '--train_dir', '--restart'):
+        assert part in str(refused.value)
+
+
+def test_a_run_of_another_network_is_refused(settings):
+    config = settings(max_steps=1)
+    train(config)
+    path = os.path.join(config.train_dir, 'config.json')
+    with open(path) as stream:
+        saved = json.load(stream)
+    with open(path, 'w') as stream:
+        json.dump(dict(saved, network='other'), stream)
+    with pytest.raises(UsageError, match=r'network=other \(now classic\)'):
+        training.train(settings(max_steps=2))
+
+
+def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
+    first = train(settings(max_steps=3, save_steps=1))
+    users = ('notes.txt', 'events.out.tfevents.1.mine', 'model.h5')
+    keep = [os.path.join(settings().train_dir, name) for name in users]
+    for path in keep:
+        open(path, 'w').close()
+    os.mkdir(os.path.join(settings().train_dir, 'eval'))
+    again = train(settings(max_steps=3, seed=5, restart=True))
+    names = os.listdir(settings().train_dir)
+    assert all(os.path.basename(path) in names for path in keep) and 'eval' in names
+    assert [name for name in names if name.startswith('model.ckpt') and '-3.' not in name] == []
+    assert len([name for name in names if name.endswith('.cifar10')]) == 1
+    assert again['global_step'] == 3 and not np.array_equal(again['conv1/weights'], first['conv1/weights'])
+    assert re.search(r'restart +deleting the \d+ files of the run in ' + settings().train_dir, capsys.readouterr().out)
+
+
+def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path):
+    train(settings(max_steps=1))
+    prefix = run_dir.checkpoints(settings().train_dir)[-1]
+    # A checkpoint of the classic scripts beside our configuration.
+    rewrite(prefix, to=os.path.join(settings().train_dir, 'model.ckpt-7'), without=['examples_seen'])
+    before = sorted(os.listdir(settings().train_dir))
+    with pytest.raises(UsageError, match='model.ckpt-7 was not written by this program'):
+        training.train(settings(restart=True))
+    # Checkpoints without our configuration.
+    os.remove(os.path.join(settings().train_dir, 'config.json'))
+    with pytest.raises(UsageError, match='no config.json'):
+        training.train(settings(restart=True))
+    assert sorted(os.listdir(settings().train_dir)) == [name for name in before if name != 'config.json']
+
+
+def test_two_processes_do_not_train_in_one_directory(settings):
+    first = run_dir.RunDir(settings())
+    with pytest.raises(UsageError, match='another process is training'):
+        training.train(settings())
+    first.close()
+    train(settings(max_steps=1))
+
+
+def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settings):
+    train(settings(max_steps=1))
+    directory = settings().train_dir
+    prefix = run_dir.checkpoints(directory)[-1]
+    os.remove(os.path.join(directory, 'config.json'))
+    rewrite(prefix, without=['conv2/weights'])
+    before = sorted(os.listdir(directory))
+    with pytest.raises(UsageError, match='has no conv2/weights: it is of another network; use another --train_dir'):
+        training.train(settings(max_steps=2))
+    with open(os.path.join(directory, 'model.ckpt-9.index'), 'w') as stream:
+        stream.write('of somebody')
+    with pytest.raises(UsageError, match='model.ckpt-9 cannot be read, and there is no config.json beside it'):
+        training.train(settings(max_steps=2))
+    os.remove(os.path.join(directory, 'model.ckpt-9.index'))
+    assert sorted(os.listdir(directory)) == before
+
+
+def test_a_checkpoint_of_other_shapes_is_refused(settings):
+    # A restore into resource variables does not look at shapes, and the first step would never end.
+    config = settings(max_steps=1)
+    train(config)
+    rewrite(run_dir.checkpoints(config.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
+    with pytest.raises(UsageError, match=r'has conv1/weights of shape \[3, 3, 3, 8\] instead of \[5, 5, 3, 64\]'):
+        training.train(settings(max_steps=2))
+
+
+def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(settings):
+    config = settings(max_steps=1)
+    train(config)
+    data = run_dir.checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
+    os.truncate(data, 100)
+    with pytest.raises(UsageError, match='no checkpoint in .* can be read; use another --train_dir, or --restart'):
+        training.train(settings(max_steps=2))
+    assert os.path.getsize(data) == 100
+
+
+def test_the_tutorials_own_checkpoints_are_never_rotated_away(settings):
+    config = settings(max_steps=1)
+    train(config)
+    prefix = run_dir.checkpoints(config.train_dir)[-1]
+    for step in (0, 1):
+        rewrite(prefix, to=os.path.join(config.train_dir, 'model.ckpt-%d' % step), without=['examples_seen'],
+                global_step=np.float32(step))
+    train(settings(max_steps=5, save_steps=1, max_to_keep=2))
+    assert [run_dir.step_of(each) for each in run_dir.checkpoints(config.train_dir)] == [0, 1, 4, 5]
+    train(settings(max_steps=6, max_to_keep=1))  # fewer than there are: the surplus goes too
+    assert [run_dir.step_of(each) for each in run_dir.checkpoints(config.train_dir)] == [0, 1, 6]
