@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.towers import build_towers, gradients_by_variable
 from cifar10.updates import Step, Update
 
-# Any numbers, alike in all members of the group; one graph has one group and one collective.
-_GROUP_KEY = _INSTANCE_KEY = 1
+_GROUP_KEY = 1  # any number, alike in all members
+_LARGE = 1 << 18  # elements of a gradient that travels alone
 
 
 class Replicated(Update):
@@ -84,21 +84,35 @@ class Replicated(Update):
 def _mean_over_group(tensors, size, device):
     """Builds one member's part of an all-reduce.
 
-    All tensors travel as one: they are small, so a collective's delay counts more than its bytes, and
-    with a single collective there is no order in which two could wait for each other.
+    Small tensors travel as one, because a collective's delay counts more than its bytes; large ones
+    alone, because packing copies them. Each collective waits for the one before it in the same member:
+    in two orders, two of them could wait for each other for ever.
 
     Args:
-      tensors: float tensors of one type; the same shapes in every member.
+      tensors: float32 tensors; the same shapes in every member.
       size: members of the group.
       device: the member's device name.
 
     Returns:
       The tensors' means over the group.
     """
-    shapes = [tensor.shape.as_list() for tensor in tensors]
-    packed = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
-    mean = tf.raw_ops.CollectiveReduce(
-        input=packed, group_size=size, group_key=_GROUP_KEY, instance_key=_INSTANCE_KEY, merge_op='Add',
-        final_op='Div', subdiv_offsets=[0], communication_hint='nccl' if 'gpu' in device else 'ring')
-    parts = tf.split(mean, [tensor.shape.num_elements() for tensor in tensors])
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
+    sizes = [tensor.shape.num_elements() for tensor in tensors]
+    small = [i for i in range(len(tensors)) if sizes[i] < _LARGE]
+    means, before = {}, []
+
+    def reduce(value, instance_key):
+        with tf.control_dependencies(before):
+            mean = tf.raw_ops.CollectiveReduce(
+                input=value, group_size=size, group_key=_GROUP_KEY, instance_key=instance_key, merge_op='Add',
+                final_op='Div', subdiv_offsets=[0], communication_hint='nccl' if 'gpu' in device else 'ring')
+        before[:] = [mean]
+        return mean
+
+    for i in range(len(tensors)):
+        if i not in small:
+            means[i] = reduce(tensors[i], instance_key=i + 1)
+    if small:
+        packed = reduce(tf.concat([tf.reshape(tensors[i], [-1]) for i in small], 0), instance_key=len(tensors) + 1)
+        for i, part in zip(small, tf.split(packed, [sizes[i] for i in small])):
+            means[i] = tf.reshape(part, tensors[i].shape)
+    return [means[i] for i in range(len(tensors))]

@@ -100,6 +100,8 @@ def _mean(gradients):
     """Averages one variable's K gradients."""
     if gradients is None:
         return None
+    if len(gradients) == 1:
+        return gradients[0]  # without a copy
     if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
         values = tf.concat([gradient.values for gradient in gradients], 0) / len(gradients)
         indices = tf.concat([gradient.indices for gradient in gradients], 0)

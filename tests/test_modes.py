@@ -75,13 +75,17 @@ def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_di
     assert reduced == ({'CPU:0', 'CPU:1'} if mode == 'replicated' else set())
 
 
-def test_on_gpus_the_collective_is_one_nccl_reduction_a_tower(settings, data_dir):
+def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, data_dir):
     towers = devices.Devices((('/gpu:0',), ('/gpu:1',)))
     training.Training(settings(num_gpus=2), records.find('shapes', data_dir), towers,
                       modes.MODES['replicated'](towers.towers))
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
-    assert [node.device for node in nodes] == ['/device:GPU:0', '/device:GPU:1']
+    assert [node.device for node in nodes] == ['/device:GPU:%d' % k for k in (0, 0, 1, 1)]
     assert {node.attr['communication_hint'].s for node in nodes} == {b'nccl'}
+    for first, second in (nodes[:2], nodes[2:]):
+        assert '^' + first.name in second.input
+    keys = [node.attr['instance_key'].i for node in nodes]
+    assert keys[:2] == keys[2:] and keys[0] != keys[1]
 
 
 def test_checkpoints_cross_from_every_mode_to_every_other(settings):
