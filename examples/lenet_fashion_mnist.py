@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Trains LeNet on Fashion-MNIST: parameters copied to each device, one batch split over the devices.
+
+    python examples/lenet_fashion_mnist.py --towers=2
+
+Every device computes the gradients of its share of the batch; they are summed over the devices and the
+sum is broadcast back (the update mode `replicated`), so that all copies take the same step.
+"""
+import argparse
+import gzip
+import os
+import sys
+import time
+import zlib
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from cifar10 import console  # noqa: E402
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from cifar10 import devices, download, modes  # noqa: E402
+from cifar10.console import UsageError  # noqa: E402
+
+URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
+FILES = {  # name: bytes, SHA-256
+    'train-images-idx3-ubyte.gz': (26421880, '3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84'),
+    'train-labels-idx1-ubyte.gz': (29515, 'a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845'),
+    't10k-images-idx3-ubyte.gz': (4422102, '346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073'),
+    't10k-labels-idx1-ubyte.gz': (5148, '67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5')}
+BATCH = 256
+RATE = 0.2
+
+
+def read(data_dir):
+    """Returns (training images, training labels, test images, test labels), uint8, downloading what is missing."""
+    arrays = []
+    for name, (size, checksum) in FILES.items():
+        path = os.path.join(data_dir, name)
+        if not os.path.exists(path):
+            try:
+                os.makedirs(data_dir, exist_ok=True)
+                download.fetch(URL + name, path, size, checksum)
+            except (download.DownloadError, OSError) as error:
+                raise UsageError('%s; put the four files of Fashion-MNIST into %s by hand'
+                                 % (error, data_dir)) from error
+        arrays.append(read_idx(path))
+    return arrays
+
+
+def read_idx(path):
+    """Returns the uint8 array in an idx.gz file (http://yann.lecun.com/exdb/mnist: type, rank, sizes, values)."""
+    try:
+        with gzip.open(path) as stream:
+            content = stream.read()
+        shape = np.frombuffer(content, '>u4', content[3], 4)
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
+    except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
+        raise UsageError('%s is not an idx.gz file of bytes (%s); delete it' % (path, error)) from error
+
+
+def lenet(images):
+    """Builds LeNet; images uint8 [n, 28, 28] -> logits float32 [n, 10]."""
+    def variables(name, shape):
+        def initial_value(shape, dtype, partition_info=None):
+            return tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())], stddev=0.01, dtype=dtype)
+        with tf.variable_scope(name):
+            return (tf.get_variable('weights', shape, initializer=initial_value),
+                    tf.get_variable('biases', shape[-1:], initializer=tf.zeros_initializer()))
+
+    x = tf.cast(images, tf.float32)[..., None] / 255
+    for name, size, channels in (('conv1', 3, 20), ('conv2', 5, 50)):
+        weights, biases = variables(name, [size, size, x.shape[-1], channels])
+        x = tf.nn.avg_pool2d(tf.nn.relu(tf.nn.conv2d(x, weights, 1, 'VALID') + biases), 2, 2, 'VALID')
+    x = tf.reshape(x, [-1, x.shape[1] * x.shape[2] * x.shape[3]])
+    weights, biases = variables('dense1', [x.shape[-1], 128])
+    x = tf.nn.relu(x @ weights + biases)
+    weights, biases = variables('dense2', [128, 10])
+    return x @ weights + biases
+
+
+def train(data, towers, epochs, report):
+    """Trains, and calls `report(epoch, seconds of training, test accuracy)` after each epoch.
+
+    Args:
+      data: as `read` returns it.
+      towers: a `devices.Devices`.
+      epochs: int.
+      report: the function.
+    """
+    train_x, train_y, test_x, test_y = data
+    count = len(towers.towers)
+    shares = [slice(k * BATCH // count, (k + 1) * BATCH // count) for k in range(count)]
+    with tf.Graph().as_default():
+        images = tf.placeholder(tf.uint8, [None, 28, 28])
+        labels = tf.placeholder(tf.int32, [None])
+
+        def tower_fn(k, scope):
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=labels[shares[k]], logits=lenet(images[shares[k]]))
+            # So weighted, the mean of the towers' gradients is the sum over the batch, divided by its size.
+            return dict(total_loss=tf.reduce_sum(losses) * (count / BATCH))
+
+        update = modes.MODES['replicated'](towers.towers)
+        step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), tf.train.create_global_step())
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            found = tf.argmax(lenet(images), 1, output_type=tf.int32)
+        correct = tf.reduce_sum(tf.cast(tf.equal(found, labels), tf.int32))
+        follow = update.after_restore()
+        with tf.Session(config=devices.session_config(towers)) as session:
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+            session.run(follow)
+            for epoch in range(1, epochs + 1):
+                order = np.random.default_rng(epoch).permutation(len(train_x))
+                begin = time.perf_counter()
+                for first in range(0, len(order) - BATCH + 1, BATCH):
+                    chosen = order[first:first + BATCH]
+                    session.run(step.train_ops, {images: train_x[chosen], labels: train_y[chosen]})
+                seconds = time.perf_counter() - begin
+                right = sum(session.run(correct, {images: test_x[i:i + 1000], labels: test_y[i:i + 1000]})
+                            for i in range(0, len(test_x), 1000))
+                report(epoch, seconds, right / len(test_x))
+
+
+def main():
+    """Reads the flags and trains."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--data_dir', default='/tmp/fashion_mnist', help='where the four idx.gz files are, or are put')
+    parser.add_argument('--towers', type=int, default=1, help='GPUs, or CPU devices where there are none (default: 1)')
+    parser.add_argument('--epochs', type=int, default=4, help='(default: 4)')
+    flags = parser.parse_args()
+    if not 1 <= flags.towers <= BATCH:
+        raise UsageError('--towers=%d; a batch of %d can be split over 1 to %d' % (flags.towers, BATCH, BATCH))
+    towers = devices.choose(flags.towers, 'auto')
+    data = read(flags.data_dir)
+    print('running on %s' % towers)
+    if len(data[0]) % BATCH:
+        print('the last, smaller batch of an epoch, of %d images, is dropped' % (len(data[0]) % BATCH))
+    train(data, towers, flags.epochs,
+          lambda epoch, seconds, accuracy: print('epoch %d, time %.1f sec, test acc %.2f' % (epoch, seconds, accuracy)))
+
+
+if __name__ == '__main__':
+    sys.exit(console.run(main))

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Fits y = x^2 with the towers and updates of the CIFAR-10 program: data parallelism in its smallest form.
+
+    python examples/parabola.py --towers=3
+    python examples/parabola.py --towers=3 --variable_update=async
+
+50 points in [-2, 2] are split over the towers, a network of 1-5-1 units fits them by gradient descent.
+Runs on CPU devices.
+"""
+import argparse
+import os
+import sys
+import zlib
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from cifar10 import console  # noqa: E402
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from cifar10 import hooks, modes  # noqa: E402
+from cifar10.console import UsageError  # noqa: E402
+
+POINTS = 50
+HIDDEN = 5
+RATE = 1e-2
+MODES = ('parameter_server', 'replicated', 'async')
+
+
+def points():
+    """Returns (x, y), float32 [50, 1] each."""
+    x = np.linspace(-2, 2, POINTS, dtype=np.float32)[:, None]
+    return x, x ** 2
+
+
+def network(x):
+    """Builds the network: 1 input, 5 tanh units, 1 linear output.
+
+    Args:
+      x: float32 [n, 1].
+
+    Returns:
+      float32 [n, 1].
+    """
+    def weights(name, shape):
+        def initial_value(shape, dtype, partition_info=None):
+            return tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())], dtype=dtype)
+        return tf.get_variable(name, shape, initializer=initial_value)
+
+    hidden = tf.tanh(x @ weights('w1', [1, HIDDEN]) + weights('b1', [HIDDEN]))
+    return hidden @ weights('w2', [HIDDEN, 1]) + weights('b2', [1])
+
+
+def fit(towers, steps, mode, report):
+    """Fits the parabola.
+
+    Args:
+      towers: how many parts the points are split into; 50 need not be divisible by it.
+      steps: updates in all.
+      mode: one of MODES.
+      report: function (step, loss of all points) called every 50 steps.
+
+    Returns:
+      The fitted values at the 50 points, float32 [50, 1].
+    """
+    x, y = points()
+
+    def tower_fn(k, scope):
+        part = slice(k * POINTS // towers, (k + 1) * POINTS // towers)
+        # P/N times the sum over a tower's points: the plain mean over P towers is then the mean over
+        # all N points, also where the towers' shares differ.
+        error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
+        return dict(total_loss=error * (towers / POINTS))
+
+    with tf.Graph().as_default():
+        update = modes.MODES[mode](['/cpu:%d' % k for k in range(towers)])
+        global_step = tf.train.create_global_step()
+        built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), global_step)
+        with tf.control_dependencies([built.train_ops[0]]):
+            step = global_step.read_value()
+        with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+            fitted = network(tf.constant(x))
+        loss = tf.reduce_mean(tf.square(fitted - y))
+        with tf.control_dependencies([tf.local_variables_initializer()]):
+            scaffold = tf.train.Scaffold(local_init_op=update.after_restore())
+        config = tf.ConfigProto(device_count={'CPU': towers})
+        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold, config=config),
+                                       hooks=[hooks.DriverHook(built.train_ops[1:])]) as session:
+            done = 0
+            while done < steps:
+                before, done = done, int(session.run(step))
+                if done // 50 > before // 50:
+                    report(done, session.run_step_fn(lambda step_context: step_context.session.run(loss)))
+            return session.run_step_fn(lambda step_context: step_context.session.run(fitted))
+
+
+def plot(path, fitted):
+    """Draws the points and the fit to a PNG."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError("--plot needs matplotlib; pip install -e '.[plots]'") from None
+    matplotlib.use('Agg')
+    from matplotlib import pyplot
+    x, y = points()
+    figure, axes = pyplot.subplots(figsize=(5, 4))
+    axes.plot(x, y, 'o', markersize=3, label='y = x²')
+    axes.plot(x, fitted, label='fit')
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def main():
+    """Reads the flags and fits."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--towers', type=int, default=1, metavar='P', help='towers that share the points (default: 1)')
+    parser.add_argument('--steps', type=int, default=2000, metavar='N', help='updates in all (default: 2000)')
+    parser.add_argument('--variable_update', choices=MODES, default=MODES[0], help='how gradients become updates')
+    parser.add_argument('--plot', metavar='FILE', help='draw the fit to a PNG')
+    flags = parser.parse_args()
+    if not 1 <= flags.towers <= POINTS:
+        raise UsageError('--towers=%d; there are points for 1 to %d towers' % (flags.towers, POINTS))
+    fitted = fit(flags.towers, flags.steps, flags.variable_update,
+                 lambda step, loss: print('step %4d, loss = %.6f' % (step, loss)))
+    if flags.plot:
+        plot(flags.plot, fitted)
+
+
+if __name__ == '__main__':
+    sys.exit(console.run(main))

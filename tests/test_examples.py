@@ -1,0 +1,111 @@
+"""The examples, as processes: what they print, and that it does not depend on the number of towers."""
+import gzip
+import re
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from tests.conftest import ROOT
+
+
+def run(script, *arguments):
+    return subprocess.run([sys.executable, str(ROOT / 'examples' / script), *arguments], capture_output=True, text=True,
+                          timeout=120)
+
+
+def losses(*arguments):
+    """Returns {step: loss} as parabola.py prints them."""
+    result = run('parabola.py', *arguments)
+    assert result.returncode == 0 and result.stderr == '', result.stderr
+    lines = [re.fullmatch(r'step +(\d+), loss = (\d+\.\d+)', line) for line in result.stdout.splitlines()]
+    return {int(line.group(1)): float(line.group(2)) for line in lines}
+
+
+def numpy_losses(steps):
+    """The same fit in plain NumPy, from the network's own initial values."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        w1, b1, w2, b2 = (session.run(tf.random.stateless_normal(shape, [0, zlib.crc32(name)])).astype(np.float64)
+                          for name, shape in ((b'w1', [1, 5]), (b'b1', [5]), (b'w2', [5, 1]), (b'b2', [1])))
+    x = np.linspace(-2, 2, 50)[:, None]
+    y, found = x ** 2, {}
+    for step in range(1, steps + 1):
+        hidden = np.tanh(x @ w1 + b1)
+        error = 2 * (hidden @ w2 + b2 - y) / 50
+        back = (error @ w2.T) * (1 - hidden ** 2)
+        w1, b1, w2, b2 = (w1 - 0.01 * x.T @ back, b1 - 0.01 * back.sum(0), w2 - 0.01 * hidden.T @ error,
+                          b2 - 0.01 * error.sum(0))
+        if step % 50 == 0:
+            found[step] = np.mean((np.tanh(x @ w1 + b1) @ w2 + b2 - y) ** 2)
+    return found
+
+
+def test_the_losses_of_any_number_of_towers_are_those_of_plain_numpy():
+    expected = numpy_losses(2000)
+    for arguments in (['--towers=1'], ['--towers=3'], ['--towers=4', '--variable_update=replicated']):
+        found = losses(*arguments)
+        assert list(found) == list(range(50, 2001, 50))
+        np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-3, atol=2e-6)
+
+
+def test_asynchronous_towers_fit_as_well():
+    found = losses('--towers=3', '--variable_update=async')
+    assert found[max(found)] < 0.05 and max(found) >= 2000
+
+
+def test_the_fit_is_plotted(tmp_path):
+    pytest.importorskip('matplotlib')
+    result = run('parabola.py', '--steps=50', '--plot=%s' % (tmp_path / 'fit.png'))
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / 'fit.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_too_many_towers_are_refused():
+    result = run('parabola.py', '--towers=51')
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+
+
+@pytest.fixture(scope='module')
+def stand_in(tmp_path_factory):
+    """A folder with four idx.gz files as Fashion-MNIST's: a pattern of 7x7 fields a class, with noise."""
+    folder = tmp_path_factory.mktemp('fashion')
+    random = np.random.default_rng(0)
+    patterns = (random.random([10, 7, 7]) < 0.4).repeat(4, 1).repeat(4, 2) * 200
+    for part, count in (('train', 2600), ('t10k', 500)):
+        labels = random.integers(0, 10, count).astype(np.uint8)
+        images = (patterns[labels] + random.integers(0, 56, [count, 28, 28])).astype(np.uint8)
+        for name, array in (('images-idx3', images), ('labels-idx1', labels)):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, '>u4').tobytes()
+            with gzip.open(folder / ('%s-%s-ubyte.gz' % (part, name)), 'wb', compresslevel=1) as stream:
+                stream.write(header + array.tobytes())
+    return folder
+
+
+def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in):
+    data = '--data_dir=%s' % stand_in
+    results = [run('lenet_fashion_mnist.py', data, '--towers=%d' % k, '--epochs=2') for k in (1, 3)]
+    for k, result in zip((1, 3), results):
+        assert result.returncode == 0 and result.stderr == '', result.stderr
+        lines = result.stdout.splitlines()
+        assert lines[0].startswith('running on %d on ' % k)
+        assert lines[1] == 'the last, smaller batch of an epoch, of 40 images, is dropped'
+        assert len(lines) == 4
+        for epoch, line in enumerate(lines[2:], 1):
+            assert re.fullmatch(r'epoch %d, time \d+\.\d sec, test acc [01]\.\d\d' % epoch, line)
+    accuracies = [re.findall(r'acc (.*)', result.stdout) for result in results]
+    np.testing.assert_allclose(*[np.array(each, float) for each in accuracies], atol=0.02)
+
+
+def test_lenet_learns(stand_in):
+    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % stand_in, '--towers=2', '--epochs=40')
+    assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
+
+
+def test_a_broken_file_is_named(stand_in, tmp_path):
+    (tmp_path / 'train-images-idx3-ubyte.gz').write_bytes(b'broken')
+    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % tmp_path)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 2 and 'train-images-idx3-ubyte.gz is not an idx.gz file' in line
