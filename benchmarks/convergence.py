@@ -98,8 +98,9 @@ def run(flags, mode, pause, seed):
 
 
 def at(curve, column, value):
-    """Returns the accuracy of a curve where its images (column 0) or seconds (1) come nearest to a value."""
-    return min(curve, key=lambda point: abs(point[column] - value))[2]
+    """Returns the accuracy of a curve where its images (column 0) or seconds (1) are a value, interpolated."""
+    import numpy as np
+    return float(np.interp(value, [point[column] for point in curve], [point[2] for point in curve]))
 
 
 def report(results):
