@@ -77,7 +77,7 @@ def draw(path, results, counts):
     axes.set_xticks(range(len(counts)), ['%d' % n for n in counts])
     axes.set_xlabel('towers, sharing the same global batch')
     axes.set_ylabel('images/s')
-    axes.legend(loc='lower left')
+    axes.legend(ncol=len(results), loc='upper center', bbox_to_anchor=(0.5, 1.14))
     figure.savefig(path, dpi=120, bbox_inches='tight')
 
 
