@@ -34,7 +34,8 @@ class Asynchronous(ParameterServer):
         shown, train_ops, values = [], [], {}
         with tf.device(self.server), tf.name_scope('update'):
             for k, (scalars, pairs, begun) in enumerate(towers):
-                with tf.control_dependencies([gradient for gradient, _ in pairs if gradient is not None]):
+                gradients = [gradient for gradient, _ in pairs if gradient is not None]
+                with tf.control_dependencies([scalars['total_loss'], *gradients]):
                     read = {variable.op.name: variable.read_value() for _, variable in pairs} if k == 0 else {}
                     scalars['staleness'] = tf.cast(global_step.read_value() - begun, tf.float32)
                 with tf.control_dependencies([scalars['staleness'], *read.values()]):

@@ -17,9 +17,9 @@ class Mirrored(Update):
         if 'cpu' in devices[0]:
             # The strategy looks its devices up in TensorFlow's process-wide list, not in the session.
             cpu, = tf.config.list_physical_devices('CPU')
-            wanted = [tf.config.LogicalDeviceConfiguration()] * len(devices)
-            if len(tf.config.get_logical_device_configuration(cpu) or [None]) < len(devices):
-                tf.config.set_logical_device_configuration(cpu, wanted)
+            wanted = 1 + max(int(device.rsplit(':', 1)[1]) for device in devices)
+            if len(tf.config.get_logical_device_configuration(cpu) or [None]) < wanted:
+                tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * wanted)
         self._strategy = tf2.distribute.MirroredStrategy(devices)
 
     def build(self, tower_fn, make_optimizer, global_step):
@@ -32,9 +32,10 @@ class Mirrored(Update):
                 pairs = optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
                                                     colocate_gradients_with_ops=True)
                 values = [variable.read_value() for _, variable in pairs]
-                with tf.control_dependencies(values):
-                    # The strategy adds gradients up; towers are averaged.
-                    applied = optimizer.apply_gradients([(g if g is None else g / count, v) for g, v in pairs])
+                # The strategy adds gradients up; towers are averaged.
+                parts = [(gradient if gradient is None else gradient / count, v) for gradient, v in pairs]
+                with tf.control_dependencies([*values, scalars['total_loss']]):  # read before any variable changes
+                    applied = optimizer.apply_gradients(parts)
             return scalars, [gradient for gradient, _ in pairs], values, applied
 
         with self._strategy.scope():

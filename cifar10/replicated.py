@@ -35,8 +35,8 @@ class Replicated(Update):
         values = {variable.op.name: variable.read_value() for _, variable in reduced[0]}
         applied = []
         for k, device in enumerate(self.devices):
-            with tf.device(device), tf.name_scope('update_%d' % k), variables(k), \
-                    tf.control_dependencies(values.values() if k == 0 else []):
+            read = [towers[k]['total_loss'], *(values.values() if k == 0 else [])]  # before any variable changes
+            with tf.device(device), tf.name_scope('update_%d' % k), variables(k), tf.control_dependencies(read):
                 applied.append(optimizers[k].apply_gradients(reduced[k], global_step if k == 0 else None))
         self._copies = [(copy, primary) for copies in created[1:] for copy, primary in zip(copies, created[0])]
         return Step(towers, reduced[0], values, [tf.group(applied)])

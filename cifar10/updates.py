@@ -77,8 +77,10 @@ class ParameterServer(Update):
         with tf.device(self.server), tf.name_scope('update'):
             gradients = average_gradients(tower_grads)
             values = {variable.op.name: variable.read_value() for _, variable in gradients}
-            # What is shown of a variable is what the step started from, however the two race.
-            with tf.control_dependencies(values.values()):
+            losses = [scalars['total_loss'] for scalars in towers]
+            # Some gradients are there before a tower has read every variable. No variable changes until
+            # each tower has its loss, and with it all that it reads, and until what is shown was read.
+            with tf.control_dependencies([*values.values(), *losses]):
                 # Optimizers put their slots and updates on the variables' device.
                 train_op = optimizer.apply_gradients(gradients, global_step)
         return Step(towers, gradients, values, [train_op])

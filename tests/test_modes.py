@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import devices, hooks, modes, records, run_dir, training
+from cifar10 import config, devices, hooks, modes, records, run_dir, training
 from cifar10.console import RunError
 from tests.conftest import assert_same_bits, read_until, run_script, scalars, start_script, train, variables
 
@@ -24,10 +24,13 @@ def assert_close(found, expected):
 @pytest.fixture(scope='module')
 def thirty_steps(tmp_path_factory, data_dir):
     """The variables after 30 steps of one tower of 32."""
-    from cifar10.config import TrainConfig
     with tf.Graph().as_default():
-        return train(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('thirty')),
+        return train(config.TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('thirty')),
                                  batch_size=32, max_steps=30, tower_device='cpu'))
+
+
+def test_the_flags_choices_are_the_modes():
+    assert set(config.VARIABLE_UPDATES) == set(modes.MODES)
 
 
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
@@ -37,10 +40,10 @@ def test_synchronous_modes_take_the_same_steps(mode, settings, thirty_steps):
     assert np.abs(biases).max() > 1e-2
 
 
-@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+@pytest.mark.parametrize('mode', SYNCHRONOUS)
 def test_a_tower_over_two_devices_takes_the_same_steps(mode, settings, thirty_steps):
-    config = settings(variable_update=mode, num_gpus=4, gpus_per_tower=2, batch_size=16, max_steps=30)
-    assert_close(train(config), thirty_steps)
+    flags = dict(variable_update=mode, num_gpus=4, gpus_per_tower=2, batch_size=16, max_steps=30)
+    assert_close(train(settings(**flags)), thirty_steps)
 
 
 def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
@@ -119,15 +122,15 @@ def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
-    config = settings(variable_update='async', num_gpus=3, max_steps=200, save_steps=50, summary_steps=5)
-    last = train(config)
+    run = settings(variable_update='async', num_gpus=3, max_steps=200, save_steps=50, summary_steps=5)
+    last = train(run)
     assert (last['global_step'], last['examples_seen']) == (200, 200 * 8)
-    for prefix in run_dir.checkpoints(config.train_dir):  # saved with no tower in the middle of an update
+    for prefix in run_dir.checkpoints(run.train_dir):  # saved with no tower in the middle of an update
         saved = variables(prefix)
         assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * run_dir.step_of(prefix)
-    staleness = [value for _, value in scalars(config.train_dir, 'staleness')]
+    staleness = [value for _, value in scalars(run.train_dir, 'staleness')]
     assert len(staleness) > 3 and min(staleness) >= 0 and max(staleness) > 0
-    assert len(scalars(config.train_dir, 'tower_2/total_loss')) == len(staleness)
+    assert len(scalars(run.train_dir, 'tower_2/total_loss')) == len(staleness)
     assert '8 a tower, 8 a step' in capsys.readouterr().out
 
 

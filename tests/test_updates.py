@@ -26,7 +26,10 @@ def tower_fn(k, scope):
     a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
     b = tf.get_variable('b', [], initializer=tf.constant_initializer(5.0))
     tf.get_variable('unused', [], initializer=tf.constant_initializer(1.0))
-    return dict(total_loss=tf.reduce_mean(tf.constant(FEEDS[k], tf.float32)) * a * b)
+    # No constant: TensorFlow's constant folding would move it past the variables, and loses the order of their
+    # reads and updates in doing so. Real inputs are none either.
+    x = tf.placeholder_with_default(tf.constant(FEEDS[k], tf.float32), [2])
+    return dict(total_loss=tf.reduce_mean(x) * a * b)
 
 
 def gradient_descent():
@@ -126,6 +129,54 @@ def test_one_set_of_names_is_saved(mode):
         tf.train.Saver().save(session, directory + '/model')
         names = [name for name, _ in tf.train.list_variables(directory + '/model')]
         assert names == ['a', 'a/Momentum', 'b', 'b/Momentum', 'global_step', 'unused']
+
+
+@pytest.mark.parametrize('mode', list(modes.MODES))
+def test_a_variable_changes_only_after_its_towers_have_read_it(mode):
+    # The gradient by `a` needs `b` alone, so it may be there before `a` is read.
+    with built(mode, 2):
+        operations = tf.get_default_graph().get_operations()
+    updates = [op for op in operations if op.type == 'ResourceApplyGradientDescent']
+    assert len(updates) == (2 if mode == 'parameter_server' else 4)
+    for update in updates:
+        before = ancestors(update)
+        towers = set(map(tower_of, before)) - {None}
+        reads = {op for op in operations if op.type == 'ReadVariableOp' and tower_of(op) in towers
+                 and op.inputs[0].op is update.inputs[0].op}
+        assert reads and reads <= before, update.name
+
+
+def tower_of(op):
+    """Returns the name scope of an operation's tower, or None."""
+    return re.match(r'(?:replica_\d/)?(tower_\d)?', op.name).group(1)
+
+
+def ancestors(op):
+    """Returns the operations that run before one."""
+    found, todo = set(), [op]
+    while todo:
+        each = todo.pop()
+        before = {tensor.op for tensor in each.inputs} | set(each.control_inputs)
+        todo += before - found
+        found |= before
+    return found
+
+
+@pytest.mark.parametrize('mode', SYNCHRONOUS)
+@pytest.mark.parametrize('other', SYNCHRONOUS)
+def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
+    def steps(mode, num_steps, restore=None):
+        with tf.Graph().as_default(), \
+                built(mode, 2, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, update, step):
+            saver = tf.train.Saver()
+            if restore:
+                saver.restore(session, restore)
+                session.run(update.after_restore())
+            for _ in range(num_steps):
+                session.run(step.train_ops)
+            return saver.save(session, str(tmp_path / 'model')), saved(session)
+    half, _ = steps(mode, 2)
+    np.testing.assert_allclose(steps(other, 3, restore=half)[1], steps(mode, 5)[1], rtol=1e-5)
 
 
 def test_the_parameter_servers_variables_and_slots_are_on_the_cpu():
