@@ -8,16 +8,17 @@ alike and with the last tower slowed down, and evaluates each run after equal im
 seconds (those of the faster mode's whole run). Prints a Markdown table of means with their spread over
 the seeds, and writes JSON. Each run is a process of its own.
 """
-import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, ROOT)
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from benchmarks import harness  # noqa: E402
+from cifar10 import console, flags  # noqa: E402
+from cifar10.console import UsageError  # noqa: E402
 
 MODES = ('parameter_server', 'async')
 TOWERS, BATCH = 4, 32
@@ -45,21 +46,20 @@ def slowed(update_class, seconds):
     return Slowed
 
 
-def run(flags, mode, pause, seed):
+def run(given, mode, pause, seed):
     """Trains once, in this process, evaluating the moving averages now and then with the clock stopped.
 
     Returns:
       A list of (images, seconds of training, test accuracy).
     """
-    from cifar10 import console
     console.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
     from cifar10 import devices, hooks, inputs, modes, networks, records, training
     from cifar10.config import TrainConfig
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
-    config = TrainConfig(dataset=flags.dataset, data_dir=flags.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
-                         max_steps=flags.images // per_step, variable_update=mode, tower_device='cpu')
+    config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
+                         max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
     towers = devices.choose(TOWERS, 'cpu')
     tf.set_random_seed(seed)
     update = slowed(modes.MODES[mode], pause)(towers.towers) if pause else modes.MODES[mode](towers.towers)
@@ -85,10 +85,15 @@ def run(flags, mode, pause, seed):
             return sum(step_context.session.run(right) for _ in range(-(-test.count // 500))) / test.count
         done, trained, begin = 0, 0.0, None
         while done < config.max_steps:
-            before, done = done, int(session.run(built.step))
+            before = done
+            try:
+                done = int(session.run(built.step))
+            except tf.errors.OutOfRangeError:  # another tower takes the last batch
+                drivers.join()
+                done = config.max_steps
             if begin is None:
                 begin = time.perf_counter()  # the first step is a warm-up
-            if done * per_step // flags.every > before * per_step // flags.every:
+            if done * per_step // given.every > before * per_step // given.every or done == config.max_steps:
                 with drivers.paused():
                     trained += time.perf_counter() - begin
                     accuracy = session.run_step_fn(evaluate)
@@ -104,15 +109,14 @@ def at(curve, column, value):
 
 
 def report(results):
-    """Returns the lines of a Markdown table of results {(mode, slow): [curve]}."""
+    """Returns the lines of a Markdown table of results {(mode, slow): [curve]}, every curve of as many images."""
     lines = ['| towers | mode | images/s | after equal images | after equal seconds |', '|---|---|---|---|---|']
     for slow in (False, True):
         seconds = min(curve[-1][1] for mode in MODES for curve in results[mode, slow])
-        images = min(curve[-1][0] for mode in MODES for curve in results[mode, slow])
         for mode in MODES:
             curves = results[mode, slow]
             cells = []
-            for column, value in ((0, images), (1, seconds)):
+            for column, value in ((0, curves[0][-1][0]), (1, seconds)):
                 values = [100 * at(curve, column, value) for curve in curves]
                 cells.append('%.1f%% (%.1f-%.1f)' % (statistics.mean(values), min(values), max(values)))
             rate = statistics.median(curve[-1][0] / curve[-1][1] for curve in curves)
@@ -123,33 +127,37 @@ def report(results):
 
 def main():
     """Runs all combinations, seeds interleaved, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--data_dir', default='/tmp/cifar10_data')
-    parser.add_argument('--dataset', default='cifar10', choices=('cifar10', 'shapes'))
-    parser.add_argument('--images', type=int, default=76800, help='of one run')
-    parser.add_argument('--every', type=int, default=6400, help='images between two evaluations')
-    parser.add_argument('--seeds', type=int, default=3)
-    parser.add_argument('--pause', type=float, default=0.1, help='seconds by which the slowed tower is slower')
-    parser.add_argument('--json', metavar='FILE')
+    parser = harness.parser(__doc__.splitlines()[0])
+    parser.add_argument('--images', type=flags.at_least(TOWERS * BATCH), default=76800, metavar='N',
+                        help='of one run (default: %(default)s)')
+    parser.add_argument('--every', type=flags.at_least(1), default=6400, metavar='N',
+                        help='images between two evaluations (default: %(default)s)')
+    parser.add_argument('--seeds', type=flags.at_least(1), default=3, metavar='N', help='(default: %(default)s)')
+    parser.add_argument('--pause', type=float, default=0.1, metavar='SECONDS',
+                        help='by which the slowed tower is slower a step (default: %(default)s)')
     parser.add_argument('--one', nargs=3, metavar=('MODE', 'PAUSE', 'SEED'), help='one run; prints its curve as JSON')
-    flags = parser.parse_args()
-    if flags.one:
-        print(json.dumps(run(flags, flags.one[0], float(flags.one[1]), int(flags.one[2]))))
+    given = parser.parse_args()
+    if given.images % (TOWERS * BATCH):
+        raise UsageError('--images=%d is not a multiple of %d, four batches' % (given.images, TOWERS * BATCH))
+    harness.check(given)
+    if given.one:
+        print(json.dumps(run(given, given.one[0], float(given.one[1]), int(given.one[2]))))
         return
     results = {(mode, slow): [] for mode in MODES for slow in (False, True)}
-    for seed in range(flags.seeds):
+    for seed in range(given.seeds):
         for (mode, slow), curves in results.items():
-            command = [sys.executable, os.path.abspath(__file__), '--data_dir=' + flags.data_dir,
-                       '--dataset=' + flags.dataset, '--images=%d' % flags.images, '--every=%d' % flags.every,
-                       '--one', mode, str(flags.pause if slow else 0), str(seed)]
-            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            output = harness.output_of(
+                'benchmarks/convergence.py', '--data_dir=' + given.data_dir, '--dataset=' + given.dataset,
+                '--images=%d' % given.images, '--every=%d' % given.every,
+                '--one', mode, str(given.pause if slow else 0), str(seed))
             curves.append(json.loads(output.splitlines()[-1]))
+            print('seed %d, %s%s: %.0f s, %.1f%%' % (seed, mode, ', one slowed' * slow, *curves[-1][-1][1:2],
+                                                     100 * curves[-1][-1][2]), file=sys.stderr, flush=True)
+    if given.json:
+        harness.write_json(given.json, flags=vars(given), curves={
+            '%s%s' % (mode, ', one slowed' * slow): curves for (mode, slow), curves in results.items()})
     print('\n'.join(report(results)))
-    if flags.json:
-        with open(flags.json, 'w') as stream:
-            json.dump({'%s%s' % (mode, ', one slowed' if slow else ''): curves
-                       for (mode, slow), curves in results.items()}, stream)
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(console.run(main))

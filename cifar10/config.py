@@ -80,6 +80,10 @@ class TrainConfig(Config):
             raise UsageError('--num_gpus=%d cannot be divided into towers of --gpus_per_tower=%d; use a multiple of it'
                              % (self.num_gpus, self.gpus_per_tower))
 
+        if self.deterministic and self.variable_update == 'async':
+            raise UsageError('--deterministic cannot be had with --variable_update=async, whose towers take turns as '
+                             'they come; use another update mode')
+
     @property
     def num_towers(self):
         """How many copies of the network compute at the same time."""

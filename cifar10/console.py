@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. Anything else is passed on.
@@ -101,6 +102,8 @@ def start_tensorflow(verbose=False):
         tf.enable_resource_variables()
         tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
         threading.excepthook = _excepthook
+        # Said of more than 32 towers that take turns at one iterator.
+        warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
         # Looking for devices is what makes the CUDA libraries speak.
         tf.config.list_physical_devices()
         with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:

@@ -1,17 +1,44 @@
 """A config class as a command line: one flag a field, grouped help, errors in one line.
 
-Used by the scripts alone; nothing under cifar10/ reads a flag.
+Used by the programs alone, the examples and benchmarks among them; nothing under cifar10/ reads a flag.
 """
 import argparse
 import dataclasses
 import difflib
+import os
 
 from cifar10.console import UsageError
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are UsageErrors, of one line."""
+
+    def __init__(self, description, **options):
+        super().__init__(description=description, allow_abbrev=False, **options)
+
     def error(self, message):
         raise UsageError('%s; see --help' % message)
+
+
+def at_least(least):
+    """Returns an argparse type: a whole number that is not below `least`."""
+    def kind(text):
+        value = whole_number(text)
+        if value < least:
+            raise argparse.ArgumentTypeError('%d is too small; the least is %d' % (value, least))
+        return value
+    return kind
+
+
+def check_plot(path):
+    """Raises a UsageError if no picture can be drawn to a path, before the work that it is to show."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError("a picture needs matplotlib; pip install -e '.[plots]'") from None
+    matplotlib.use('Agg')  # no window
+    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+        raise UsageError('the folder of %s does not exist' % path)
 
 
 def parse(config_class, description, arguments):
@@ -23,8 +50,8 @@ def parse(config_class, description, arguments):
     Raises:
       UsageError: an unknown flag, or a value that its field does not take.
     """
-    parser = _Parser(description=description, allow_abbrev=False, argument_default=argparse.SUPPRESS,
-                     formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=100))
+    parser = Parser(description, argument_default=argparse.SUPPRESS,
+                    formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=100))
     fields = [field for field in dataclasses.fields(config_class) if field.metadata['group']]
     groups = {title: parser.add_argument_group(title)
               for title in dict.fromkeys(field.metadata['group'] for field in fields)}
@@ -48,12 +75,13 @@ def _add_flag(group, field):
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
     else:
         choices = field.metadata['choices']
-        kind = _whole_number if field.type is int else str
+        kind = whole_number if field.type is int else str
         group.add_argument('--' + field.name, type=kind, help=text, metavar='|'.join(choices) if choices else
                            'N' if field.type is int else field.name.rsplit('_', 1)[-1].upper())
 
 
-def _whole_number(text):
+def whole_number(text):
+    """An argparse type: a whole number."""
     try:
         return int(text)
     except ValueError:

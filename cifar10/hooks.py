@@ -244,10 +244,14 @@ class DriverHook(tf.train.SessionRunHook):
         if self._threads:
             self._may_step.set()
 
-    def end(self, session):
+    def join(self):
+        """Waits until the threads have ended, each after the step that it is in."""
         self._ended = True
         for thread in self._threads:
             thread.join()
+
+    def end(self, session):
+        self.join()
 
 
 class StopHook(StepHook):

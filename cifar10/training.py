@@ -59,6 +59,7 @@ def _resumed_step(config):
 
 def _describe(config, data, examples_per_step, step):
     """Prints what a person wants to know before the first step."""
+    print('update     %s' % config.variable_update)
     print('data       %s' % data)
     print('batch      %d a tower, %d a step; %.1f steps an epoch' % (
         config.batch_size, examples_per_step, data.count / examples_per_step))

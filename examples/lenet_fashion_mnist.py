@@ -6,7 +6,6 @@
 Every device computes the gradients of its share of the batch; they are summed over the devices and the
 sum is broadcast back (the update mode `replicated`), so that all copies take the same step.
 """
-import argparse
 import gzip
 import os
 import sys
@@ -23,7 +22,7 @@ console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import devices, download, modes  # noqa: E402
+from cifar10 import devices, download, flags, modes  # noqa: E402
 from cifar10.console import UsageError  # noqa: E402
 
 URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
@@ -128,19 +127,21 @@ def train(data, towers, epochs, report):
 
 def main():
     """Reads the flags and trains."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--data_dir', default='/tmp/fashion_mnist', help='where the four idx.gz files are, or are put')
-    parser.add_argument('--towers', type=int, default=1, help='GPUs, or CPU devices where there are none (default: 1)')
-    parser.add_argument('--epochs', type=int, default=4, help='(default: 4)')
-    flags = parser.parse_args()
-    if not 1 <= flags.towers <= BATCH:
-        raise UsageError('--towers=%d; a batch of %d can be split over 1 to %d' % (flags.towers, BATCH, BATCH))
-    towers = devices.choose(flags.towers, 'auto')
-    data = read(flags.data_dir)
+    parser = flags.Parser(__doc__.splitlines()[0])
+    parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
+                        help='where the four idx.gz files are, or are put (default: %(default)s)')
+    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
+                        help='GPUs, or CPU devices where there are none (default: 1)')
+    parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='N', help='(default: 4)')
+    given = parser.parse_args()
+    if given.towers > BATCH:
+        raise UsageError('--towers=%d; a batch of %d can be split over 1 to %d' % (given.towers, BATCH, BATCH))
+    towers = devices.choose(given.towers, 'auto')
+    data = read(given.data_dir)
     print('running on %s' % towers)
     if len(data[0]) % BATCH:
         print('the last, smaller batch of an epoch, of %d images, is dropped' % (len(data[0]) % BATCH))
-    train(data, towers, flags.epochs,
+    train(data, towers, given.epochs,
           lambda epoch, seconds, accuracy: print('epoch %d, time %.1f sec, test acc %.2f' % (epoch, seconds, accuracy)))
 
 

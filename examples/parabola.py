@@ -7,7 +7,6 @@
 50 points in [-2, 2] are split over the towers, a network of 1-5-1 units fits them by gradient descent.
 Runs on CPU devices.
 """
-import argparse
 import os
 import sys
 import zlib
@@ -22,12 +21,13 @@ console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import hooks, modes  # noqa: E402
+from cifar10 import flags, hooks, modes  # noqa: E402
 from cifar10.console import UsageError  # noqa: E402
 
 POINTS = 50
 HIDDEN = 5
 RATE = 1e-2
+EVERY = 50  # steps between two reports
 MODES = ('parameter_server', 'replicated', 'async')
 
 
@@ -69,15 +69,19 @@ def fit(towers, steps, mode, report):
     """
     x, y = points()
 
-    def tower_fn(k, scope):
-        part = slice(k * POINTS // towers, (k + 1) * POINTS // towers)
-        # P/N times the sum over a tower's points: the plain mean over P towers is then the mean over
-        # all N points, also where the towers' shares differ.
-        error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
-        return dict(total_loss=error * (towers / POINTS))
-
     with tf.Graph().as_default():
         update = modes.MODES[mode](['/cpu:%d' % k for k in range(towers)])
+        turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
+
+        def tower_fn(k, scope):
+            part = slice(k * POINTS // towers, (k + 1) * POINTS // towers)
+            # Towers that do not step together take turns, as the trainer's take batches, until none is left.
+            with tf.control_dependencies([turns.get_next()]):
+                # P/N times the sum over a tower's points: the plain mean over P towers is then the mean
+                # over all N points, also where the towers' shares differ.
+                error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
+                return dict(total_loss=error * (towers / POINTS))
+
         global_step = tf.train.create_global_step()
         built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), global_step)
         with tf.control_dependencies([built.train_ops[0]]):
@@ -86,48 +90,57 @@ def fit(towers, steps, mode, report):
             fitted = network(tf.constant(x))
         loss = tf.reduce_mean(tf.square(fitted - y))
         with tf.control_dependencies([tf.local_variables_initializer()]):
-            scaffold = tf.train.Scaffold(local_init_op=update.after_restore())
+            scaffold = tf.train.Scaffold(local_init_op=tf.group(update.after_restore(), turns.initializer))
         config = tf.ConfigProto(device_count={'CPU': towers})
+        drivers = hooks.DriverHook(built.train_ops[1:])
         with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold, config=config),
-                                       hooks=[hooks.DriverHook(built.train_ops[1:])]) as session:
+                                       hooks=[drivers]) as session:
+            def now(tensor):
+                return session.run_step_fn(lambda step_context: step_context.session.run(tensor))
             done = 0
             while done < steps:
-                before, done = done, int(session.run(step))
-                if done // 50 > before // 50:
-                    report(done, session.run_step_fn(lambda step_context: step_context.session.run(loss)))
-            return session.run_step_fn(lambda step_context: step_context.session.run(fitted))
+                before = done
+                try:
+                    done = int(session.run(step))
+                except tf.errors.OutOfRangeError:  # another tower takes the last turn
+                    drivers.join()
+                    done = steps
+                if done // EVERY > before // EVERY or done == steps:
+                    report(done, now(loss))
+            drivers.join()
+            return now(fitted)
 
 
 def plot(path, fitted):
     """Draws the points and the fit to a PNG."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise UsageError("--plot needs matplotlib; pip install -e '.[plots]'") from None
-    matplotlib.use('Agg')
     from matplotlib import pyplot
     x, y = points()
     figure, axes = pyplot.subplots(figsize=(5, 4))
     axes.plot(x, y, 'o', markersize=3, label='y = x²')
     axes.plot(x, fitted, label='fit')
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=120, format='png')
 
 
 def main():
     """Reads the flags and fits."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--towers', type=int, default=1, metavar='P', help='towers that share the points (default: 1)')
-    parser.add_argument('--steps', type=int, default=2000, metavar='N', help='updates in all (default: 2000)')
-    parser.add_argument('--variable_update', choices=MODES, default=MODES[0], help='how gradients become updates')
+    parser = flags.Parser(__doc__.splitlines()[0])
+    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
+                        help='towers that share the points (default: 1)')
+    parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='N',
+                        help='updates in all (default: 2000)')
+    parser.add_argument('--variable_update', choices=MODES, default=MODES[0],
+                        help='how gradients become updates (default: %(default)s)')
     parser.add_argument('--plot', metavar='FILE', help='draw the fit to a PNG')
-    flags = parser.parse_args()
-    if not 1 <= flags.towers <= POINTS:
-        raise UsageError('--towers=%d; there are points for 1 to %d towers' % (flags.towers, POINTS))
-    fitted = fit(flags.towers, flags.steps, flags.variable_update,
+    given = parser.parse_args()
+    if given.towers > POINTS:
+        raise UsageError('--towers=%d; there are points for 1 to %d towers' % (given.towers, POINTS))
+    if given.plot:
+        flags.check_plot(given.plot)
+    fitted = fit(given.towers, given.steps, given.variable_update,
                  lambda step, loss: print('step %4d, loss = %.6f' % (step, loss)))
-    if flags.plot:
-        plot(flags.plot, fitted)
+    if given.plot:
+        plot(given.plot, fitted)
 
 
 if __name__ == '__main__':

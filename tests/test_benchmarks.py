@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from benchmarks import convergence, scaling
+from benchmarks import convergence, harness
+from cifar10.console import RunError
 from tests.conftest import ROOT
 
 
@@ -14,21 +15,55 @@ def run(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-def test_scaling_measures_real_runs_and_goes_on_after_a_failure(data_dir, tmp_path):
+def test_scaling_measures_real_runs(data_dir, tmp_path):
     result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
-                 '--modes=parameter_server,nonsense', '--global_batch=16', '--steps=6', '--rounds=1',
+                 '--modes=parameter_server,async', '--global_batch=16', '--steps=6', '--rounds=1',
                  '--json=%s' % (tmp_path / 'out.json'))
-    assert result.returncode == 0
-    error, = result.stderr.strip().splitlines()
-    assert error.startswith('nonsense, 2 towers: ') and '--variable_update=nonsense is unknown' in error
+    assert result.returncode == 0, result.stderr
+    assert len(result.stderr.splitlines()) == 2  # a line a measurement, as they come
     rates = json.loads((tmp_path / 'out.json').read_text())['images_per_sec']
-    assert rates['parameter_server']['2'][0] > 0 and rates['nonsense']['2'] == []
-    assert '| `nonsense` | failed |' in result.stdout
+    assert rates['parameter_server, 2 towers'][0] > 0 and rates['async, 2 towers'][0] > 0
+    assert result.stdout.count('(1.00)') == 1
 
 
-def test_scaling_pairs_rounds():
-    lines = scaling.table({'parameter_server': {1: [100.0, 200.0, 300.0]}, 'async': {1: [110.0, 180.0, 330.0]}}, [1])
-    assert lines[2:] == ['| `parameter_server` | 200, 100-300 (1.00) |', '| `async` | 180, 110-330 (1.10) |']
+def test_a_failure_leaves_the_other_measurements(capsys):
+    def one(cell):
+        if cell == 'broken' or rounds and cell == 'now and then':
+            raise harness.Failed('it broke')
+        rounds.append(cell)
+        return 100.0 * len(rounds)
+    rounds = []
+    results = harness.measure(['base', 'now and then', 'broken'], 2, one)
+    assert results == {'base': [100.0, 200.0], 'now and then': [None, None], 'broken': [None, None]}
+    assert capsys.readouterr().err.splitlines()[1] == 'round 1 of 2, now and then: failed: it broke'
+    assert harness.spread(results['broken']) == 'failed' and harness.spread(results['base']) == '150, 100-200'
+    with pytest.raises(RunError, match='4 measurements failed'):
+        harness.end(results)
+
+
+def test_ratios_are_of_the_same_round():
+    assert harness.ratio([110.0, None, 660.0], [100.0, 200.0, 300.0]) == pytest.approx(1.65)
+    assert harness.ratio([None], [1.0]) is None
+
+
+@pytest.mark.parametrize('script, argument, said', [
+    ('scaling.py', '--modes=foo', 'foo is unknown'),
+    ('scaling.py', '--towers=1,x', "'x' is not a whole number"),
+    ('scaling.py', '--towers=3', 'cannot be shared by 3 towers'),
+    ('scaling.py', '--json=/nowhere/out.json', '/nowhere/out.json'),
+    ('scaling.py', '--rounds=0', 'the least is 1'),
+    ('convergence.py', '--images=1000', 'not a multiple of 128'),
+    ('convergence.py', '--every=0', 'the least is 1')])
+def test_what_cannot_be_is_refused_before_measuring(script, argument, said, data_dir):
+    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, argument)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 2 and said in line and result.stdout == ''
+
+
+def test_missing_data_are_told_in_a_line(tmp_path):
+    (tmp_path / 'file').write_text('')
+    result = run('scaling.py', '--dataset=shapes', '--data_dir=%s' % (tmp_path / 'file'))
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
 
 
 def test_convergence_compares_at_equal_images_and_seconds():
@@ -44,5 +79,7 @@ def test_convergence_runs_with_a_slowed_tower(data_dir):
     result = run('convergence.py', '--dataset=shapes', '--data_dir=' + data_dir, '--images=1280', '--every=640',
                  '--one', 'async', '0.01', '0')
     assert result.returncode == 0, result.stderr
-    images, seconds, accuracy = json.loads(result.stdout.splitlines()[-1])[0]
-    assert 640 <= images <= 1280 and seconds > 0 and 0 <= accuracy <= 1
+    curve = json.loads(result.stdout.splitlines()[-1])
+    assert curve[-1][0] == 1280 and 640 <= curve[0][0]
+    for _, seconds, accuracy in curve:
+        assert seconds > 0 and 0 <= accuracy <= 1

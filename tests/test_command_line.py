@@ -47,6 +47,7 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
     (['--max_steps'], ['--max_steps']),
     (['--restart=maybe'], ['--restart', "'maybe' is neither true nor false"]),
     (['--num_gpus=0'], ['--num_gpus=0 is too small', 'the least is 1']),
+    (['--deterministic', '--variable_update=async'], ['--deterministic', 'another update mode']),
     (['--batch_size=0'], ['--batch_size=0']),
     (['--max_steps=-5'], ['--max_steps=-5']),
     (['--save_steps=0'], ['--save_steps=0']),

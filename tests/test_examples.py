@@ -53,7 +53,11 @@ def test_the_losses_of_any_number_of_towers_are_those_of_plain_numpy():
 
 def test_asynchronous_towers_fit_as_well():
     found = losses('--towers=3', '--variable_update=async')
-    assert found[max(found)] < 0.05 and max(found) >= 2000
+    assert found[max(found)] < 0.05 and max(found) == 2000
+
+
+def test_many_asynchronous_towers_make_no_more_updates_than_asked_for():
+    assert max(losses('--towers=50', '--steps=130', '--variable_update=async')) == 130
 
 
 def test_the_fit_is_plotted(tmp_path):
@@ -63,9 +67,17 @@ def test_the_fit_is_plotted(tmp_path):
     assert (tmp_path / 'fit.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_too_many_towers_are_refused():
-    result = run('parabola.py', '--towers=51')
-    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+@pytest.mark.parametrize('script, argument, said', [
+    ('parabola.py', '--towers=51', '1 to 50 towers'),
+    ('parabola.py', '--steps=0', 'the least is 1'),
+    ('parabola.py', '--plot=/nowhere/fit.png', '/nowhere/fit.png'),
+    ('lenet_fashion_mnist.py', '--epochs=0', 'the least is 1')])
+def test_what_cannot_be_is_refused_before_it_starts(script, argument, said):
+    if argument.startswith('--plot'):
+        pytest.importorskip('matplotlib')
+    result = run(script, argument)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 2 and said in line and result.stdout == ''
 
 
 @pytest.fixture(scope='module')

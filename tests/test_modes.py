@@ -25,8 +25,9 @@ def assert_close(found, expected):
 def thirty_steps(tmp_path_factory, data_dir):
     """The variables after 30 steps of one tower of 32."""
     with tf.Graph().as_default():
-        return train(config.TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('thirty')),
-                                 batch_size=32, max_steps=30, tower_device='cpu'))
+        return train(config.TrainConfig(
+            dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('thirty')), batch_size=32,
+            max_steps=30, tower_device='cpu'))
 
 
 def test_the_flags_choices_are_the_modes():

@@ -210,7 +210,8 @@ def test_nothing_but_ours_is_printed(small):
     result = run_script(SCRIPT, **dict(small, max_steps=2, log_frequency=1))
     assert result.returncode == 0 and result.stderr == ''
     kinds = [line.split()[0] for line in result.stdout.splitlines()]
-    assert kinds[:6] == ['towers', 'data', 'batch', 'rate', 'run', 'watch'] and kinds[-1] == 'saved' and len(kinds) == 9
+    assert kinds[:7] == ['towers', 'update', 'data', 'batch', 'rate', 'run', 'watch']
+    assert kinds[-1] == 'saved' and len(kinds) == 10
 
 
 def test_device_placement_is_printed_when_asked_for(small):

@@ -173,7 +173,8 @@ def test_what_is_printed_at_the_start(settings, capsys):
     train(settings(num_gpus=2, max_steps=1))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == 'towers     2 on CPU devices (as asked for): /cpu:0 /cpu:1'
-    assert lines[1].startswith('data       shapes, 10,000 images in ')
-    assert lines[2] == 'batch      8 a tower, 16 a step; 625.0 steps an epoch'
-    assert lines[5] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().train_dir)
+    assert lines[1] == 'update     parameter_server'
+    assert lines[2].startswith('data       shapes, 10,000 images in ')
+    assert lines[3] == 'batch      8 a tower, 16 a step; 625.0 steps an epoch'
+    assert lines[6] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().train_dir)
     assert lines[-1].startswith('saved ')

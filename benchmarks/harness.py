@@ -1,0 +1,131 @@
+"""What the benchmarks share: cells measured in turn as processes, their medians, a table, a file, a picture.
+
+Knows processes and numbers; nothing of what is measured.
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, ROOT)
+
+from cifar10 import flags, records  # noqa: E402
+from cifar10.console import RunError, UsageError  # noqa: E402
+
+
+class Failed(RunError):
+    """A process failed; its text says why in a line."""
+
+
+def parser(description):
+    """Returns an argument parser with the flags that every benchmark takes."""
+    result = flags.Parser(description)
+    result.add_argument('--data_dir', default='/tmp/cifar10_data',
+                        help='where the data set is, or is put (default: %(default)s)')
+    result.add_argument('--dataset', default='cifar10', choices=('cifar10', 'shapes'),
+                        help='shapes is built in and needs no network (default: %(default)s)')
+    result.add_argument('--json', metavar='FILE', help='write every single figure there')
+    return result
+
+
+def listed(kind, choices=None):
+    """Returns an argparse type: comma-separated values of a type, from `choices` where there are any."""
+    def parse(text):
+        values = [kind(part) for part in text.split(',')]
+        for value in values:
+            if choices and value not in choices:
+                raise UsageError('%s is unknown; choose from: %s' % (value, ', '.join(choices)))
+        return values
+    parse.__name__ = 'list'
+    return parse
+
+
+def check(given):
+    """Looks before hours of measuring that the data are there and the files can be written.
+
+    Raises:
+      UsageError: they are not, or cannot.
+    """
+    records.find(given.dataset, given.data_dir)
+    if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
+        raise UsageError('the folder of %s does not exist' % given.json)
+    if getattr(given, 'plot', None):
+        flags.check_plot(given.plot)
+
+
+def output_of(script, *arguments, timeout=None):
+    """Runs a Python script of this repository; returns what it prints.
+
+    Raises:
+      Failed: its status is not 0, or it took more than `timeout` seconds.
+    """
+    command = [sys.executable, os.path.join(ROOT, script), *arguments]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise Failed('%s did not end within %d s' % (script, timeout)) from None
+    if result.returncode:
+        lines = result.stderr.strip().splitlines()
+        raise Failed(lines[-1] if lines else '%s ended with status %d' % (script, result.returncode))
+    return result.stdout
+
+
+def measure(cells, rounds, one):
+    """Measures all cells in turn, several rounds, so that the machine's drift meets all of them alike.
+
+    Args:
+      cells: hashable names, in order.
+      rounds: int.
+      one: function cell -> float; may raise Failed.
+
+    Returns:
+      {cell: [a figure a round; None where it failed]}; of the rounds so far after a KeyboardInterrupt.
+    """
+    results = {cell: [] for cell in cells}
+    try:
+        for k in range(rounds):
+            for cell in cells:
+                label = ' '.join(map(str, cell)) if isinstance(cell, tuple) else cell
+                try:
+                    results[cell].append(one(cell))
+                    said = '%.0f' % results[cell][-1]
+                except Failed as error:
+                    results[cell].append(None)
+                    said = 'failed: %s' % error
+                print('round %d of %d, %s: %s' % (k + 1, rounds, label, said), file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        print('interrupted: what follows is of the rounds so far', file=sys.stderr)
+    return results
+
+
+def spread(figures):
+    """Returns 'median, lowest-highest' of figures, or 'failed' if there is none."""
+    good = [figure for figure in figures if figure is not None]
+    return '%.0f, %.0f-%.0f' % (statistics.median(good), min(good), max(good)) if good else 'failed'
+
+
+def ratio(figures, base):
+    """Returns the median over the rounds of figure / base in the same round, or None if no round has both."""
+    ratios = [a / b for a, b in zip(figures, base) if a is not None and b is not None]
+    return statistics.median(ratios) if ratios else None
+
+
+def write_json(path, **content):
+    """Writes what was measured, with the machine that it was measured on."""
+    with open(path, 'w') as stream:
+        json.dump(dict(content, machine=machine()), stream, indent=1)
+
+
+def machine():
+    """Returns a phrase for this machine: its processor and how many of its cores this process may use."""
+    names = [line.split(':', 1)[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')]
+    return '%s, %d cores' % (names[0] if names else 'unknown processor', len(os.sched_getaffinity(0)))
+
+
+def end(results):
+    """Raises a RunError if any cell failed in any round, once everything was printed."""
+    failed = sum(figure is None for figures in results.values() for figure in figures)
+    if failed or not any(results.values()):
+        raise RunError('%d measurements failed; the lines above say why' % failed)
