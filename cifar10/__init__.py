@@ -12,7 +12,9 @@ A file here imports only files above it in this list:
     networks     inference(images)
     schedule     learning-rate decay, moving averages
     devices      which devices the towers get
+    precision    the type that towers compute in, and the loss scale of fp16
     towers       build_towers, tower_loss, average_gradients
+    packing      small gradients travel as one
     updates      how the towers' gradients become an update of the variables
     replicated   a copy of the variables on each device, gradients all-reduced
     asynchronous each tower updates as soon as it can
@@ -22,6 +24,7 @@ A file here imports only files above it in this list:
     checkpoint   saving, resuming, reading a checkpoint of the tutorial
     summaries    what TensorBoard shows of a step
     hooks        what happens between two steps
+    profile      a trace of some steps
     training     the training graph and its loop
     evaluation   the evaluation graph and its passes
 """

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import run_dir
+from cifar10 import precision, run_dir
 from cifar10.console import RunError, UsageError, reason
 
 _CLASSIC_BATCH = 128  # of the tutorial: a step of its checkpoints stands for so many examples
@@ -87,8 +87,10 @@ class Checkpoints:
         self._variables = variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables, max_to_keep=max_to_keep, save_relative_paths=True)
-            self._classic = tf.train.Saver([v for v in variables if v is not global_step and v is not examples_seen],
-                                           name='restore_classic')
+            # Not in every checkpoint of the network: the tutorial's counts no examples, fp32's scales no loss.
+            self._extras = [v for v in variables if v is examples_seen or v.op.name in precision.LOSS_SCALE]
+            self._common = tf.train.Saver([v for v in variables if v is not global_step and v not in self._extras],
+                                          name='restore_common')
             floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
             self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
 
@@ -98,8 +100,8 @@ class Checkpoints:
         if prefix is None:
             return
         variables = {variable.op.name: variable for variable in self._variables}
-        if not run_dir.is_ours(prefix):
-            del variables[self._counters[1].op.name]
+        for variable in self._extras:
+            del variables[variable.op.name]
         found = misfit(prefix, variables)
         if found:
             raise UsageError('%s %s: it is of another network; use another --train_dir' % (prefix, found))
@@ -109,12 +111,15 @@ class Checkpoints:
         prefix = newest(self._directory)
         if prefix is None:
             return
-        if run_dir.is_ours(prefix):
+        reader = tf.train.load_checkpoint(prefix)
+        if all(reader.has_tensor(variable.op.name) for variable in self._extras):
             self._saver.restore(session, prefix)
         else:
-            self._classic.restore(session, prefix)
-            step = saved_step(prefix)
-            for variable, value in zip(self._counters, (step, step * _CLASSIC_BATCH)):
+            self._common.restore(session, prefix)
+            step, (global_step, examples_seen) = saved_step(prefix), self._counters
+            seen = reader.get_tensor(examples_seen.op.name) if reader.has_tensor(examples_seen.op.name) else (
+                step * _CLASSIC_BATCH)
+            for variable, value in ((global_step, step), (examples_seen, seen)):
                 variable.load(np.int64(value), session)
         self.last = prefix
         self._go_on_rotating()

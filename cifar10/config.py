@@ -4,14 +4,17 @@ This is the one table of settings: the command line, its help and the README fol
 TensorFlow and nothing of how a setting is used.
 """
 import dataclasses
+import re
 
 from cifar10.console import UsageError
 
 DATASETS = ('cifar10', 'shapes')
 NETWORKS = ('classic',)
+PRECISIONS = ('fp32', 'bf16', 'fp16')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 VARIABLE_UPDATES = ('parameter_server', 'replicated', 'async', 'mirrored')
 EVAL_DATA = ('test', 'train_eval')
+_STEPS = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
 _PATTERNS = ('train_dir', 'checkpoint_dir')
 
 
@@ -66,12 +69,17 @@ class TrainConfig(Config):
                                 choices=TOWER_DEVICES)
     variable_update: str = setting('parameter_server', 'Towers', "how the towers' gradients update the variables",
                                    choices=VARIABLE_UPDATES)
+    precision: str = setting('fp32', 'Towers', 'what the towers compute in; variables are always fp32',
+                             choices=PRECISIONS)
+    use_fp16: bool = setting(False, 'Towers', "the tutorial's name for --precision=fp16")
     deterministic: bool = setting(False, 'Towers', 'the same bits in every run on a GPU too, at some cost in speed')
+    xla: bool = setting(False, 'Towers', 'compile what can be compiled; for GPUs')
     log_device_placement: bool = setting(False, 'Reports', 'let TensorFlow print the device of every operation')
     log_frequency: int = setting(10, 'Reports', 'steps between two lines', least=1)
     summary_steps: int = setting(100, 'Reports', 'steps between two summaries for TensorBoard; 0: none', least=0)
     save_steps: int = setting(1000, 'Reports', 'steps between two checkpoints', least=1)
     max_to_keep: int = setting(5, 'Reports', 'newest checkpoints that are kept; 0: all', least=0)
+    profile_steps: str = setting(None, 'Reports', 'FROM:TO: trace these steps, to a file for Chrome or Perfetto')
     network: str = setting('classic', None, 'the network', choices=NETWORKS)
 
     def __post_init__(self):
@@ -80,9 +88,23 @@ class TrainConfig(Config):
             raise UsageError('--num_gpus=%d cannot be divided into towers of --gpus_per_tower=%d; use a multiple of it'
                              % (self.num_gpus, self.gpus_per_tower))
 
+        if self.use_fp16:
+            if self.precision == 'bf16':
+                raise UsageError('--use_fp16 contradicts --precision=bf16; leave one of them out')
+            object.__setattr__(self, 'precision', 'fp16')
         if self.deterministic and self.variable_update == 'async':
             raise UsageError('--deterministic cannot be had with --variable_update=async, whose towers take turns as '
                              'they come; use another update mode')
+
+        if self.profile_steps is not None and not _STEPS.fullmatch(self.profile_steps):
+            raise UsageError('--profile_steps=%s is not of the form FROM:TO, as 100:103' % self.profile_steps)
+        if self.traced[0] > self.traced[1]:
+            raise UsageError('--profile_steps=%s ends before it begins' % self.profile_steps)
+
+    @property
+    def traced(self):
+        """The first and the last step to be traced; (0, 0) for none."""
+        return tuple(map(int, (self.profile_steps or '0:0').split(':')))
 
     @property
     def num_towers(self):

@@ -31,6 +31,11 @@ class Devices:
         return tuple(parts[0] for parts in self.parts)
 
     @property
+    def on_gpus(self):
+        """Whether they are GPUs."""
+        return not self.reason
+
+    @property
     def count(self):
         """How many devices there are in all."""
         return sum(map(len, self.parts))
@@ -72,17 +77,23 @@ def choose(num_devices, kind, per_tower=1):
     return named('cpu', 'no GPU found')
 
 
-def session_config(devices, log_device_placement=False):
+def session_config(devices, log_device_placement=False, xla=False):
     """Returns the `tf.ConfigProto` of a session with these Devices.
+
+    Args:
+      devices: a Devices.
+      log_device_placement: let TensorFlow print the device of every operation.
+      xla: let TensorFlow compile what it can for the GPUs.
 
     As many CPU devices as the towers need; GPUs' memory is taken as it is needed, so that
     an evaluation fits beside a training run.
     """
-    on_cpu = bool(devices.reason)
     config = tf.ConfigProto(
-        device_count={'CPU': devices.count, 'GPU': 0} if on_cpu else {'GPU': devices.count},
+        device_count={'GPU': devices.count} if devices.on_gpus else {'CPU': devices.count, 'GPU': 0},
         # Only for operations without a GPU kernel: the towers' devices are known to be there.
         allow_soft_placement=True,
         log_device_placement=log_device_placement)
     config.gpu_options.allow_growth = True
+    if xla:
+        config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
     return config

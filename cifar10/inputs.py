@@ -137,7 +137,7 @@ def _split(rows):
     return tf.cast(rows[:, 0], tf.int32), tf.reshape(rows[:, 1:], [-1, 3, SIZE, SIZE])
 
 
-def train_batches(records, read, start, stop, stride, batch_size, seed):
+def train_batches(records, read, start, stop, stride, batch_size, seed, device=None):
     """A tower's stream of batches.
 
     Args:
@@ -147,6 +147,7 @@ def train_batches(records, read, start, stop, stride, batch_size, seed):
       stride: positions from one of its batches to the next.
       batch_size: int.
       seed: int.
+      device: a GPU's name, to whose memory each batch is copied before it is needed; None: not copied.
 
     Returns:
       (a `tf.data.Iterator` of what `train_batch` returns; the operation that reads the records and
@@ -154,7 +155,11 @@ def train_batches(records, read, start, stop, stride, batch_size, seed):
     """
     positions = tf.data.Dataset.range(start, stop, stride)
     batches = positions.map(_as_graph(lambda first: train_batch(records, first, batch_size, seed)))
-    return _iterator(batches.prefetch(2), [read])
+    batches = batches.prefetch(2)
+    if device is None:
+        return _iterator(batches, [read])
+    with tf.device(device):
+        return _iterator(batches.apply(tf.data.experimental.copy_to_device(device, '/cpu:0')).prefetch(1), [read])
 
 
 def _iterator(dataset, after):

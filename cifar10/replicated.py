@@ -7,11 +7,11 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.packing import pack
 from cifar10.towers import build_towers, gradients_by_variable
 from cifar10.updates import Step, Update
 
 _GROUP_KEY = 1  # any number, alike in all members
-_LARGE = 1 << 18  # elements of a gradient that travels alone
 
 
 class Replicated(Update):
@@ -26,7 +26,8 @@ class Replicated(Update):
         def tower(k, scope):
             scalars = tower_fn(k, scope)
             trainable = list(created[k])
-            optimizer = make_optimizer()
+            with tf.name_scope(None):  # what an optimizer keeps has the same name in every mode
+                optimizer = make_optimizer()
             pairs = optimizer.compute_gradients(scalars['total_loss'], trainable, colocate_gradients_with_ops=True)
             return scalars, pairs, optimizer
 
@@ -84,9 +85,8 @@ class Replicated(Update):
 def _mean_over_group(tensors, size, device):
     """Builds one member's part of an all-reduce.
 
-    Small tensors travel as one, because a collective's delay counts more than its bytes; large ones
-    alone, because packing copies them. Each collective waits for the one before it in the same member:
-    in two orders, two of them could wait for each other for ever.
+    Each collective waits for the one before it in the same member: in two orders, two of them could
+    wait for each other for ever.
 
     Args:
       tensors: float32 tensors; the same shapes in every member.
@@ -96,23 +96,11 @@ def _mean_over_group(tensors, size, device):
     Returns:
       The tensors' means over the group.
     """
-    sizes = [tensor.shape.num_elements() for tensor in tensors]
-    small = [i for i in range(len(tensors)) if sizes[i] < _LARGE]
-    means, before = {}, []
-
-    def reduce(value, instance_key):
-        with tf.control_dependencies(before):
-            mean = tf.raw_ops.CollectiveReduce(
-                input=value, group_size=size, group_key=_GROUP_KEY, instance_key=instance_key, merge_op='Add',
-                final_op='Div', subdiv_offsets=[0], communication_hint='nccl' if 'gpu' in device else 'ring')
-        before[:] = [mean]
-        return mean
-
-    for i in range(len(tensors)):
-        if i not in small:
-            means[i] = reduce(tensors[i], instance_key=i + 1)
-    if small:
-        packed = reduce(tf.concat([tf.reshape(tensors[i], [-1]) for i in small], 0), instance_key=len(tensors) + 1)
-        for i, part in zip(small, tf.split(packed, [sizes[i] for i in small])):
-            means[i] = tf.reshape(part, tensors[i].shape)
-    return [means[i] for i in range(len(tensors))]
+    packed, unpack = pack(tensors)
+    means = []
+    for i, tensor in enumerate(packed):
+        with tf.control_dependencies(means[-1:]):
+            means.append(tf.raw_ops.CollectiveReduce(
+                input=tensor, group_size=size, group_key=_GROUP_KEY, instance_key=i + 1, merge_op='Add',
+                final_op='Div', subdiv_offsets=[0], communication_hint='nccl' if 'gpu' in device else 'ring'))
+    return unpack(means)

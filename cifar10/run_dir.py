@@ -88,7 +88,7 @@ class RunDir:
 
 
 _OWN_FILES = re.compile(r'%s-\d+\.(index|meta|data-\d{5}-of-\d{5})(\.tempstate\d+)?|checkpoint|checkpoint\.tmp\w+'
-                        r'|events\.out\.tfevents\..*%s|%s(\.part)?'
+                        r'|events\.out\.tfevents\..*%s|%s(\.part)?|trace-\d+-\d+\.json'
                         % (re.escape(CHECKPOINT), re.escape(EVENTS_SUFFIX), re.escape(_CONFIG)))
 
 

@@ -8,7 +8,20 @@ import sys
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import checkpoint, devices, hooks, inputs, modes, networks, records, run_dir, schedule, summaries
+from cifar10 import (
+    checkpoint,
+    devices,
+    hooks,
+    inputs,
+    modes,
+    networks,
+    precision,
+    profile,
+    records,
+    run_dir,
+    schedule,
+    summaries,
+)
 from cifar10.console import RunError, UsageError, reason
 from cifar10.towers import tower_loss
 
@@ -26,6 +39,11 @@ def train(config, termination=None):
     """
     towers = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
     print('towers     %s' % towers)
+    if config.xla and not towers.on_gpus:
+        raise UsageError('--xla compiles for GPUs, and the towers are CPU devices; leave it out')
+    if precision.is_emulated(config.precision, not towers.on_gpus):
+        print('warning: this CPU has no %s instructions, so --precision=%s is emulated and slow'
+              % (config.precision, config.precision))
     data = records.find(config.dataset, config.data_dir)
     run = run_dir.RunDir(config)
     try:
@@ -92,10 +110,11 @@ class Training:
             global_step = tf.train.get_or_create_global_step()
             self.examples_seen = tf.get_variable('examples_seen', [], tf.int64, tf.zeros_initializer(), trainable=False)
             rate = schedule.learning_rate(self.examples_seen, data.count)
-            self.batches = self._inputs(config, data, update, global_step)
-        inference = networks.get(config.network)
-        step = update.build(lambda k, scope: classifier(scope, inference, *self.batches[k], towers.parts[k]),
-                            lambda: tf.train.GradientDescentOptimizer(rate), global_step)
+            self.batches = self._inputs(config, data, towers, update, global_step)
+        inference, compute_type = networks.get(config.network), precision.TYPES[config.precision]
+        step = update.build(
+            lambda k, scope: classifier(scope, inference, *self.batches[k], towers.parts[k], compute_type),
+            precision.optimizer(config.precision, lambda: tf.train.GradientDescentOptimizer(rate)), global_step)
         self.losses = tf.stack([scalars['total_loss'] for scalars in step.towers], name='losses')
         activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
         self.summary = summaries.build(step, rate, self.batches[0][0], activations)
@@ -105,16 +124,18 @@ class Training:
         with tf.name_scope('initialise'), tf.control_dependencies([tf.local_variables_initializer()]):
             self.initialise = tf.group(update.after_restore(), *self._starts)
 
-    def _inputs(self, config, data, update, global_step):
+    def _inputs(self, config, data, towers, update, global_step):
         """Returns each tower's batch; the k-th of a step's batches is k batches ahead of `examples_seen`."""
         with tf.name_scope('input'):
             memory, read = inputs.load(data)
+            # Towers that take turns at one stream take it from the CPU.
+            own = towers.on_gpus and update.batches == config.num_towers
+            ahead = towers.towers if own else [None] * update.batches
             stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
             iterators, self._starts = zip(*[
                 inputs.train_batches(memory, read, self.examples_seen + k * config.batch_size, stop,
-                                     self.examples_per_step, config.batch_size, config.seed)
+                                     self.examples_per_step, config.batch_size, config.seed, ahead[k])
                 for k in range(update.batches)])
-            # Towers that do not step together take turns at one stream.
             return [iterators[k % update.batches].get_next() for k in range(config.num_towers)]
 
     def _after_update(self, train_op, averages, variables, global_step):
@@ -126,7 +147,7 @@ class Training:
                 return tf.identity(global_step)
 
 
-def classifier(scope, inference, images, labels, parts=('',)):
+def classifier(scope, inference, images, labels, parts=('',), compute_type=tf.float32):
     """Builds one tower's network and loss.
 
     Args:
@@ -135,13 +156,14 @@ def classifier(scope, inference, images, labels, parts=('',)):
       images: float32 [n, height, width, 3].
       labels: int32 [n].
       parts: names of the tower's devices.
+      compute_type: the type that the network computes in.
 
     Returns:
       A dict of float32 scalars: 'total_loss' = 'cross_entropy' + 'weight_loss', and
       'train_accuracy' of this batch.
     """
     def network():
-        logits = inference(images, parts)
+        logits = inference(tf.cast(images, compute_type), parts)
         cross_entropy = tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits), name='cross_entropy')
         tf.add_to_collection(tf.GraphKeys.LOSSES, cross_entropy)
@@ -171,9 +193,10 @@ def _loop(config, training, run, first_step, towers, termination):
     between_steps = [
         hooks.DivergenceHook(step, training.losses, config.train_dir), progress,
         hooks.SummaryHook(step, training.summary, examples, config.summary_steps, events),
+        profile.ProfileHook(step, *config.traced, config.train_dir),
         drivers, hooks.CheckpointHook(step, checkpoints, config.save_steps, drivers),
         hooks.StopHook(step, config.max_steps, termination)]
-    session_config = devices.session_config(towers, config.log_device_placement)
+    session_config = devices.session_config(towers, config.log_device_placement, config.xla)
     scaffold = tf.train.Scaffold(
         init_fn=lambda scaffold, session: checkpoints.restore(session),
         local_init_op=training.initialise)

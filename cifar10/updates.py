@@ -8,6 +8,7 @@ import typing
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.packing import average_packed
 from cifar10.towers import average_gradients, build_towers
 
 
@@ -75,7 +76,8 @@ class ParameterServer(Update):
         with tf.variable_creator_scope(self._create_on_server):
             towers, tower_grads = zip(*build_towers(self.devices, tower))
         with tf.device(self.server), tf.name_scope('update'):
-            gradients = average_gradients(tower_grads)
+            gradients = (average_packed(tower_grads, self.devices) if 'gpu' in self.devices[0] else
+                         average_gradients(tower_grads))
             values = {variable.op.name: variable.read_value() for _, variable in gradients}
             losses = [scalars['total_loss'] for scalars in towers]
             # Some gradients are there before a tower has read every variable. No variable changes until

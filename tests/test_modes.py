@@ -54,7 +54,7 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
     seen = set()
     for node in tf.get_default_graph().as_graph_def().node:
         part = re.match(r'tower_(\d)/(?:gradients/tower_\d/)?(conv|pool|norm|local|softmax_linear)', node.name)
-        if part and node.op in ('Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput', 'MatMul', 'LRN', 'LRNGrad',
+        if part and node.op in ('Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput', 'MatMul', 'Rsqrt', 'RealDiv',
                                 'MaxPool', 'MaxPoolGrad', 'BiasAddGrad', 'ReluGrad', 'L2Loss'):
             device = 2 * int(part.group(1)) + (part.group(2) in ('local', 'softmax_linear'))
             assert node.device == '/device:GPU:%d' % device, node.name

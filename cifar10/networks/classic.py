@@ -6,6 +6,8 @@ import zlib
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.networks.lrn import local_response_normalisation
+
 NUM_CLASSES = 10
 
 
@@ -13,7 +15,8 @@ def inference(images, devices=('',)):
     """Builds the network in the current variable scope.
 
     Args:
-      images: float32 [n, 24, 24, 3], standardised.
+      images: [n, 24, 24, 3], standardised; float32, or bfloat16 or float16 to compute in that. Variables,
+        L2 losses and the last layer are float32 in any case.
       devices: names of the devices that share the work: the convolutional layers go to the first, the
         dense ones to the last; '' is the device of the caller.
 
@@ -22,22 +25,27 @@ def inference(images, devices=('',)):
       local3 and local4 in LOSSES.
     """
     with tf.device(devices[0]):
-        conv1 = _convolution('conv1', images, 64, bias=0.0)
-        norm1 = _normalise(_pool(conv1, 'pool1'), 'norm1')
+        pool1 = _convolution('conv1', images, 64, bias=0.0, pool=True)
+        norm1 = _normalise(pool1, 'norm1')
         conv2 = _convolution('conv2', norm1, 64, bias=0.1)
         pool2 = _pool(_normalise(conv2, 'norm2'), 'pool2')
         flat = tf.reshape(pool2, [-1, pool2.shape[1] * pool2.shape[2] * pool2.shape[3]])
     with tf.device(devices[-1]):
         local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
         local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
-        return _dense('softmax_linear', local4, NUM_CLASSES, bias=0.0, stddev=1 / 192, activation=None)
+        wide = tf.cast(local4, tf.float32)
+        return _dense('softmax_linear', wide, NUM_CLASSES, bias=0.0, stddev=1 / 192, activation=None)
 
 
-def _convolution(name, x, channels, bias):
+def _convolution(name, x, channels, bias, pool=False):
     with tf.variable_scope(name):
         weights = _weights([5, 5, x.shape[-1], channels], stddev=0.05)
-        y = tf.nn.conv2d(x, weights, 1, 'SAME')
-        return _activation(tf.nn.bias_add(y, _biases(channels, bias)))
+        y = tf.nn.conv2d(x, tf.cast(weights, x.dtype), 1, 'SAME')
+        biases = tf.cast(_biases(channels, bias), x.dtype)
+        activation = _activation(tf.nn.bias_add(y, biases))
+        # Bias, ReLU and maximum commute: after pooling there is a quarter to add, clip and differentiate.
+        # The activation is for TensorBoard then, and computed when it looks.
+        return tf.nn.relu(tf.nn.bias_add(_pool(y, 'pool'), biases)) if pool else activation
 
 
 def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
@@ -45,7 +53,8 @@ def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
         weights = _weights([x.shape[-1], units], stddev)
         if l2:
             tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), l2, name='weight_loss'))
-        return _activation(tf.matmul(x, weights) + _biases(units, bias), activation)
+        y = x @ tf.cast(weights, x.dtype) + tf.cast(_biases(units, bias), x.dtype)
+        return _activation(y, activation)
 
 
 def _activation(x, function=tf.nn.relu):
@@ -59,7 +68,7 @@ def _pool(x, name):
 
 
 def _normalise(x, name):
-    return tf.nn.lrn(x, depth_radius=4, bias=1.0, alpha=0.001 / 9, beta=0.75, name=name)
+    return local_response_normalisation(x, depth_radius=4, alpha=0.001 / 9, name=name)
 
 
 def _biases(size, value):

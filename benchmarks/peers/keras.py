@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Peer: Keras 3 with compile and fit, a tf.data input, and MirroredStrategy on one or more devices.
+
+Trains the classic network and prints a line with images/s at the end; it shares no code with the program
+that it is compared to. Wants a folder of CIFAR binary files. A batch is that of one device.
+
+    python benchmarks/peers/keras.py --data_dir=/tmp/cifar10_data --steps=300 --num_devices=2
+"""
+import argparse
+import glob
+import os
+import sys
+import time
+
+# Python puts the folder of a script first on its path, and there TensorFlow's own `import keras` would find
+# this file: out of that folder when this is the script, and no module when another script in it runs.
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:] = [folder for folder in sys.path if os.path.realpath(folder) != HERE]
+if __name__ == 'keras':
+    raise ImportError('this is a script, not the library')
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+import tensorflow as tf  # noqa: E402
+
+
+def distorted(value):
+    """Returns the distorted image and the label of a record."""
+    record = tf.io.decode_raw(value, tf.uint8)
+    image = tf.transpose(tf.reshape(record[1:], [3, 32, 32]), [1, 2, 0])
+    image = tf.cast(tf.image.random_crop(image, [24, 24, 3]), tf.float32)
+    image = tf.image.random_flip_left_right(image)
+    image = tf.image.random_brightness(image, max_delta=63)
+    image = tf.image.random_contrast(image, lower=0.2, upper=1.8)
+    return tf.image.per_image_standardization(image), tf.cast(record[0], tf.int32)
+
+
+def batches(files, batch_size):
+    """Builds the input: the records kept in memory, and shuffled and distorted anew in every pass."""
+    records = tf.data.FixedLengthRecordDataset(files, 1 + 3 * 32 * 32).cache()
+    data = records.shuffle(20000).repeat().map(distorted, tf.data.AUTOTUNE, deterministic=False)
+    data = data.batch(batch_size, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    options = tf.data.Options()
+    options.autotune.enabled = True
+    return data.with_options(options)
+
+
+class Lrn(tf.keras.layers.Layer):
+    """Local response normalisation, which Keras has no layer for."""
+
+    def call(self, inputs):
+        return tf.nn.local_response_normalization(inputs, 4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)
+
+
+def network():
+    """Builds the classic network with its initial values and L2 losses."""
+    layers = tf.keras.layers
+
+    def start(stddev, bias):
+        return {'kernel_initializer': tf.keras.initializers.TruncatedNormal(stddev=stddev),
+                'bias_initializer': tf.keras.initializers.Constant(bias)}
+
+    def decay():
+        return tf.keras.regularizers.L2(0.004 / 2)  # Keras does not halve the sum of squares
+    return tf.keras.Sequential([
+        tf.keras.Input([24, 24, 3]),
+        layers.Conv2D(64, 5, padding='same', activation='relu', **start(0.05, 0.0)),
+        layers.MaxPooling2D(3, 2, padding='same'), Lrn(),
+        layers.Conv2D(64, 5, padding='same', activation='relu', **start(0.05, 0.1)),
+        Lrn(), layers.MaxPooling2D(3, 2, padding='same'),
+        layers.Flatten(),
+        layers.Dense(384, activation='relu', kernel_regularizer=decay(), **start(0.04, 0.1)),
+        layers.Dense(192, activation='relu', kernel_regularizer=decay(), **start(0.04, 0.1)),
+        layers.Dense(10, **start(1 / 192.0, 0.0))])
+
+
+class Clock(tf.keras.callbacks.Callback):
+    """Times the steps after the warm-up."""
+
+    def __init__(self, warmup, steps):
+        super().__init__()
+        self.warmup, self.steps = warmup, steps
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == self.warmup:
+            self.begin = time.perf_counter()
+        if batch == self.warmup + self.steps - 1:
+            self.model.reset_metrics()  # Keras reports the mean of an epoch; the other peers print the last loss
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seconds = time.perf_counter() - self.begin if batch >= self.warmup else None
+        self.loss = logs['loss']
+
+
+def main():
+    """Trains, and prints the time of the steps after the warm-up."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--data_dir', required=True)
+    parser.add_argument('--steps', type=int, default=300)
+    parser.add_argument('--warmup', type=int, default=30)
+    parser.add_argument('--batch_size', type=int, default=128)
+    parser.add_argument('--num_devices', type=int, default=1)
+    flags = parser.parse_args()
+    files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
+    processor = tf.config.list_physical_devices('CPU')[0]
+    tf.config.set_logical_device_configuration(
+        processor, [tf.config.LogicalDeviceConfiguration()] * flags.num_devices)
+    strategy = tf.distribute.MirroredStrategy(['/cpu:%d' % k for k in range(flags.num_devices)])
+    examples = flags.batch_size * flags.num_devices
+    with strategy.scope():
+        model = network()
+        rate = tf.keras.optimizers.schedules.ExponentialDecay(0.1, 136718, 0.1, staircase=True)
+        model.compile(tf.keras.optimizers.SGD(rate, use_ema=True, ema_momentum=0.9999),
+                      tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                      jit_compile=bool(int(os.environ.get('JIT', '0'))),
+                      steps_per_execution=int(os.environ.get('SPE', '1')))
+    clock = Clock(flags.warmup, flags.steps)
+    model.fit(batches(files, examples), steps_per_epoch=flags.warmup + flags.steps, callbacks=[clock],
+              shuffle=False, verbose=0)
+    print('images_per_sec=%.1f loss=%.3f' % (flags.steps * examples / clock.seconds, clock.loss))
+
+
+if __name__ == '__main__':
+    main()

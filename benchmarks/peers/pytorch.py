@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Peer: PyTorch, run eagerly, with whole batches distorted beside the training.
+
+Trains the classic network on the processor and prints a line with images/s at the end; it shares no code
+with the program that it is compared to. Wants a folder of CIFAR binary files, and torch; without that it
+ends with status 3.
+
+    python benchmarks/peers/pytorch.py --data_dir=/tmp/cifar10_data --steps=300
+"""
+import argparse
+import glob
+import os
+import sys
+import time
+
+try:
+    import torch
+    from torch import nn
+except ImportError:
+    print('pytorch.py: torch is not installed', file=sys.stderr)
+    sys.exit(3)
+import numpy as np
+
+FORMATS = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
+
+
+
+class Distorted(torch.utils.data.IterableDataset):
+    """Endless batches of distorted images, for a DataLoader that does not batch them again."""
+
+    def __init__(self, files, batch_size, memory_format):
+        super().__init__()
+        data = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 1 + 3 * 32 * 32) for path in files])
+        self.labels = torch.from_numpy(data[:, 0].astype(np.int64))
+        # A pixel's colours side by side, so that a crop gathers pixels and comes out as channels_last.
+        self.images = torch.from_numpy(data[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy())
+        self.batch_size = batch_size
+        self.memory_format = memory_format
+
+    def __iter__(self):
+        while True:
+            for rows in torch.randperm(len(self.labels)).split(self.batch_size):
+                if len(rows) == self.batch_size:
+                    yield self.distort(self.images, rows), self.labels[rows]
+
+    def distort(self, images, rows):
+        """Returns these rows cropped, flipped, with another brightness and contrast, and standardised."""
+        n = len(rows)
+        across = torch.arange(24).expand(n, 24)
+        across = torch.where(torch.rand(n, 1) < 0.5, across, across.flip(1)) + torch.randint(9, (n, 1))
+        down = torch.arange(24) + torch.randint(9, (n, 1))
+        x = images[rows[:, None, None], down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2).float()
+        x += torch.empty(n, 1, 1, 1).uniform_(-63, 63)
+        mean = x.mean((2, 3), keepdim=True)
+        x = (x - mean) * torch.empty(n, 1, 1, 1).uniform_(0.2, 1.8) + mean
+        std, mean = torch.std_mean(x, (1, 2, 3), correction=0, keepdim=True)
+        x = (x - mean) / std.clamp(min=x[0].numel() ** -0.5)
+        return x.contiguous(memory_format=self.memory_format)
+
+
+def network():
+    """Builds the classic network with its initial values."""
+    def norm():
+        return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)  # torch divides alpha by the 9 of its size
+
+    def pool():
+        return nn.MaxPool2d(3, 2, ceil_mode=True)  # what SAME is for even sizes: it pads after, not before
+    model = nn.Sequential(
+        nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), pool(), norm(),
+        nn.Conv2d(64, 64, 5, padding=2), nn.ReLU(), norm(), pool(),
+        nn.Flatten(), nn.Linear(2304, 384), nn.ReLU(), nn.Linear(384, 192), nn.ReLU(), nn.Linear(192, 10))
+    layers = [layer for layer in model if hasattr(layer, 'weight')]
+    for layer, stddev, bias in zip(layers, (0.05, 0.05, 0.04, 0.04, 1 / 192.0), (0.0, 0.1, 0.1, 0.1, 0.0)):
+        nn.init.trunc_normal_(layer.weight, std=stddev, a=-2 * stddev, b=2 * stddev)
+        nn.init.constant_(layer.bias, bias)
+    return model
+
+
+def main():
+    """Trains, and times the steps after the warm-up."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--data_dir', required=True)
+    parser.add_argument('--steps', type=int, default=300)
+    parser.add_argument('--warmup', type=int, default=30)
+    parser.add_argument('--batch_size', type=int, default=128)
+    parser.add_argument('--memory_format', choices=FORMATS, default='channels_last')
+    parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32')
+    flags = parser.parse_args()
+    files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
+    memory_format = FORMATS[flags.memory_format]
+    data = Distorted(files, flags.batch_size, memory_format)
+    batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4))
+    model = network().to(memory_format=memory_format)
+    decayed = [layer.weight for layer in model if isinstance(layer, nn.Linear) and layer.out_features > 10]
+    others = [value for value in model.parameters() if all(value is not weight for weight in decayed)]
+    # The gradient of the L2 loss, without the loss.
+    optimizer = torch.optim.SGD([{'params': decayed, 'weight_decay': 0.004}, {'params': others}], lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 136718, 0.1)
+    averages = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9999))
+    for step in range(flags.warmup + flags.steps):
+        if step == flags.warmup:
+            begin = time.perf_counter()
+        images, labels = next(batches)
+        with torch.autocast('cpu', torch.bfloat16, enabled=flags.precision == 'bf16'):
+            logits = model(images)
+        loss = nn.functional.cross_entropy(logits.float(), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        averages.update_parameters(model)
+        value = loss.item()
+    seconds = time.perf_counter() - begin
+    # The other peers' loss includes the L2 loss.
+    value += sum(0.004 * weight.detach().square().sum().item() / 2 for weight in decayed)
+    print('images_per_sec=%.1f loss=%.3f' % (flags.steps * flags.batch_size / seconds, value))
+
+
+if __name__ == '__main__':
+    main()

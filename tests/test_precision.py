@@ -1,0 +1,230 @@
+"""What makes a step fast must not change what it computes: normalisation, pooling first, precisions, packing."""
+import json
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import config, devices, inputs, modes, packing, precision, records, training
+from cifar10.networks import classic
+from cifar10.networks.lrn import local_response_normalisation
+from cifar10.towers import average_gradients
+from tests.conftest import assert_same_bits, run_script, train, variables
+
+
+def evaluate(fetches):
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(fetches)
+
+
+@pytest.mark.parametrize('alpha', [0.001 / 9, 0.5])  # the classic one hardly does anything
+@pytest.mark.parametrize('radius', [0, 4, 100])
+def test_normalisation_is_the_exact_function_and_gradient(alpha, radius):
+    random = np.random.default_rng(0)
+    x = tf.constant(random.standard_normal([3, 5, 4, 64]) * 3, tf.float32)
+    dy = tf.constant(random.standard_normal([3, 5, 4, 64]), tf.float32)
+    ours = local_response_normalisation(x, radius, alpha, 'norm')
+    stock = tf.nn.lrn(x, radius, bias=1.0, alpha=alpha, beta=0.75)
+    found, expected = evaluate([[y, tf.gradients(y, x, dy)[0]] for y in (ours, stock)])
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('half, bits', [(tf.bfloat16, 8), (tf.float16, 11)])
+def test_normalisation_in_half_precision_rounds_only_what_it_returns(half, bits):
+    x = tf.cast(tf.constant(np.random.default_rng(0).standard_normal([2, 3, 3, 64]) * 3, tf.float32), half)
+    dy = tf.cast(tf.constant(np.random.default_rng(1).standard_normal([2, 3, 3, 64]), tf.float32), half)
+    wide = tf.cast(x, tf.float32)
+    ours = local_response_normalisation(x, 4, 0.01, 'norm')
+    exact = local_response_normalisation(wide, 4, 0.01, 'norm')
+    found = [ours, tf.gradients(ours, x, dy)[0]]
+    assert [tensor.dtype for tensor in found] == [half, half]
+    expected = [exact, tf.gradients(exact, wide, tf.cast(dy, tf.float32))[0]]
+    for one, other in zip(*evaluate([[tf.cast(tensor, tf.float32) for tensor in found], expected])):
+        np.testing.assert_allclose(one, other, rtol=2.0 ** -bits, atol=1e-6)
+
+
+def test_the_network_is_the_tutorials():
+    # Built once more of stock operations in their classic order: ReLU before pooling, `tf.nn.lrn`.
+    images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
+    logits = classic.inference(images)
+    by_name = {variable.op.name: variable for variable in tf.trainable_variables()}
+
+    def layer(name, y):
+        return tf.nn.relu(tf.nn.bias_add(y, by_name[name + '/biases']))
+    x = images
+    for name in ('conv1', 'conv2'):
+        x = layer(name, tf.nn.conv2d(x, by_name[name + '/weights'], 1, 'SAME'))
+        steps = [lambda x: tf.nn.max_pool2d(x, 3, 2, 'SAME'), lambda x: tf.nn.lrn(x, 4, 1.0, 0.001 / 9, 0.75)]
+        for step in steps if name == 'conv1' else steps[::-1]:
+            x = step(x)
+    x = tf.reshape(x, [4, -1])
+    for name in ('local3', 'local4'):
+        x = layer(name, x @ by_name[name + '/weights'])
+    stock = x @ by_name['softmax_linear/weights'] + by_name['softmax_linear/biases']
+    weights = tf.constant(np.random.default_rng(1).standard_normal([4, 10]), tf.float32)
+    found, expected = evaluate([[y] + tf.gradients(tf.reduce_sum(y * weights), list(by_name.values()))
+                                for y in (logits, stock)])
+    for one, other in zip(found, expected):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
+
+
+def test_activations_are_those_before_pooling():
+    classic.inference(tf.zeros([2, 24, 24, 3]))
+    shapes = [tensor.shape.as_list() for tensor in tf.get_collection(tf.GraphKeys.ACTIVATIONS)]
+    assert shapes == [[2, 24, 24, 64], [2, 12, 12, 64], [2, 384], [2, 192], [2, 10]]
+
+
+@pytest.mark.parametrize('name, operation', [('bf16', tf.bfloat16), ('fp16', tf.float16)])
+def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
+    towers = devices.choose(2, 'cpu')
+    built = training.Training(settings(num_gpus=2, precision=name), records.find('shapes', data_dir), towers,
+                              modes.MODES['parameter_server'](towers.towers))
+    graph = tf.get_default_graph()
+    types = {op.name: op.outputs[0].dtype for op in graph.get_operations() if op.type in ('Conv2D', 'MatMul')}
+    for k in range(2):
+        assert types['tower_%d/conv1/Conv2D' % k] == types['tower_%d/local3/matmul' % k] == operation
+        assert types['tower_%d/softmax_linear/matmul' % k] == tf.float32
+    assert built.losses.dtype == tf.float32
+    assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
+    assert all(labels.dtype == tf.int32 for _, labels in built.batches)
+
+
+@pytest.mark.parametrize('name', ['bf16', 'fp16'])
+def test_half_precision_takes_nearly_the_same_steps(name, settings, tmp_path):
+    exact, half = [train(settings(train_dir=str(tmp_path / each), precision=each, max_steps=5, summary_steps=1))
+                   for each in ('fp32', name)]
+    extras = set(precision.LOSS_SCALE) if name == 'fp16' else set()
+    assert half.keys() - exact.keys() == extras
+    for key in ('conv1/weights', 'local3/weights', 'softmax_linear/weights'):
+        assert half[key].dtype == np.float32
+        np.testing.assert_allclose(half[key], exact[key], atol=3e-3)
+        assert not np.array_equal(half[key], exact[key])
+
+
+def test_checkpoints_cross_precisions(settings):
+    counts = []
+    for steps, (name, mode) in enumerate([('fp16', 'parameter_server'), ('fp32', 'replicated'), ('bf16', 'async'),
+                                          ('fp16', 'replicated'), ('fp16', 'mirrored')], 1):
+        last = train(settings(precision=name, variable_update=mode, num_gpus=2, max_steps=steps, summary_steps=0))
+        counts.append((int(last['global_step']), int(last['examples_seen']), len(last)))
+    assert counts == [(1, 16, 24), (2, 32, 22), (3, 40, 22), (4, 56, 24), (5, 72, 24)]
+
+
+def test_fp16_resumes_to_the_bit_scale_included(settings, tmp_path):
+    whole = train(settings(use_fp16=True, max_steps=4, train_dir=str(tmp_path / 'whole')))
+    for steps in (2, 4):
+        parts = train(settings(use_fp16=True, max_steps=steps, train_dir=str(tmp_path / 'parts')))
+    assert_same_bits(parts, whole)
+    assert whole['good_steps'] == 4
+
+
+@pytest.mark.parametrize('mode', list(modes.MODES))
+def test_a_step_that_overflows_changes_nothing_halves_the_scale_and_counts(mode):
+    factor = tf.placeholder_with_default(1.0, [])
+
+    def tower_fn(k, scope):
+        a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
+        # In float16 1e4 times the first scale of 32,768 overflows; 1 does not.
+        return dict(total_loss=tf.cast(tf.cast(a, tf.float16) * tf.cast(factor, tf.float16), tf.float32))
+    update = modes.MODES[mode](['/cpu:0', '/cpu:1'])
+    make = precision.optimizer('fp16', lambda: tf.train.GradientDescentOptimizer(0.5))
+    step = update.build(tower_fn, make, tf.train.create_global_step())
+    follow = update.after_restore()
+    named = {variable.op.name: variable for variable in tf.global_variables()}
+
+    def state():
+        return [session.run(named[name].read_value()) for name in ('a', 'current_loss_scale', 'global_step')]
+    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(follow)
+        for count in range(1, 4):
+            session.run(step.train_ops[0], {factor: 10000.0})
+            assert state() == [2.0, 2.0 ** (15 - count), count]
+        session.run(step.train_ops[0], {factor: 1.0})
+        assert state() == [1.5, 2.0 ** 12, 4]
+
+
+def test_emulation_is_known_from_the_cpus_flags():
+    assert precision.is_emulated('bf16', True, {'avx2', 'avx512f'})
+    assert not precision.is_emulated('bf16', True, {'avx512_bf16'})
+    assert precision.is_emulated('fp16', True, {'avx512_bf16'})
+    assert not precision.is_emulated('fp32', True, set()) and not precision.is_emulated('bf16', False, set())
+
+
+def test_emulation_is_told_in_a_line(settings, monkeypatch, capsys):
+    monkeypatch.setattr(precision, 'is_emulated', lambda name, on_cpu: name == 'bf16' and on_cpu)
+    train(settings(precision='bf16', max_steps=1))
+    assert capsys.readouterr().out.count('so --precision=bf16 is emulated and slow\n') == 1
+
+
+def test_packing_is_a_detour_to_the_same_mean():
+    random = np.random.default_rng(0)
+    shapes = [(3, 4), (600, 500), (5,), (), (1000, 300)]
+    vs = [tf.get_variable('v%d' % i, shape) for i, shape in enumerate(shapes)]
+    unused, table = tf.get_variable('unused', []), tf.get_variable('table', [6, 2])
+    towers = []
+    for _ in range(3):
+        pairs = [(tf.constant(random.standard_normal(shape), tf.float32), v) for shape, v in zip(shapes, vs)]
+        sparse = tf.gradients(tf.reduce_sum(tf.gather(table, [1, 2])), table)[0]
+        towers.append(pairs[:2] + [(None, unused), (sparse, table)] + pairs[2:])
+    plain, packed = average_gradients(towers), packing.average_packed(towers, ['/cpu:0'] * 3)
+    assert [v for _, v in plain] == [v for _, v in packed]
+    assert isinstance(packed[3][0], tf.IndexedSlices) and packed[2][0] is None
+    found = evaluate([[tf.convert_to_tensor(g) for g, _ in pairs if g is not None] for pairs in (plain, packed)])
+    for one, other in zip(*found):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_needed(settings, data_dir):
+    gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)))
+    training.Training(settings(num_gpus=2), records.find('shapes', data_dir), gpus,
+                      modes.MODES['parameter_server'](gpus.towers))
+    nodes = {node.name: node for node in tf.get_default_graph().as_graph_def().node}
+    stacks = [node for node in nodes.values() if node.op == 'Pack' and node.name.startswith('update/stack')]
+    sources = [nodes[name.split(':')[0]].device for node in stacks for name in node.input]
+    assert sources == ['/device:GPU:0', '/device:GPU:1'] * 2  # local3's weights, and all others as one
+    ahead = [node.device for node in nodes.values() if node.op == 'IteratorV2']
+    assert ahead == ['/device:GPU:0', '/device:GPU:1']
+
+
+def test_batches_copied_ahead_are_the_same(data_dir):
+    found = records.find('shapes', data_dir)
+    with tf.device('/cpu:0'):
+        memory, read = inputs.load(found)
+        first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
+        streams = [inputs.train_batches(memory, read, first, last, 8, 8, 0, device) for device in (None, '/cpu:1')]
+    following = [iterator.get_next() for iterator, _ in streams]
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+        session.run([start for _, start in streams])
+        for _ in range(9):
+            plain, ahead = session.run(following)
+            for one, other in zip(plain, ahead):
+                np.testing.assert_array_equal(one, other)
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(following[1])
+
+
+def test_xla_is_asked_for_on_gpus_and_refused_on_cpus(settings):
+    gpus = devices.Devices((('/gpu:0',),))
+    levels = [devices.session_config(gpus, xla=on).graph_options.optimizer_options.global_jit_level for on in (0, 1)]
+    assert levels == [tf.OptimizerOptions.DEFAULT, tf.OptimizerOptions.ON_1]
+    with pytest.raises(config.UsageError, match='--xla'):
+        train(settings(xla=True))
+
+
+def test_profiled_steps_are_a_trace_of_those_steps(settings, tmp_path, capsys):
+    run = settings(max_steps=6, num_gpus=2, profile_steps='3:4')
+    train(run)
+    trace = json.loads((tmp_path / 'train' / 'trace-3-4.json').read_text())['traceEvents']
+    steps = [event for event in trace if event.get('args', {}).get('node', '').endswith('tower_1/conv2/Conv2D')
+             or event['name'].endswith('Conv2DBackpropInput') and 'tower_1' in event['args']['node']]
+    assert len({event['ts'] for event in steps}) >= 2 and all(event['dur'] > 0 for event in steps)
+    devices_seen = {event['args']['name'] for event in trace if event['ph'] == 'M'}
+    assert any('CPU:1' in name for name in devices_seen)
+    assert 'traced     ' in capsys.readouterr().out
+    assert run_script('multi_gpu_train.py', train_dir=run.train_dir, dataset='shapes', data_dir=run.data_dir,
+                      restart=True, max_steps=1, tower_device='cpu').returncode == 0
+    assert not (tmp_path / 'train' / 'trace-3-4.json').exists()
+    assert len(variables(str(tmp_path / 'train' / 'model.ckpt-1'))) == 22
