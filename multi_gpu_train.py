@@ -7,16 +7,34 @@ import sys
 
 from cifar10 import console, flags
 from cifar10.config import TrainConfig
+from cifar10.console import UsageError
 
 
 def main():
-    """Reads the flags, then trains."""
+    """Reads the flags, then trains; as a task of a cluster, if they or TF_CONFIG describe one."""
     config = flags.parse(TrainConfig, __doc__.splitlines()[0], sys.argv[1:])
     termination = console.Termination()
     console.start_tensorflow(verbose=config.log_device_placement)
     # After the flags: TensorFlow takes seconds to import.
-    from cifar10 import training
-    training.train(config, termination)
+    from cifar10 import cluster, training
+    found = cluster.resolve(config)
+    if found is None:
+        training.train(config, termination)
+    else:
+        train_in(found, config, termination)
+
+
+def train_in(found, config, termination):
+    """Takes part in training over a cluster: as its chief, or as a server of towers or variables."""
+    from cifar10 import cluster, devices, modes, records, training
+    if config.variable_update == 'mirrored':
+        raise UsageError('--variable_update=mirrored is of one machine; use parameter_server, replicated or async')
+    local, files = None, ()
+    if found.job == 'worker':
+        local = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
+        files = records.find(config.dataset, config.data_dir).files
+    cluster.take_part(found, local, lambda towers: training.train(config, termination, towers),
+                      config.cluster_timeout_secs, modes.MODES[config.variable_update].recovers, files, termination)
 
 
 if __name__ == '__main__':

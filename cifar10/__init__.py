@@ -12,6 +12,9 @@ A file here imports only files above it in this list:
     networks     inference(images)
     schedule     learning-rate decay, moving averages
     devices      which devices the towers get
+    listener     a port that is closed on all addresses but one
+    peers        which other processes can be reached
+    cluster      who is in a cluster, its servers, one end for all
     precision    the type that towers compute in, and the loss scale of fp16
     towers       build_towers, tower_loss, average_gradients
     packing      small gradients travel as one
@@ -27,4 +30,5 @@ A file here imports only files above it in this list:
     profile      a trace of some steps
     training     the training graph and its loop
     evaluation   the evaluation graph and its passes
+    local_cluster a cluster of processes on this machine
 """

@@ -13,16 +13,16 @@ from cifar10.updates import ParameterServer, Step
 class Asynchronous(ParameterServer):
     """As ParameterServer, but a train operation a tower, each of which counts as an update."""
 
-    def __init__(self, devices):
-        super().__init__(devices)
+    def __init__(self, devices, servers=('/cpu:0',)):
+        super().__init__(devices, servers)
         self.batches = 1
 
     def build(self, tower_fn, make_optimizer, global_step):
-        with tf.device(self.server):
+        with tf.device('/cpu:0'):
             optimizer = make_optimizer()
 
         def tower(k, scope):
-            with tf.device(self.server):
+            with tf.device('/cpu:0'):
                 begun = global_step.read_value()
             with tf.control_dependencies([begun]):  # before any variable is read
                 scalars = tower_fn(k, scope)
@@ -32,7 +32,7 @@ class Asynchronous(ParameterServer):
         with tf.variable_creator_scope(self._create_on_server):
             towers = build_towers(self.devices, tower)
         shown, train_ops, values = [], [], {}
-        with tf.device(self.server), tf.name_scope('update'):
+        with tf.device('/cpu:0'), tf.name_scope('update'):
             for k, (scalars, pairs, begun) in enumerate(towers):
                 gradients = [gradient for gradient, _ in pairs if gradient is not None]
                 with tf.control_dependencies([scalars['total_loss'], *gradients]):

@@ -11,6 +11,7 @@ from cifar10.console import UsageError
 DATASETS = ('cifar10', 'shapes')
 NETWORKS = ('classic',)
 PRECISIONS = ('fp32', 'bf16', 'fp16')
+JOBS = ('worker', 'ps')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 VARIABLE_UPDATES = ('parameter_server', 'replicated', 'async', 'mirrored')
 EVAL_DATA = ('test', 'train_eval')
@@ -74,6 +75,11 @@ class TrainConfig(Config):
     use_fp16: bool = setting(False, 'Towers', "the tutorial's name for --precision=fp16")
     deterministic: bool = setting(False, 'Towers', 'the same bits in every run on a GPU too, at some cost in speed')
     xla: bool = setting(False, 'Towers', 'compile what can be compiled; for GPUs')
+    job_name: str = setting(None, 'Cluster', "this process's part; worker 0 is the chief", choices=JOBS)
+    task_index: int = setting(0, 'Cluster', 'its number among the tasks of its job', least=0)
+    worker_hosts: str = setting(None, 'Cluster', 'host:port of every worker, comma-separated')
+    ps_hosts: str = setting(None, 'Cluster', 'host:port of the tasks that hold the variables; default: the chief does')
+    cluster_timeout_secs: int = setting(60, 'Cluster', 'how long a lost process may take to come back', least=1)
     log_device_placement: bool = setting(False, 'Reports', 'let TensorFlow print the device of every operation')
     log_frequency: int = setting(10, 'Reports', 'steps between two lines', least=1)
     summary_steps: int = setting(100, 'Reports', 'steps between two summaries for TensorBoard; 0: none', least=0)
@@ -105,12 +111,6 @@ class TrainConfig(Config):
     def traced(self):
         """The first and the last step to be traced; (0, 0) for none."""
         return tuple(map(int, (self.profile_steps or '0:0').split(':')))
-
-    @property
-    def num_towers(self):
-        """How many copies of the network compute at the same time."""
-        return self.num_gpus // self.gpus_per_tower
-
 
 @dataclasses.dataclass(frozen=True)
 class EvalConfig(Config):

@@ -166,9 +166,9 @@ class Termination:
             signal.signal(number, self._handle)
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def defer(self):
-        """From here on a first signal only sets `requested`."""
-        self._deferred = True
+    def defer(self, until='after this step'):
+        """From here on a first signal only sets `requested`, and says when the process ends."""
+        self._deferred, self._until = True, until
 
     def _handle(self, number, frame):
         del frame
@@ -184,4 +184,4 @@ class Termination:
             if self.requested:
                 os._exit(128 + number)
             self.requested = signal.Signals(number).name
-            print('\nstopping   %s: after this step; once more ends at once' % self.requested, flush=True)
+            print('\nstopping   %s: %s; once more ends at once' % (self.requested, self._until), flush=True)

@@ -10,6 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.console import UsageError
 
+LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives of a cluster
+
 # There when the kernel has loaded NVIDIA's driver.
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 
@@ -21,14 +23,28 @@ class Devices:
     Attributes:
       parts: for each tower the names of its devices, '/gpu:0' or '/cpu:0' and so on.
       reason: why they are CPU devices; '' for GPUs.
+      hosts: the CPU beside each tower.
+      servers: the CPUs that hold what is shared.
+      target: of the session that reaches all of them; '' for one of this process.
     """
     parts: tuple
     reason: str = ''
+    hosts: tuple = ()
+    servers: tuple = ('/cpu:0',)
+    target: str = ''
+
+    def __post_init__(self):
+        object.__setattr__(self, 'hosts', self.hosts or ('/cpu:0',) * len(self.parts))
 
     @property
     def towers(self):
         """Each tower's (first) device."""
         return tuple(parts[0] for parts in self.parts)
+
+    @property
+    def home(self):
+        """The task that an operation is on unless it says otherwise; '' where there is but one."""
+        return self.hosts[0].removesuffix('/cpu:0')
 
     @property
     def on_gpus(self):
@@ -77,6 +93,20 @@ def choose(num_devices, kind, per_tower=1):
     return named('cpu', 'no GPU found')
 
 
+def spread(local, num_workers, num_ps, target):
+    """Returns the Devices of all workers of a cluster, each of which has the devices `local`.
+
+    Args:
+      local: the Devices of one worker.
+      num_workers, num_ps: how many tasks there are of either job; with no ps, worker 0 holds what is shared.
+      target: of the session.
+    """
+    tasks = ['/job:worker/task:%d' % i for i in range(num_workers)]
+    servers = ['/job:ps/task:%d/cpu:0' % i for i in range(num_ps)] or [tasks[0] + '/cpu:0']
+    return Devices(tuple(tuple(task + part for part in parts) for task in tasks for parts in local.parts), local.reason,
+                   tuple(task + '/cpu:0' for task in tasks for _ in local.parts), tuple(servers), target)
+
+
 def session_config(devices, log_device_placement=False, xla=False):
     """Returns the `tf.ConfigProto` of a session with these Devices.
 
@@ -94,6 +124,10 @@ def session_config(devices, log_device_placement=False, xla=False):
         allow_soft_placement=True,
         log_device_placement=log_device_placement)
     config.gpu_options.allow_growth = True
+    if devices.target:
+        # A session that follows the loss of a peer must not meet what a step of the one before it left running.
+        config.isolate_session_state = True
+        config.experimental.collective_group_leader = LEADER
     if xla:
         config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
     return config

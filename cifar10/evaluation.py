@@ -142,15 +142,19 @@ class Evaluation:
             if not os.path.exists(prefix + '.index'):
                 return False
             raise
-        session.run(self._start)
-        results = [session.run([self._correct, self._loss]) for _ in range(self._batches)]
-        correct, loss = (sum(result) for result in zip(*results))
+        correct, loss = self.results(session)
         precision = correct / self._num_examples
         print('%s: precision @ 1 = %.3f (%d of %d), step %d' % (
             datetime.datetime.now(), precision, correct, self._num_examples, step))
         results = {'Precision @ 1': precision, 'cross_entropy': loss / self._num_examples}
         events.add(summaries.scalars(**results), step)
         return True
+
+    def results(self, session):
+        """Makes one pass; returns (how many examples are right, the sum of their cross entropies)."""
+        session.run(self._start)
+        results = [session.run([self._correct, self._loss]) for _ in range(self._batches)]
+        return tuple(sum(result) for result in zip(*results))
 
     def _check(self, prefix):
         misfit = checkpoint.misfit(prefix, self._restored)

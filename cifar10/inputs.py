@@ -137,29 +137,70 @@ def _split(rows):
     return tf.cast(rows[:, 0], tf.int32), tf.reshape(rows[:, 1:], [-1, 3, SIZE, SIZE])
 
 
-def train_batches(records, read, start, stop, stride, batch_size, seed, device=None):
-    """A tower's stream of batches.
+class Source:
+    """The training batches of all towers.
 
     Args:
-      records, read: the variable and the operation that `load` makes.
-      start, stop: int64 scalar tensors, its first position and the one before which it ends; read when
-        the iterator is initialised.
-      stride: positions from one of its batches to the next.
-      batch_size: int.
+      records: a `records.Records`.
+      hosts: for each tower the CPU device beside it, which reads the records and makes its batches.
+      batch_size: int, of one tower.
       seed: int.
-      device: a GPU's name, to whose memory each batch is copied before it is needed; None: not copied.
-
-    Returns:
-      (a `tf.data.Iterator` of what `train_batch` returns; the operation that reads the records and
-      starts it, which wants to run in the session's local initialisation, after a restore).
     """
-    positions = tf.data.Dataset.range(start, stop, stride)
-    batches = positions.map(_as_graph(lambda first: train_batch(records, first, batch_size, seed)))
-    batches = batches.prefetch(2)
-    if device is None:
-        return _iterator(batches, [read])
-    with tf.device(device):
-        return _iterator(batches.apply(tf.data.experimental.copy_to_device(device, '/cpu:0')).prefetch(1), [read])
+
+    def __init__(self, records, hosts, batch_size, seed):
+        self._hosts, self._batch_size, self._seed = hosts, batch_size, seed
+        self._loaded = {}
+        for host in hosts:
+            if host not in self._loaded:
+                with tf.device(host):
+                    self._loaded[host] = load(records)
+
+    def side_by_side(self, start, stop, devices=None):
+        """Gives tower k the k-th batch of every step.
+
+        Args:
+          start, stop: int64 scalar tensors, the first position and the one before which the stream ends;
+            read when it is started.
+          devices: the GPUs to whose memory each tower's batch is copied before it is needed; None: none.
+
+        Returns:
+          (for each tower what `train_batch` returns; operations that read the records and start the
+          streams, which want to run in the session's local initialisation, after a restore).
+        """
+        batches, starts = [], []
+        for k, host in enumerate(self._hosts):
+            with tf.device(host):
+                positions = tf.data.Dataset.range(start + k * self._batch_size, stop,
+                                                  len(self._hosts) * self._batch_size)
+                iterator, begin = self._batches(positions, host, devices[k] if devices else None)
+                batches.append(iterator.get_next())
+                starts.append(begin)
+        return batches, starts
+
+    def take_turns(self, start, stop):
+        """Gives whichever tower comes next the next batch; arguments and result as of `side_by_side`."""
+        positions = tf.data.Dataset.range(start, stop, self._batch_size)
+        if len(self._loaded) == 1:
+            iterator, begin = self._batches(positions, self._hosts[0])
+            return [iterator.get_next() for _ in self._hosts], [begin]
+        # Only positions travel between machines; each makes its own batches.
+        iterator, begin = _iterator(positions, [read for _, read in self._loaded.values()])
+        batches = []
+        for host in self._hosts:
+            first = iterator.get_next()
+            with tf.device(host):
+                batches.append(train_batch(self._loaded[host][0], first, self._batch_size, self._seed))
+        return batches, [begin]
+
+    def _batches(self, positions, host, device=None):
+        """Returns (an iterator of the batches at positions; the operation that reads the records and starts it)."""
+        memory, read = self._loaded[host]
+        batches = positions.map(_as_graph(lambda first: train_batch(memory, first, self._batch_size, self._seed)))
+        batches = batches.prefetch(2)
+        if device is None:
+            return _iterator(batches, [read])
+        with tf.device(device):
+            return _iterator(batches.apply(tf.data.experimental.copy_to_device(device, host)).prefetch(1), [read])
 
 
 def _iterator(dataset, after):

@@ -12,8 +12,8 @@ from cifar10.updates import Step, Update
 class Mirrored(Update):
     """The strategy's own variables and reductions, one replica a device."""
 
-    def __init__(self, devices):
-        super().__init__(devices)
+    def __init__(self, devices, servers=('/cpu:0',)):
+        super().__init__(devices, servers)
         if 'cpu' in devices[0]:
             # The strategy looks its devices up in TensorFlow's process-wide list, not in the session.
             cpu, = tf.config.list_physical_devices('CPU')

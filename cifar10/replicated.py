@@ -16,6 +16,7 @@ _GROUP_KEY = 1  # any number, alike in all members
 
 class Replicated(Update):
     """A copy of the variables on each device; tower 0's are the primaries, the only ones that are saved."""
+    recovers = False  # the members of a collective wait for each other for ever
 
     def build(self, tower_fn, make_optimizer, global_step):
         created = [[] for _ in self.devices]  # a tower's variables, slots included

@@ -26,18 +26,19 @@ from cifar10.console import RunError, UsageError, reason
 from cifar10.towers import tower_loss
 
 
-def train(config, termination=None):
+def train(config, termination=None, towers=None):
     """Trains until `config.max_steps`, resuming the run in `config.train_dir` if there is one.
 
     Args:
       config: a `config.TrainConfig`.
       termination: a `console.Termination`, whose signals end the run in good order; or None.
+      towers: the `devices.Devices` to train on; default: those of this machine that the config asks for.
 
     Raises:
       UsageError: something the config asks for cannot be.
       RunError: the run failed under way; its newest checkpoint is whole.
     """
-    towers = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
+    towers = towers or devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
     print('towers     %s' % towers)
     if config.xla and not towers.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are CPU devices; leave it out')
@@ -48,7 +49,7 @@ def train(config, termination=None):
     run = run_dir.RunDir(config)
     try:
         step = _resumed_step(config)
-        update = modes.MODES[config.variable_update](towers.towers)
+        update = modes.MODES[config.variable_update](towers.towers, towers.servers)
         _describe(config, data, update.batches * config.batch_size, step)
         if step >= config.max_steps:
             print('done       at step %d the run has its --max_steps=%d already; give more to go on'
@@ -56,7 +57,7 @@ def train(config, termination=None):
             return
         if config.deterministic:
             tf2.config.experimental.enable_op_determinism()
-        with tf.Graph().as_default():
+        with tf.Graph().as_default(), tf.device(towers.home):
             tf.set_random_seed(config.seed)
             training = Training(config, data, towers, update)
             with update.scope():
@@ -126,17 +127,15 @@ class Training:
 
     def _inputs(self, config, data, towers, update, global_step):
         """Returns each tower's batch; the k-th of a step's batches is k batches ahead of `examples_seen`."""
+        stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
         with tf.name_scope('input'):
-            memory, read = inputs.load(data)
-            # Towers that take turns at one stream take it from the CPU.
-            own = towers.on_gpus and update.batches == config.num_towers
-            ahead = towers.towers if own else [None] * update.batches
-            stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
-            iterators, self._starts = zip(*[
-                inputs.train_batches(memory, read, self.examples_seen + k * config.batch_size, stop,
-                                     self.examples_per_step, config.batch_size, config.seed, ahead[k])
-                for k in range(update.batches)])
-            return [iterators[k % update.batches].get_next() for k in range(config.num_towers)]
+            source = inputs.Source(data, towers.hosts, config.batch_size, config.seed)
+            if update.batches == 1 < len(towers.hosts):  # towers that do not step together take turns
+                batches, self._starts = source.take_turns(self.examples_seen, stop)
+            else:
+                batches, self._starts = source.side_by_side(
+                    self.examples_seen, stop, towers.towers if towers.on_gpus else None)
+        return batches
 
     def _after_update(self, train_op, averages, variables, global_step):
         """Counts the examples and moves the averages once the update is done, so that neither races it."""
@@ -202,8 +201,8 @@ def _loop(config, training, run, first_step, towers, termination):
         local_init_op=training.initialise)
     try:
         with tf.train.MonitoredTrainingSession(
-                scaffold=scaffold, hooks=between_steps, save_checkpoint_secs=None, save_summaries_steps=None,
-                log_step_count_steps=None, config=session_config) as session:
+                towers.target, scaffold=scaffold, hooks=between_steps, config=session_config,
+                save_checkpoint_secs=None, save_summaries_steps=None, log_step_count_steps=None) as session:
             while not session.should_stop():
                 session.run(step)
     finally:

@@ -32,11 +32,15 @@ class Update:
 
     Attributes:
       devices: the towers' device names.
+      servers: the names of the CPU devices that hold what is shared.
       batches: how many towers' batches one update consumes.
+      recovers: whether training goes on when a lost device comes back.
     """
+    recovers = True
 
-    def __init__(self, devices):
+    def __init__(self, devices, servers=('/cpu:0',)):
         self.devices = devices
+        self.servers = servers
         self.batches = len(devices)
 
     def build(self, tower_fn, make_optimizer, global_step):
@@ -63,10 +67,13 @@ class Update:
 
 class ParameterServer(Update):
     """One copy of the variables on the CPU; the mean of the towers' gradients is applied once."""
-    server = '/cpu:0'
+
+    def __init__(self, devices, servers=('/cpu:0',)):
+        super().__init__(devices, servers)
+        self._elements = dict.fromkeys(servers, 0)  # held by each
 
     def build(self, tower_fn, make_optimizer, global_step):
-        with tf.device(self.server):
+        with tf.device('/cpu:0'):
             optimizer = make_optimizer()
 
         def tower(k, scope):
@@ -75,7 +82,7 @@ class ParameterServer(Update):
 
         with tf.variable_creator_scope(self._create_on_server):
             towers, tower_grads = zip(*build_towers(self.devices, tower))
-        with tf.device(self.server), tf.name_scope('update'):
+        with tf.device('/cpu:0'), tf.name_scope('update'):
             gradients = (average_packed(tower_grads, self.devices) if 'gpu' in self.devices[0] else
                          average_gradients(tower_grads))
             values = {variable.op.name: variable.read_value() for _, variable in gradients}
@@ -88,5 +95,8 @@ class ParameterServer(Update):
         return Step(towers, gradients, values, [train_op])
 
     def _create_on_server(self, next_creator, **arguments):
-        with tf.device(self.server):
-            return next_creator(**arguments)
+        server = min(self._elements, key=self._elements.get)
+        with tf.device(server):
+            variable = next_creator(**arguments)
+        self._elements[server] += variable.shape.num_elements()
+        return variable

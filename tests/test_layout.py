@@ -46,7 +46,8 @@ def test_towers_and_updates_know_nothing_of_images_or_networks():
     assert imports_of(ROOT / 'cifar10' / 'towers.py') == set()
     assert imports_of(ROOT / 'cifar10' / 'updates.py') == {'towers', 'packing'}
     for name in ('towers', 'updates'):
-        assert not re.search(r'cifar(?!10\.(?:towers|packing))|records|inference', (ROOT / 'cifar10' / (name + '.py')).read_text())
+        text = (ROOT / 'cifar10' / (name + '.py')).read_text()
+        assert not re.search(r'cifar(?!10\.(?:towers|packing))|records|inference', text)
 
 
 def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():

@@ -191,13 +191,12 @@ def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_need
 
 def test_batches_copied_ahead_are_the_same(data_dir):
     found = records.find('shapes', data_dir)
-    with tf.device('/cpu:0'):
-        memory, read = inputs.load(found)
-        first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
-        streams = [inputs.train_batches(memory, read, first, last, 8, 8, 0, device) for device in (None, '/cpu:1')]
-    following = [iterator.get_next() for iterator, _ in streams]
+    first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
+    source = inputs.Source(found, ['/cpu:0'], 8, 0)
+    streams = [source.side_by_side(first, last, ahead) for ahead in (None, ['/cpu:1'])]
+    following = [batches[0] for batches, _ in streams]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
-        session.run([start for _, start in streams])
+        session.run([starts for _, starts in streams])
         for _ in range(9):
             plain, ahead = session.run(following)
             for one, other in zip(plain, ahead):

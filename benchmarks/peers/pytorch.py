@@ -24,7 +24,6 @@ import numpy as np
 FORMATS = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
 
 
-
 class Distorted(torch.utils.data.IterableDataset):
     """Endless batches of distorted images, for a DataLoader that does not batch them again."""
 
@@ -38,18 +37,19 @@ class Distorted(torch.utils.data.IterableDataset):
         self.memory_format = memory_format
 
     def __iter__(self):
+        """Yields (images, labels), in another order in every pass."""
         while True:
             for rows in torch.randperm(len(self.labels)).split(self.batch_size):
                 if len(rows) == self.batch_size:
-                    yield self.distort(self.images, rows), self.labels[rows]
+                    yield self.distort(rows), self.labels[rows]
 
-    def distort(self, images, rows):
+    def distort(self, rows):
         """Returns these rows cropped, flipped, with another brightness and contrast, and standardised."""
         n = len(rows)
         across = torch.arange(24).expand(n, 24)
         across = torch.where(torch.rand(n, 1) < 0.5, across, across.flip(1)) + torch.randint(9, (n, 1))
         down = torch.arange(24) + torch.randint(9, (n, 1))
-        x = images[rows[:, None, None], down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2).float()
+        x = self.images[rows[:, None, None], down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2).float()
         x += torch.empty(n, 1, 1, 1).uniform_(-63, 63)
         mean = x.mean((2, 3), keepdim=True)
         x = (x - mean) * torch.empty(n, 1, 1, 1).uniform_(0.2, 1.8) + mean
@@ -89,6 +89,7 @@ def main():
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
     memory_format = FORMATS[flags.memory_format]
     data = Distorted(files, flags.batch_size, memory_format)
+    # One worker process: no slower than a thread, and it leaves this process's lock alone.
     batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4))
     model = network().to(memory_format=memory_format)
     decayed = [layer.weight for layer in model if isinstance(layer, nn.Linear) and layer.out_features > 10]

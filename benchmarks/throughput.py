@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""How fast this program is, and what a run costs, beside programs that one would use instead.
+
+    python benchmarks/throughput.py --data_dir=/tmp/cifar10_data --plot=throughput.png
+    python benchmarks/throughput.py --dataset=shapes --quick
+
+Every cell is a process of its own, all cells in turn, several rounds. Training cells are whole runs with
+input, hooks, summaries and a checkpoint; the peers are the programs in `benchmarks/peers`, which train
+the same network on the same files. Prints medians with the lowest and highest, and median ratios of the
+same round.
+"""
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from benchmarks import harness  # noqa: E402
+from cifar10 import console, flags, records  # noqa: E402
+
+BATCH = 128
+_TRAINER = 'multi_gpu_train.py'
+_RATE = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
+
+# Cell: the flags of a training run.
+RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4', '--batch_size=%d' % (BATCH // 4)]}
+PEERS = {'queue runner': 'queue_runner.py', 'Keras': 'keras_mirrored.py', 'PyTorch': 'pytorch.py'}
+# Cell: (what it is, its unit).
+COSTS = {'bare step': ('images/s', 'the fp32 step alone in a loop'), 'evaluation': ('images/s', 'a pass in fp32'),
+         'input': ('us', 'CPU time of the input pipeline, an image'),
+         'first step': ('ms', 'from the command to the end of the first step'),
+         'memory': ('MiB', 'peak of a training run')}
+RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'), ('fp32', 'PyTorch'),
+          ('four towers', 'fp32'), ('fp32', 'bare step'), ('evaluation', 'fp32')]
+
+
+def training(given, *extra):
+    """Returns the images/s of a training run, over the second half of its steps."""
+    with tempfile.TemporaryDirectory() as train_dir:
+        half = given.steps // 2
+        output = harness.output_of(
+            _TRAINER, '--dataset=' + given.dataset, '--data_dir=' + given.data_dir, '--train_dir=' + train_dir,
+            '--tower_device=cpu', '--max_steps=%d' % (2 * half), '--log_frequency=%d' % half,
+            '--save_steps=%d' % half, *extra)
+    rates = _RATE.findall(output)
+    if len(rates) != 2:
+        raise harness.Failed('no speed in its output')
+    return float(rates[1])
+
+
+def start_up(given, cell):
+    """Returns the milliseconds to the first step, or the peak memory in MiB, of a training run."""
+    steps = 1 if cell == 'first step' else 50
+    with tempfile.TemporaryDirectory() as train_dir:
+        command = [sys.executable, os.path.join(harness.ROOT, _TRAINER), '--dataset=' + given.dataset,
+                   '--data_dir=' + given.data_dir, '--train_dir=' + train_dir, '--tower_device=cpu',
+                   '--max_steps=%d' % steps, '--log_frequency=1']
+        begin = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        first = None
+        for line in process.stdout:
+            if first is None and _RATE.search(line):
+                first = time.perf_counter() - begin
+        _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode or first is None:
+        raise harness.Failed('the run ended with status %d' % process.returncode)
+    return 1000 * first if cell == 'first step' else usage.ru_maxrss / 1024
+
+
+def peer(given, name):
+    """Returns the images/s that a peer prints."""
+    with tempfile.TemporaryDirectory() as data_dir:  # with this data set alone
+        folder = os.path.dirname(records.find(given.dataset, given.data_dir).files[0])
+        os.symlink(os.path.abspath(folder), os.path.join(data_dir, 'records'))
+        output = harness.output_of('benchmarks/peers/' + PEERS[name], '--data_dir=' + data_dir,
+                                   '--steps=%d' % (given.steps // 2), '--warmup=%d' % (given.steps // 2),
+                                   '--batch_size=%d' % BATCH, timeout=900)
+    return float(re.search(r'images_per_sec=([\d.]+)', output).group(1))
+
+
+def inside(given, cell):
+    """Measures a part of the program, in this process.
+
+    Returns:
+      images/s of the 'bare step' or of an 'evaluation' pass; microseconds of CPU an image for 'input'.
+    """
+    console.start_tensorflow()
+    import tensorflow.compat.v1 as tf
+
+    from cifar10 import devices, evaluation, modes
+    from cifar10 import training as trainer
+    from cifar10.config import EvalConfig, TrainConfig
+    towers = devices.choose(1, 'cpu')
+    data = records.find(given.dataset, given.data_dir)
+    with tf.Session(config=devices.session_config(towers)) as session:
+        if cell == 'evaluation':
+            config = EvalConfig(num_examples=min(data.count, BATCH * given.steps))
+            built = evaluation.Evaluation(config, data, 'classic', towers.towers[0])
+            session.run([tf.global_variables_initializer(), built.read])
+            built.results(session)  # a warm-up
+            begin = time.perf_counter()
+            built.results(session)
+            return config.num_examples / (time.perf_counter() - begin)
+        config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu')
+        built = trainer.Training(config, data, towers, modes.MODES['parameter_server'](towers.towers))
+        session.run(tf.global_variables_initializer())
+        session.run(built.initialise)
+        fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.step
+        clock = time.process_time if cell == 'input' else time.perf_counter
+        for _ in range(given.steps // 2):
+            session.run(fetched)
+        begin = clock()
+        for _ in range(given.steps // 2):
+            session.run(fetched)
+        seconds, images = clock() - begin, given.steps // 2 * BATCH
+        return 1e6 * seconds / images if cell == 'input' else images / seconds
+
+
+def measure(given, cell):
+    """Returns the figure of a cell; see RUNS, PEERS and COSTS."""
+    if cell in RUNS:
+        return training(given, *RUNS[cell])
+    if cell in PEERS:
+        return peer(given, cell)
+    if cell in ('first step', 'memory'):
+        return start_up(given, cell)
+    return float(harness.output_of('benchmarks/throughput.py', '--inside=' + cell, '--dataset=' + given.dataset,
+                                   '--data_dir=' + given.data_dir, '--steps=%d' % given.steps).split()[-1])
+
+
+def table(results):
+    """Returns the lines of a Markdown table of results {cell: figures}, and of one of their ratios."""
+    lines = ['| | median, lowest-highest | |', '|---|---|---|']
+    for cell, figures in results.items():
+        unit, what = COSTS.get(cell, ('images/s', 'training, %s' % ('a peer' if cell in PEERS else 'this program')))
+        lines.append('| %s | %s %s | %s |' % (cell, harness.spread(figures), unit, what))
+    lines += ['', '| ratio | median of the rounds |', '|---|---|']
+    for cell, base in RATIOS:
+        ratio = harness.ratio(results.get(cell, []), results.get(base, []))
+        if ratio is not None:
+            lines.append('| %s / %s | %.2f |' % (cell, base, ratio))
+    return lines
+
+
+def draw(path, results):
+    """Draws the training speeds to a PNG, medians with their lowest and highest."""
+    from matplotlib import pyplot
+    bars = [(cell, [figure for figure in results.get(cell, []) if figure is not None]) for cell in [*RUNS, *PEERS]]
+    bars = [(cell, figures) for cell, figures in bars if figures][::-1]
+    middles = [statistics.median(figures) for _, figures in bars]
+    ends = [[middle - min(figures) for middle, (_, figures) in zip(middles, bars)],
+            [max(figures) - middle for middle, (_, figures) in zip(middles, bars)]]
+    figure, axes = pyplot.subplots(figsize=(7, 3))
+    axes.barh([cell for cell, _ in bars], middles, xerr=ends,
+              color=['tab:gray' if cell in PEERS else 'tab:blue' for cell, _ in bars])
+    axes.set_xlabel('images/s, training the same network on %s' % harness.machine())
+    figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
+
+
+def main():
+    """Measures all cells, prints the tables, writes JSON and a picture."""
+    cells = [*RUNS, *PEERS, *COSTS]
+    parser = harness.parser(__doc__.splitlines()[0])
+    parser.add_argument('--steps', type=flags.at_least(4), default=400, metavar='N',
+                        help='of a training run; the second half is timed (default: %(default)s)')
+    parser.add_argument('--rounds', type=flags.at_least(1), default=5, metavar='N', help='(default: %(default)s)')
+    parser.add_argument('--quick', action='store_true', help='one round of 80 steps: about two minutes')
+    parser.add_argument('--cells', type=harness.listed(str, cells), default=cells, metavar='CELL,...',
+                        help='what to measure (default: all): ' + ', '.join(cells))
+    parser.add_argument('--plot', metavar='FILE', help='draw the training speeds to a PNG')
+    parser.add_argument('--inside', metavar='CELL', help='measure this one in this process; prints the figure')
+    given = parser.parse_args()
+    if given.quick:
+        given.rounds, given.steps = 1, 80
+    harness.check(given)
+    if given.inside:
+        print(inside(given, given.inside))
+        return
+    results = harness.measure(given.cells, given.rounds, lambda cell: measure(given, cell))
+    print('\n'.join(table(results)))
+    if given.json:
+        harness.write_json(given.json, flags=vars(given), figures=results)
+    if given.plot:
+        draw(given.plot, results)
+    harness.end(results)
+
+
+if __name__ == '__main__':
+    sys.exit(console.run(main))

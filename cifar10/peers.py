@@ -1,0 +1,95 @@
+"""Watching the other processes of a cluster: which cannot be reached, for how long, and when to give up.
+
+TensorFlow's session waits for a lost process for ever and in silence, and its errors name no address.
+Knows sockets and clocks; nothing of TensorFlow.
+"""
+import os
+import socket
+import sys
+import threading
+import time
+
+_EVERY = 0.5  # seconds between two looks
+_DOUBT = 2.0  # seconds of silence before a peer counts as lost: a process that ends in order is not
+
+
+def reachable(address, timeout=1.0):
+    """Returns whether something listens at 'host:port'; a process that is merely stopped does."""
+    host, port = address.rsplit(':', 1)
+    try:
+        with socket.create_connection((host.strip('[]'), int(port)), timeout):
+            return True
+    except OSError:
+        return False
+
+
+def wait_for(peers, limit):
+    """Waits until all peers can be reached, naming those that cannot.
+
+    Args:
+      peers: {name: 'host:port'}.
+      limit: seconds.
+
+    Returns:
+      The names of those that could not be reached within the limit.
+    """
+    begin, missing, told = time.monotonic(), dict(peers), None
+    while True:
+        missing = {name: address for name, address in missing.items() if not reachable(address)}
+        if not missing or time.monotonic() - begin > limit:
+            return list(missing)
+        if missing != told and time.monotonic() - begin > _DOUBT:
+            print('waiting    for %s, up to %d s' % (listed(missing), limit))
+            told = dict(missing)
+        time.sleep(_EVERY)
+
+
+def listed(peers):
+    """Returns {name: address} as text."""
+    return ', '.join('%s at %s' % item for item in peers.items())
+
+
+class Watch:
+    """A thread that names peers that are lost, and ends this process if they stay away.
+
+    Args:
+      peers: {name: 'host:port'}.
+      limit: seconds that a lost peer may take to come back; 0: none may.
+    """
+
+    def __init__(self, peers, limit):
+        self._peers, self._limit = peers, limit
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self):
+        """Ends the watch; from here on, peers may go."""
+        self._stop.set()
+
+    def _run(self):
+        seen = dict.fromkeys(self._peers, time.monotonic())
+        lost = set()
+        while not self._stop.wait(_EVERY):
+            for name, address in self._peers.items():
+                if reachable(address):
+                    seen[name] = time.monotonic()
+                    if name in lost:
+                        lost.remove(name)
+                        print('back       %s at %s' % (name, address), flush=True)
+                away = time.monotonic() - seen[name]
+                if away > _DOUBT and name not in lost and not self._stop.is_set():
+                    lost.add(name)
+                    if self._limit:
+                        print('lost       %s at %s; waiting up to %d s for it' % (name, address, self._limit),
+                              flush=True)
+                if name in lost and away > self._limit and not self._stop.is_set():
+                    self._give_up(name, address)
+
+    def _give_up(self, name, address):
+        """Ends the process: its main thread may be held by the session for ever."""
+        sys.stdout.flush()
+        after = ' after %d s' % self._limit if self._limit else ''
+        print('%s: error: %s at %s cannot be reached%s; start all processes again to go on from the newest checkpoint'
+              % (os.path.basename(sys.argv[0]), name, address, after), file=sys.stderr, flush=True)
+        os._exit(1)

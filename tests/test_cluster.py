@@ -1,0 +1,343 @@
+"""Clusters, as real processes on loopback addresses: the same steps, one end for all, losses that are named."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from cifar10 import cluster, listener, local_cluster, peers, run_dir
+from cifar10.config import TrainConfig
+from cifar10.console import UsageError
+from tests.conftest import ROOT, assert_same_bits, read_until, script_command, train, variables
+
+SECONDS = 60  # that a run of this file may take at most
+
+
+class Tasks:
+    """The processes of a cluster; killed at the end of a test, whatever became of them."""
+
+    def __init__(self, workers=2, ps=0, started=None, **flags):
+        command = script_command('multi_gpu_train.py', tower_device='cpu', **flags)
+        self.commands = local_cluster.commands(command, workers, ps)
+        self.processes = {}
+        for name in started or self.commands:
+            self.start(name)
+
+    def start(self, name):
+        """Starts a task, for the first time or again."""
+        self.processes[name] = subprocess.Popen(self.commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                                text=True)
+
+    def __getitem__(self, name):
+        return self.processes[name]
+
+    def ends(self, seconds=SECONDS):
+        """Waits for all; returns {name: (status, output)}."""
+        limit = time.monotonic() + seconds
+        return {name: (process.communicate(timeout=max(limit - time.monotonic(), 1))[0], process.returncode)[::-1]
+                for name, process in self.processes.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+@pytest.fixture
+def small(data_dir, tmp_path):
+    """Flags of a small, quick run."""
+    return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=30,
+                log_frequency=5)
+
+
+def newest(train_dir):
+    return variables(run_dir.checkpoints(str(train_dir))[-1])
+
+
+@pytest.fixture(scope='module')
+def four_towers(tmp_path_factory, data_dir):
+    """The variables after 30 steps of four towers in one process."""
+    import tensorflow.compat.v1 as tf
+    with tf.Graph().as_default():
+        return train(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('four')),
+                                 batch_size=8, num_gpus=4, max_steps=30, tower_device='cpu'))
+
+
+@pytest.mark.parametrize('mode, workers, ps', [
+    ('parameter_server', 2, 1), ('replicated', 2, 0),
+    pytest.param('parameter_server', 4, 2, marks=pytest.mark.stress),
+    pytest.param('replicated', 4, 0, marks=pytest.mark.stress)])
+def test_any_shape_takes_the_same_steps(mode, workers, ps, small, four_towers):
+    with Tasks(workers, ps, variable_update=mode, num_gpus=4 // workers, **small) as tasks:
+        ends = tasks.ends()
+    assert [status for status, _ in ends.values()] == [0] * (workers + ps), ends
+    found = newest(small['train_dir'])
+    assert found.keys() == four_towers.keys()
+    for name, expected in four_towers.items():
+        np.testing.assert_allclose(found[name], expected, atol=3e-3, err_msg=name)
+        assert np.median(np.abs(found[name] - expected)) < 2e-4, name
+    for name, (_, output) in ends.items():
+        if name != 'worker 0':
+            assert output.splitlines()[-1] == 'done       the training has ended'
+            assert 'loss' not in output and 'saved' not in output
+
+
+def test_asynchronous_workers_take_every_batch_once(small):
+    with Tasks(2, 1, variable_update='async', **dict(small, num_gpus=2, max_steps=100)) as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    last = newest(small['train_dir'])
+    assert (last['global_step'], last['examples_seen']) == (100, 800)
+
+
+@pytest.mark.stress
+def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settings):
+    shapes = [(2, 1, 'parameter_server'), (1, 0, 'replicated'), (2, 0, 'replicated'), (1, 0, 'async'),
+              (2, 0, 'parameter_server')]
+    examples = 0
+    for steps, (workers, ps, mode) in enumerate(shapes, 1):
+        changes = dict(variable_update=mode, num_gpus=1, max_steps=2 * steps)
+        if workers == 1:
+            last = train(settings(train_dir=small['train_dir'], **changes))
+        else:
+            with Tasks(workers, ps, **dict(small, **changes)) as tasks:
+                ends = tasks.ends()
+            assert {status for status, _ in ends.values()} == {0}, ends
+            last = newest(small['train_dir'])
+        examples += 2 * 8 * workers
+        assert (last['global_step'], last['examples_seen']) == (2 * steps, examples)
+
+
+@pytest.mark.parametrize('victim', [
+    'worker 1', pytest.param('ps 0', marks=pytest.mark.stress), pytest.param('worker 0', marks=pytest.mark.stress)])
+def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small, tmp_path):
+    flags = dict(small, max_steps=60, save_steps=10, log_frequency=1)
+    with Tasks(2, 1, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
+        tasks.ends()
+    with Tasks(2, 1, **flags) as tasks:
+        read_until(tasks['worker 0'], 'step 25,')
+        tasks[victim].kill()
+        tasks[victim].communicate()
+        tasks.start(victim)
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert_same_bits(newest(flags['train_dir']), newest(tmp_path / 'whole'))
+    steps = [int(step) for step in re.findall(r'step (\d+), loss', ends['worker 0'][1])]
+    if victim != 'worker 0':
+        repeated = [b for a, b in zip(steps, steps[1:]) if b <= a]
+        assert len(repeated) <= 1 and all(b % 10 == 1 for b in repeated)  # from the newest checkpoint on
+
+
+def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
+    with Tasks(2, 0, **dict(small, max_steps=100000, cluster_timeout_secs=4)) as tasks:
+        read_until(tasks['worker 0'], 'step 10,')
+        address = tasks.commands['worker 0'][-1].split(',')[1]
+        tasks['worker 1'].kill()
+        begin = time.monotonic()
+        output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
+    assert tasks['worker 0'].returncode == 1 and time.monotonic() - begin < 15
+    assert 'lost       worker 1 at %s; waiting up to 4 s for it' % address in output
+    assert 'error: worker 1 at %s cannot be reached after 4 s' % address in output
+
+
+def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continues(small):
+    flags = dict(small, variable_update='replicated', max_steps=40, save_steps=10, log_frequency=1)
+    with Tasks(2, 1, **flags) as tasks:
+        read_until(tasks['worker 0'], 'step 25,')
+        tasks['worker 1'].kill()
+        ends = tasks.ends()
+    assert ends['worker 0'][0] == ends['ps 0'][0] == 1, ends
+    assert 'worker 1 at ' in ends['worker 0'][1]
+    with Tasks(2, 1, **flags) as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert 'resumed at step 2' in ends['worker 0'][1] and newest(flags['train_dir'])['global_step'] == 40
+
+
+def test_a_stopped_worker_changes_no_variable(small, tmp_path):
+    flags = dict(small, max_steps=40, log_frequency=1)
+    with Tasks(2, 0, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
+        tasks.ends()
+    with Tasks(2, 0, **flags) as tasks:
+        read_until(tasks['worker 0'], 'step 10,')
+        tasks['worker 1'].send_signal(signal.SIGSTOP)
+        time.sleep(5)
+        tasks['worker 1'].send_signal(signal.SIGCONT)
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert 'lost' not in ends['worker 0'][1]
+    assert_same_bits(newest(flags['train_dir']), newest(tmp_path / 'whole'))
+
+
+def test_a_signal_to_all_ends_all_in_good_order(small):
+    with Tasks(2, 1, **dict(small, max_steps=100000)) as tasks:
+        read_until(tasks['worker 0'], 'step 10,')
+        for process in tasks.processes.values():
+            process.send_signal(signal.SIGTERM)
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert 'saved' in ends['worker 0'][1]
+
+
+def test_an_error_of_the_chief_ends_all(small, settings):
+    train(settings(train_dir=small['train_dir'], seed=7))
+    with Tasks(2, 0, **small) as tasks:
+        ends = tasks.ends()
+    assert ends['worker 0'][0] == 2 and 'holds a run with seed=7 (now 0)' in ends['worker 0'][1]
+    assert ends['worker 1'][0] == 1 and 'the chief, worker 0 at ' in ends['worker 1'][1]
+
+
+@pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
+                    reason='no mount namespaces of our own here')
+def test_a_worker_with_other_data_is_refused_by_name(small, tmp_path):
+    folder = os.path.join(small['data_dir'], 'shapes-bin')
+    other = tmp_path / 'other'
+    shutil.copytree(folder, other)
+    content = bytearray((other / 'data_batch_3.bin').read_bytes())
+    content[1000] ^= 1
+    (other / 'data_batch_3.bin').write_bytes(content)
+    with Tasks(2, 0, started=['worker 0'], **small) as tasks:
+        # To this worker alone, the other folder is at the chief's path.
+        mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        tasks.commands['worker 1'][:0] = ['unshare', '-m', 'sh', '-c', mount, str(other), folder]
+        tasks.start('worker 1')
+        ends = tasks.ends()
+    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
+    address = tasks.commands['worker 0'][-1].split(',')[1]
+    path = os.path.join(folder, 'data_batch_3.bin')
+    assert "worker 1 at %s: its %s is not the chief's" % (address, path) in ends['worker 0'][1]
+
+
+@pytest.mark.parametrize('arguments, said', [
+    (['--job_name=worker'], 'a cluster needs --job_name'),
+    (['--worker_hosts=127.0.0.1:1'], 'a cluster needs --job_name'),
+    (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
+    (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
+    (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
+    (['--job_name=ps', '--worker_hosts=a:1'], 'has no --task_index=0'),
+    (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '192.0.2.77:2222: that is no address of this machine'),
+    (['--job_name=worker', '--worker_hosts=127.0.0.1:%(taken)d'], 'in use: does another task have this --task_index?'),
+    (['--job_name=worker', '--worker_hosts=127.0.0.1:2222', '--variable_update=mirrored'], 'is of one machine')])
+def test_what_cannot_be_is_told_in_a_line_before_anything_starts(arguments, said, small):
+    with socket.socket() as taken:
+        taken.bind(('127.0.0.1', 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = script_command('multi_gpu_train.py', tower_device='cpu', **small)
+        result = subprocess.run(command + [each % dict(taken=port) if '%(' in each else each for each in arguments],
+                                capture_output=True, text=True, timeout=SECONDS)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 2 and said in line
+    assert not os.path.exists(small['train_dir'])
+
+
+def test_a_missing_worker_is_named_at_the_start(small):
+    with Tasks(2, 0, started=['worker 0'], **dict(small, cluster_timeout_secs=1)) as tasks:
+        output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
+        address = tasks.commands['worker 0'][-1].split(',')[1]
+    assert tasks['worker 0'].returncode == 1
+    assert 'waiting    for worker 1 at %s, up to 5 s' % address in output
+    assert 'error: worker 1 at %s cannot be reached after 5 s' % address in output.splitlines()[-1]
+
+
+def config(**changes):
+    return TrainConfig(**changes)
+
+
+def test_tf_config_describes_a_cluster_too(monkeypatch):
+    jobs = dict(chief=['a:1'], worker=['b:2', 'c:3'], ps=['d:4'])
+    for task, expected in ((('chief', 0), ('worker', 0)), (('worker', 1), ('worker', 2)), (('ps', 0), ('ps', 0))):
+        monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=task[0], index=task[1]))))
+        found = cluster.resolve(config())
+        assert (found.job, found.index) == expected and found.is_chief == (expected == ('worker', 0))
+        assert found.workers == ('a:1', 'b:2', 'c:3') and found.ps == ('d:4',)
+    flags = cluster.resolve(config(job_name='worker', worker_hosts='x:1,y:2', task_index=1))  # flags go first
+    assert flags.workers == ('x:1', 'y:2') and flags.others() == {'worker 0': 'x:1'}
+
+
+@pytest.mark.parametrize('text', ['{', '[]', '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator"}}'])
+def test_a_broken_tf_config_is_told(text, monkeypatch):
+    monkeypatch.setenv('TF_CONFIG', text)
+    with pytest.raises(UsageError, match='TF_CONFIG'):
+        cluster.resolve(config())
+
+
+def test_without_hosts_there_is_no_cluster(monkeypatch):
+    monkeypatch.delenv('TF_CONFIG', raising=False)
+    assert cluster.resolve(config()) is None
+
+
+@pytest.mark.parametrize('family, address, others', [
+    (socket.AF_INET, '127.0.0.1', ['127.0.0.2']), (socket.AF_INET6, '127.0.0.1', ['127.0.0.2', '::1']),
+    (socket.AF_INET6, '::1', ['127.0.0.1'])])
+def test_a_port_is_closed_on_all_other_addresses(family, address, others):
+    with socket.socket(family) as server:
+        if family == socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind(('::' if family == socket.AF_INET6 else '0.0.0.0', 0))
+        server.listen()
+        port = server.getsockname()[1]
+        listener.restrict(port, address)
+        assert peers.reachable('%s:%d' % (address, port))
+        assert not any(peers.reachable('%s:%d' % (other, port), 0.3) for other in others)
+        with pytest.raises(OSError, match='cannot be kept closed'):
+            listener.restrict(1, address)
+
+
+def test_a_server_listens_at_the_given_address_alone(small):
+    with Tasks(2, 0, started=['worker 0'], **small) as tasks:
+        read_until(tasks['worker 0'], 'waiting ')
+        port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
+        assert peers.reachable('127.0.0.1:' + port)
+        assert not peers.reachable('127.0.0.2:' + port, 0.3)
+
+
+def local(*arguments, **options):
+    command = [sys.executable, '-m', 'cifar10.local_cluster', *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, **options)
+
+
+def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure():
+    script = 'import sys; print(*sys.argv[1:3]); sys.exit("--job_name=ps" in sys.argv and 7)'
+    result = local('--workers=2', '--ps=1', '--', sys.executable, '-c', script)
+    assert result.returncode == 7, result.stderr
+    assert sorted(result.stdout.splitlines()) == [
+        'ps 0     | --job_name=ps --task_index=0', 'worker 0 | --job_name=worker --task_index=0',
+        'worker 1 | --job_name=worker --task_index=1']
+
+
+def test_the_local_cluster_ends_the_others_when_one_fails():
+    script = 'import sys, time; "--task_index=1" in sys.argv and sys.exit(3); time.sleep(60)'
+    begin = time.monotonic()
+    assert local('--workers=3', '--', sys.executable, '-c', script).returncode == 3
+    assert time.monotonic() - begin < 20
+
+
+def test_the_local_cluster_passes_signals_on(small):
+    command = script_command('multi_gpu_train.py', tower_device='cpu', **dict(small, max_steps=100000))
+    process = subprocess.Popen([sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', *command],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    read_until(process, 'step 10,')
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0 and 'worker 0 | saved ' in output
+
+
+@pytest.mark.parametrize('arguments, said', [
+    ([], 'there is no command'), (['--workers=0', '--', 'true'], 'the least is 1'),
+    (['--', '/nowhere/command'], '/nowhere/command cannot be run')])
+def test_the_local_cluster_says_what_is_wrong(arguments, said):
+    result = local(*arguments)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 2 and said in line
