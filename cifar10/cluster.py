@@ -214,7 +214,7 @@ class Member:
           UsageError: one has not; it is named.
         """
         own = None
-        for i, address in enumerate(self._cluster.workers):
+        for i, address in enumerate(self._cluster.workers if paths else ()):
             with tf.Graph().as_default(), tf.device('/job:worker/task:%d/cpu:0' % i):
                 contents = [tf.decode_raw(tf.io.read_file(path), tf.uint8) for path in paths]
                 prints = [(tf.size(each), tf.fingerprint(each[None])) for each in contents]

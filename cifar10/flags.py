@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import os
 
+from cifar10.config import TrainConfig
 from cifar10.console import UsageError
 
 
@@ -64,6 +65,14 @@ def parse(config_class, description, arguments):
         raise UsageError('unknown %s %s%s; see --help' % (
             'flag' if name.startswith('-') else 'argument', name, ' (did you mean %s?)' % close[0] if close else ''))
     return config_class(**vars(values))
+
+
+def add_cluster(parser):
+    """Gives a parser the flags of a cluster, as multi_gpu_train.py has them."""
+    for field in dataclasses.fields(TrainConfig):
+        if field.metadata['group'] == 'Cluster':
+            _add_flag(parser, field)
+            parser.set_defaults(**{field.name: field.default})
 
 
 def _add_flag(group, field):

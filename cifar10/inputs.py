@@ -228,7 +228,9 @@ def eval_batches(records, num_examples, batch_size):
     edge = (SIZE - IMAGE_SIZE) // 2
 
     def batch(first):
-        labels, planes = _split(records[first:tf.minimum(first + batch_size, num_examples)])
+        # Not records[first:last], which copies the whole variable: one that was scattered into is read so.
+        rows = tf.gather(records, tf.range(first, tf.minimum(first + batch_size, num_examples)))
+        labels, planes = _split(rows)
         return standardise(tf.cast(planes[:, :, edge:-edge, edge:-edge], tf.float32)), labels
 
     starts = tf.data.Dataset.range(0, num_examples, batch_size)

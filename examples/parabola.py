@@ -2,10 +2,10 @@
 """Fits y = x^2 with the towers and updates of the CIFAR-10 program: data parallelism in its smallest form.
 
     python examples/parabola.py --towers=3
-    python examples/parabola.py --towers=3 --variable_update=async
+    python -m cifar10.local_cluster --workers=3 -- python examples/parabola.py
 
 50 points in [-2, 2] are split over the towers, a network of 1-5-1 units fits them by gradient descent.
-Runs on CPU devices.
+Runs on CPU devices, or as a cluster of processes whose first, the master, averages.
 """
 import os
 import sys
@@ -21,7 +21,7 @@ console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import flags, hooks, modes  # noqa: E402
+from cifar10 import cluster, devices, flags, hooks, modes  # noqa: E402
 from cifar10.console import UsageError  # noqa: E402
 
 POINTS = 50
@@ -56,31 +56,30 @@ def network(x):
 
 
 def fit(towers, steps, mode, report):
-    """Fits the parabola.
+    """Fits the parabola, and returns the fitted values at the 50 points, float32 [50, 1].
 
     Args:
-      towers: how many parts the points are split into; 50 need not be divisible by it.
+      towers: a `devices.Devices`; the points are split over its towers, evenly or not.
       steps: updates in all.
       mode: one of MODES.
       report: function (step, loss of all points) called every 50 steps.
-
-    Returns:
-      The fitted values at the 50 points, float32 [50, 1].
     """
     x, y = points()
-
-    with tf.Graph().as_default():
-        update = modes.MODES[mode](['/cpu:%d' % k for k in range(towers)])
+    count = len(towers.towers)
+    if count > POINTS:
+        raise UsageError('there are points for 1 to %d towers, not for %d' % (POINTS, count))
+    with tf.Graph().as_default(), tf.device(towers.home):
+        update = modes.MODES[mode](towers.towers, towers.servers)
         turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
 
         def tower_fn(k, scope):
-            part = slice(k * POINTS // towers, (k + 1) * POINTS // towers)
+            part = slice(k * POINTS // count, (k + 1) * POINTS // count)
             # Towers that do not step together take turns, as the trainer's take batches, until none is left.
             with tf.control_dependencies([turns.get_next()]):
                 # P/N times the sum over a tower's points: the plain mean over P towers is then the mean
                 # over all N points, also where the towers' shares differ.
                 error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
-                return dict(total_loss=error * (towers / POINTS))
+                return dict(total_loss=error * (count / POINTS))
 
         global_step = tf.train.create_global_step()
         built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), global_step)
@@ -91,9 +90,9 @@ def fit(towers, steps, mode, report):
         loss = tf.reduce_mean(tf.square(fitted - y))
         with tf.control_dependencies([tf.local_variables_initializer()]):
             scaffold = tf.train.Scaffold(local_init_op=tf.group(update.after_restore(), turns.initializer))
-        config = tf.ConfigProto(device_count={'CPU': towers})
+        config = devices.session_config(towers)
         drivers = hooks.DriverHook(built.train_ops[1:])
-        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold, config=config),
+        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold, towers.target, config),
                                        hooks=[drivers]) as session:
             def now(tensor):
                 return session.run_step_fn(lambda step_context: step_context.session.run(tensor))
@@ -126,21 +125,26 @@ def main():
     """Reads the flags and fits."""
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
-                        help='towers that share the points (default: 1)')
-    parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='N',
-                        help='updates in all (default: 2000)')
+                        help='towers of this process; all share the points (default: 1)')
+    parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='N', help='(default: 2000)')
     parser.add_argument('--variable_update', choices=MODES, default=MODES[0],
                         help='how gradients become updates (default: %(default)s)')
     parser.add_argument('--plot', metavar='FILE', help='draw the fit to a PNG')
+    flags.add_cluster(parser)
     given = parser.parse_args()
-    if given.towers > POINTS:
-        raise UsageError('--towers=%d; there are points for 1 to %d towers' % (given.towers, POINTS))
     if given.plot:
         flags.check_plot(given.plot)
-    fitted = fit(given.towers, given.steps, given.variable_update,
-                 lambda step, loss: print('step %4d, loss = %.6f' % (step, loss)))
-    if given.plot:
-        plot(given.plot, fitted)
+
+    def run(towers):
+        fitted = fit(towers, given.steps, given.variable_update,
+                     lambda step, loss: print('step %4d, loss = %.6f' % (step, loss)))
+        if given.plot:
+            plot(given.plot, fitted)
+    own, found = devices.choose(given.towers, 'cpu'), cluster.resolve(given)
+    if found is None:
+        run(own)
+    else:
+        cluster.take_part(found, own, run, given.cluster_timeout_secs, modes.MODES[given.variable_update].recovers)
 
 
 if __name__ == '__main__':

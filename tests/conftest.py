@@ -3,6 +3,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
-from cifar10 import records, run_dir, training  # noqa: E402
+from cifar10 import local_cluster, records, run_dir, training  # noqa: E402
 from cifar10.config import TrainConfig  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -71,6 +72,40 @@ def start_script(script, **flags):
     """Starts a script; returns its Popen, standard output and error together as lines of text."""
     return subprocess.Popen(script_command(script, **flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             text=True)
+
+
+class Tasks:
+    """The processes of a cluster; killed at the end of a test, whatever became of them."""
+
+    def __init__(self, workers=2, ps=0, started=None, **flags):
+        command = script_command('multi_gpu_train.py', tower_device='cpu', **flags)
+        self.commands = local_cluster.commands(command, workers, ps)
+        self.processes = {}
+        for name in started or self.commands:
+            self.start(name)
+
+    def start(self, name):
+        """Starts a task, for the first time or again."""
+        self.processes[name] = subprocess.Popen(self.commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                                text=True)
+
+    def __getitem__(self, name):
+        return self.processes[name]
+
+    def ends(self, seconds=60):
+        """Waits for all; returns {name: (status, output)}."""
+        limit = time.monotonic() + seconds
+        return {name: (process.communicate(timeout=max(limit - time.monotonic(), 1))[0], process.returncode)[::-1]
+                for name, process in self.processes.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+            process.stdout.close()
 
 
 def read_until(process, text):

@@ -1,57 +1,19 @@
 """Clusters, as real processes on loopback addresses: the same steps, one end for all, losses that are named."""
-import json
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
-from cifar10 import cluster, listener, local_cluster, peers, run_dir
+from cifar10 import run_dir
 from cifar10.config import TrainConfig
-from cifar10.console import UsageError
-from tests.conftest import ROOT, assert_same_bits, read_until, script_command, train, variables
+from tests.conftest import Tasks, assert_same_bits, read_until, train, variables
 
 SECONDS = 60  # that a run of this file may take at most
-
-
-class Tasks:
-    """The processes of a cluster; killed at the end of a test, whatever became of them."""
-
-    def __init__(self, workers=2, ps=0, started=None, **flags):
-        command = script_command('multi_gpu_train.py', tower_device='cpu', **flags)
-        self.commands = local_cluster.commands(command, workers, ps)
-        self.processes = {}
-        for name in started or self.commands:
-            self.start(name)
-
-    def start(self, name):
-        """Starts a task, for the first time or again."""
-        self.processes[name] = subprocess.Popen(self.commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                                text=True)
-
-    def __getitem__(self, name):
-        return self.processes[name]
-
-    def ends(self, seconds=SECONDS):
-        """Waits for all; returns {name: (status, output)}."""
-        limit = time.monotonic() + seconds
-        return {name: (process.communicate(timeout=max(limit - time.monotonic(), 1))[0], process.returncode)[::-1]
-                for name, process in self.processes.items()}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-            process.stdout.close()
 
 
 @pytest.fixture
@@ -219,29 +181,6 @@ def test_a_worker_with_other_data_is_refused_by_name(small, tmp_path):
     assert "worker 1 at %s: its %s is not the chief's" % (address, path) in ends['worker 0'][1]
 
 
-@pytest.mark.parametrize('arguments, said', [
-    (['--job_name=worker'], 'a cluster needs --job_name'),
-    (['--worker_hosts=127.0.0.1:1'], 'a cluster needs --job_name'),
-    (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
-    (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
-    (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
-    (['--job_name=ps', '--worker_hosts=a:1'], 'has no --task_index=0'),
-    (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '192.0.2.77:2222: that is no address of this machine'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:%(taken)d'], 'in use: does another task have this --task_index?'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:2222', '--variable_update=mirrored'], 'is of one machine')])
-def test_what_cannot_be_is_told_in_a_line_before_anything_starts(arguments, said, small):
-    with socket.socket() as taken:
-        taken.bind(('127.0.0.1', 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        command = script_command('multi_gpu_train.py', tower_device='cpu', **small)
-        result = subprocess.run(command + [each % dict(taken=port) if '%(' in each else each for each in arguments],
-                                capture_output=True, text=True, timeout=SECONDS)
-    line, = result.stderr.splitlines()
-    assert result.returncode == 2 and said in line
-    assert not os.path.exists(small['train_dir'])
-
-
 def test_a_missing_worker_is_named_at_the_start(small):
     with Tasks(2, 0, started=['worker 0'], **dict(small, cluster_timeout_secs=1)) as tasks:
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
@@ -249,95 +188,3 @@ def test_a_missing_worker_is_named_at_the_start(small):
     assert tasks['worker 0'].returncode == 1
     assert 'waiting    for worker 1 at %s, up to 5 s' % address in output
     assert 'error: worker 1 at %s cannot be reached after 5 s' % address in output.splitlines()[-1]
-
-
-def config(**changes):
-    return TrainConfig(**changes)
-
-
-def test_tf_config_describes_a_cluster_too(monkeypatch):
-    jobs = dict(chief=['a:1'], worker=['b:2', 'c:3'], ps=['d:4'])
-    for task, expected in ((('chief', 0), ('worker', 0)), (('worker', 1), ('worker', 2)), (('ps', 0), ('ps', 0))):
-        monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=task[0], index=task[1]))))
-        found = cluster.resolve(config())
-        assert (found.job, found.index) == expected and found.is_chief == (expected == ('worker', 0))
-        assert found.workers == ('a:1', 'b:2', 'c:3') and found.ps == ('d:4',)
-    flags = cluster.resolve(config(job_name='worker', worker_hosts='x:1,y:2', task_index=1))  # flags go first
-    assert flags.workers == ('x:1', 'y:2') and flags.others() == {'worker 0': 'x:1'}
-
-
-@pytest.mark.parametrize('text', ['{', '[]', '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator"}}'])
-def test_a_broken_tf_config_is_told(text, monkeypatch):
-    monkeypatch.setenv('TF_CONFIG', text)
-    with pytest.raises(UsageError, match='TF_CONFIG'):
-        cluster.resolve(config())
-
-
-def test_without_hosts_there_is_no_cluster(monkeypatch):
-    monkeypatch.delenv('TF_CONFIG', raising=False)
-    assert cluster.resolve(config()) is None
-
-
-@pytest.mark.parametrize('family, address, others', [
-    (socket.AF_INET, '127.0.0.1', ['127.0.0.2']), (socket.AF_INET6, '127.0.0.1', ['127.0.0.2', '::1']),
-    (socket.AF_INET6, '::1', ['127.0.0.1'])])
-def test_a_port_is_closed_on_all_other_addresses(family, address, others):
-    with socket.socket(family) as server:
-        if family == socket.AF_INET6:
-            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        server.bind(('::' if family == socket.AF_INET6 else '0.0.0.0', 0))
-        server.listen()
-        port = server.getsockname()[1]
-        listener.restrict(port, address)
-        assert peers.reachable('%s:%d' % (address, port))
-        assert not any(peers.reachable('%s:%d' % (other, port), 0.3) for other in others)
-        with pytest.raises(OSError, match='cannot be kept closed'):
-            listener.restrict(1, address)
-
-
-def test_a_server_listens_at_the_given_address_alone(small):
-    with Tasks(2, 0, started=['worker 0'], **small) as tasks:
-        read_until(tasks['worker 0'], 'waiting ')
-        port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
-        assert peers.reachable('127.0.0.1:' + port)
-        assert not peers.reachable('127.0.0.2:' + port, 0.3)
-
-
-def local(*arguments, **options):
-    command = [sys.executable, '-m', 'cifar10.local_cluster', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, **options)
-
-
-def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure():
-    script = 'import sys; print(*sys.argv[1:3]); sys.exit("--job_name=ps" in sys.argv and 7)'
-    result = local('--workers=2', '--ps=1', '--', sys.executable, '-c', script)
-    assert result.returncode == 7, result.stderr
-    assert sorted(result.stdout.splitlines()) == [
-        'ps 0     | --job_name=ps --task_index=0', 'worker 0 | --job_name=worker --task_index=0',
-        'worker 1 | --job_name=worker --task_index=1']
-
-
-def test_the_local_cluster_ends_the_others_when_one_fails():
-    script = 'import sys, time; "--task_index=1" in sys.argv and sys.exit(3); time.sleep(60)'
-    begin = time.monotonic()
-    assert local('--workers=3', '--', sys.executable, '-c', script).returncode == 3
-    assert time.monotonic() - begin < 20
-
-
-def test_the_local_cluster_passes_signals_on(small):
-    command = script_command('multi_gpu_train.py', tower_device='cpu', **dict(small, max_steps=100000))
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', *command],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
-    read_until(process, 'step 10,')
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0 and 'worker 0 | saved ' in output
-
-
-@pytest.mark.parametrize('arguments, said', [
-    ([], 'there is no command'), (['--workers=0', '--', 'true'], 'the least is 1'),
-    (['--', '/nowhere/command'], '/nowhere/command cannot be run')])
-def test_the_local_cluster_says_what_is_wrong(arguments, said):
-    result = local(*arguments)
-    line, = result.stderr.splitlines()
-    assert result.returncode == 2 and said in line

@@ -51,6 +51,18 @@ def test_the_losses_of_any_number_of_towers_are_those_of_plain_numpy():
         np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-3, atol=2e-6)
 
 
+def test_processes_whose_master_averages_print_the_same_losses():
+    command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers=3', '--', sys.executable]
+    result = subprocess.run(command + ['examples/parabola.py', '--steps=200'], capture_output=True, text=True,
+                            cwd=ROOT, timeout=60)
+    assert result.returncode == 0, result.stdout
+    found = dict(re.findall(r'^worker 0 \| step +(\d+), loss = (\d+\.\d+)$', result.stdout, re.M))
+    expected = losses('--steps=200')
+    assert list(map(int, found)) == list(expected) == [50, 100, 150, 200]
+    np.testing.assert_allclose(list(map(float, found.values())), list(expected.values()), rtol=1e-3)
+    assert result.stdout.count('done       the training has ended') == 2
+
+
 def test_asynchronous_towers_fit_as_well():
     found = losses('--towers=3', '--variable_update=async')
     assert found[max(found)] < 0.05 and max(found) == 2000
@@ -69,6 +81,7 @@ def test_the_fit_is_plotted(tmp_path):
 
 @pytest.mark.parametrize('script, argument, said', [
     ('parabola.py', '--towers=51', '1 to 50 towers'),
+    ('parabola.py', '--job_name=worker', '--worker_hosts'),
     ('parabola.py', '--steps=0', 'the least is 1'),
     ('parabola.py', '--plot=/nowhere/fit.png', '/nowhere/fit.png'),
     ('lenet_fashion_mnist.py', '--epochs=0', 'the least is 1')])
