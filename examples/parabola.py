@@ -55,14 +55,13 @@ def network(x):
     return hidden @ weights('w2', [HIDDEN, 1]) + weights('b2', [1])
 
 
-def fit(towers, steps, mode, report):
+def fit(towers, steps, mode):
     """Fits the parabola, and returns the fitted values at the 50 points, float32 [50, 1].
 
     Args:
       towers: a `devices.Devices`; the points are split over its towers, evenly or not.
       steps: updates in all.
       mode: one of MODES.
-      report: function (step, loss of all points) called every 50 steps.
     """
     x, y = points()
     count = len(towers.towers)
@@ -105,7 +104,7 @@ def fit(towers, steps, mode, report):
                     drivers.join()
                     done = steps
                 if done // EVERY > before // EVERY or done == steps:
-                    report(done, now(loss))
+                    print('step %4d, loss = %.6f' % (done, now(loss)))
             drivers.join()
             return now(fitted)
 
@@ -124,8 +123,7 @@ def plot(path, fitted):
 def main():
     """Reads the flags and fits."""
     parser = flags.Parser(__doc__.splitlines()[0])
-    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
-                        help='towers of this process; all share the points (default: 1)')
+    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P', help='of a process (default: 1)')
     parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='N', help='(default: 2000)')
     parser.add_argument('--variable_update', choices=MODES, default=MODES[0],
                         help='how gradients become updates (default: %(default)s)')
@@ -136,8 +134,7 @@ def main():
         flags.check_plot(given.plot)
 
     def run(towers):
-        fitted = fit(towers, given.steps, given.variable_update,
-                     lambda step, loss: print('step %4d, loss = %.6f' % (step, loss)))
+        fitted = fit(towers, given.steps, given.variable_update)
         if given.plot:
             plot(given.plot, fitted)
     own, found = devices.choose(given.towers, 'cpu'), cluster.resolve(given)
