@@ -22,7 +22,7 @@ class Failed(RunError):
 def parser(description):
     """Returns an argument parser with the flags that every benchmark takes."""
     result = flags.Parser(description)
-    result.add_argument('--data_dir', default='/tmp/cifar10_data',
+    result.add_argument('--data_dir', default='/tmp/cifar10_data', type=os.path.abspath,
                         help='where the data set is, or is put (default: %(default)s)')
     result.add_argument('--dataset', default='cifar10', choices=('cifar10', 'shapes'),
                         help='shapes is built in and needs no network (default: %(default)s)')
@@ -55,20 +55,19 @@ def check(given):
         flags.check_plot(given.plot)
 
 
-def output_of(script, *arguments, timeout=None):
-    """Runs a Python script of this repository; returns what it prints.
+def output_of(*arguments, timeout=None):
+    """Runs Python in this repository's root with these arguments; returns what it prints.
 
     Raises:
       Failed: its status is not 0, or it took more than `timeout` seconds.
     """
-    command = [sys.executable, os.path.join(ROOT, script), *arguments]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=timeout, cwd=ROOT)
     except subprocess.TimeoutExpired:
-        raise Failed('%s did not end within %d s' % (script, timeout)) from None
+        raise Failed('%s did not end within %d s' % (arguments[0], timeout)) from None
     if result.returncode:
-        lines = result.stderr.strip().splitlines()
-        raise Failed(lines[-1] if lines else '%s ended with status %d' % (script, result.returncode))
+        lines = (result.stderr or result.stdout).strip().splitlines()
+        raise Failed(lines[-1] if lines else '%s ended with status %d' % (arguments[0], result.returncode))
     return result.stdout
 
 

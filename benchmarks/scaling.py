@@ -23,18 +23,24 @@ from cifar10.console import UsageError  # noqa: E402
 _RATE = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
 
 
-def measure(given, mode, towers):
-    """Runs one training process; returns its images/s in the second half of its steps.
+_CLUSTER = ', a process each'  # after the mode of a row
+
+
+def measure(given, row, towers):
+    """Runs one training, as a process or as one a tower; returns its images/s in the second half of its steps.
 
     Raises:
       harness.Failed: it failed.
     """
+    mode, processes = row.removesuffix(_CLUSTER), towers if row.endswith(_CLUSTER) else 1
+    cluster = ['-m', 'cifar10.local_cluster', '--workers=%d' % processes, '--', sys.executable]
     updates = given.steps * (towers if mode == 'async' else 1)  # an asynchronous update is one tower's
     spare = 10 * towers  # the thread that reports may not be the one that takes the last
     with tempfile.TemporaryDirectory() as train_dir:
         output = harness.output_of(
-            'multi_gpu_train.py', '--dataset=%s' % given.dataset, '--data_dir=%s' % given.data_dir,
-            '--train_dir=%s' % train_dir, '--variable_update=%s' % mode, '--num_gpus=%d' % towers,
+            *(cluster if processes > 1 else []), 'multi_gpu_train.py', '--dataset=%s' % given.dataset,
+            '--data_dir=%s' % given.data_dir, '--train_dir=%s' % train_dir, '--variable_update=%s' % mode,
+            '--num_gpus=%d' % (towers // processes),
             '--batch_size=%d' % (given.global_batch // towers), '--max_steps=%d' % (updates + spare),
             '--log_frequency=%d' % (updates // 2), '--tower_device=%s' % given.tower_device)
     rates = _RATE.findall(output)
@@ -52,7 +58,7 @@ def table(results, modes, counts):
         for n in counts:
             ratio = harness.ratio(results[mode, n], results.get((VARIABLE_UPDATES[0], n), []))
             cells.append(harness.spread(results[mode, n]) + ('' if ratio is None else ' (%.2f)' % ratio))
-        lines.append('| `%s` | %s |' % (mode, ' | '.join(cells)))
+        lines.append('| %s | %s |' % (mode, ' | '.join(cells)))
     return lines
 
 
@@ -80,6 +86,8 @@ def main():
                         metavar='MODE,...', help='update modes (default: all)')
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 2, 4, 8], metavar='N,...',
                         help='tower counts (default: 1,2,4,8)')
+    parser.add_argument('--processes', action='store_true',
+                        help='also with a process a tower: a cluster of workers on this machine')
     parser.add_argument('--global_batch', type=flags.at_least(1), default=128, metavar='N',
                         help='images in flight, shared by the towers (default: %(default)s)')
     parser.add_argument('--steps', type=flags.at_least(2), default=100, metavar='N',
@@ -92,14 +100,17 @@ def main():
             raise UsageError('--global_batch=%d cannot be shared by %d towers; use a multiple'
                              % (given.global_batch, n))
     harness.check(given)
-    cells = [(mode, n) for n in given.towers for mode in given.modes]
+    rows = list(given.modes)
+    if given.processes:
+        rows += [mode + _CLUSTER for mode in given.modes if mode != 'mirrored']
+    cells = [(row, n) for n in given.towers for row in rows]
     results = harness.measure(cells, given.rounds, lambda cell: measure(given, *cell))
-    print('\n'.join(table(results, given.modes, given.towers)))
+    print('\n'.join(table(results, rows, given.towers)))
     if given.json:
         harness.write_json(given.json, flags=vars(given), images_per_sec={
             '%s, %d towers' % cell: rates for cell, rates in results.items()})
     if given.plot:
-        draw(given.plot, results, given.modes, given.towers)
+        draw(given.plot, results, rows, given.towers)
     harness.end(results)
 
 

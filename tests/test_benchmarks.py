@@ -1,11 +1,12 @@
 """The benchmarks: that they measure a real run, and compute what they print. No timed assertion."""
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks import convergence, harness
+from benchmarks import convergence, harness, throughput
 from cifar10.console import RunError
 from tests.conftest import ROOT
 
@@ -24,6 +25,48 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
     rates = json.loads((tmp_path / 'out.json').read_text())['images_per_sec']
     assert rates['parameter_server, 2 towers'][0] > 0 and rates['async, 2 towers'][0] > 0
     assert result.stdout.count('(1.00)') == 1
+
+
+def test_scaling_measures_a_cluster(data_dir):
+    result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
+                 '--modes=replicated', '--global_batch=16', '--steps=4', '--rounds=1', '--processes')
+    assert result.returncode == 0, result.stderr
+    assert re.search(r'^\| replicated, a process each \| \d+, \d+-\d+', result.stdout, re.M)
+
+
+def test_throughput_measures_its_cells(data_dir, tmp_path):
+    result = run('throughput.py', '--dataset=shapes', '--data_dir=' + data_dir, '--steps=4', '--rounds=1',
+                 '--cells=bf16,evaluation,memory', '--json=%s' % (tmp_path / 'out.json'))
+    assert result.returncode == 0, result.stderr
+    figures = json.loads((tmp_path / 'out.json').read_text())['figures']
+    assert len(figures) == 3 and all(each[0] > 0 for each in figures.values())
+    assert 100 < figures['memory'][0] < 3000
+
+
+def test_throughput_goes_on_without_a_peer(data_dir, monkeypatch):
+    monkeypatch.setitem(throughput.PEERS, 'PyTorch', 'no_such_peer.py')
+    given = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
+    given.steps = 4
+    results = harness.measure(['PyTorch'], 1, lambda cell: throughput.measure(given, cell))
+    assert results == {'PyTorch': [None]}
+    assert '| PyTorch | failed images/s |' in '\n'.join(throughput.table(results))
+
+
+def test_throughputs_ratios_are_of_its_cells():
+    lines = throughput.table({'fp32': [300.0, 330.0], 'queue runner': [200.0, 220.0], 'first step': [3100.0, None]})
+    assert '| fp32 / queue runner | 1.50 |' in lines and '| first step | 3100, 3100-3100 ms |' in lines[4]
+
+
+@pytest.mark.parametrize('peer', ['queue_runner.py', 'keras_mirrored.py', 'pytorch.py'])
+def test_a_peer_trains_and_says_how_fast(peer, data_dir):
+    command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / peer), '--data_dir=' + data_dir, '--steps=2',
+               '--warmup=2', '--batch_size=8']
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if peer == 'pytorch.py' and result.returncode == 3:
+        pytest.skip(result.stderr.strip())
+    assert result.returncode == 0, result.stderr
+    rate, loss = re.fullmatch(r'images_per_sec=([\d.]+) loss=([\d.]+)', result.stdout.splitlines()[-1]).groups()
+    assert float(rate) > 0 and 2 < float(loss) < 7
 
 
 def test_a_failure_leaves_the_other_measurements(capsys):
