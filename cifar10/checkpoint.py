@@ -145,6 +145,8 @@ class Checkpoints:
         prefix = os.path.join(self._directory, run_dir.CHECKPOINT)
         try:
             self.last = self._saver.save(session, prefix, step, write_meta_graph=False)
+        except (tf.errors.AbortedError, tf.errors.UnavailableError):
+            raise  # a device was lost, from which the session may recover
         except (tf.errors.OpError, OSError) as error:
             for path in glob.glob('%s-%d.*' % (glob.escape(prefix), step)):
                 os.remove(path)  # half a checkpoint; the disk may be full of it

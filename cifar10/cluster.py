@@ -54,7 +54,7 @@ def resolve(config):
     Raises:
       UsageError: it contradicts itself.
     """
-    if config.worker_hosts or config.ps_hosts or config.job_name:
+    if config.worker_hosts or config.ps_hosts or config.job_name or config.task_index:
         if not config.job_name or not config.worker_hosts:
             raise UsageError('a cluster needs --job_name, --task_index and --worker_hosts; give all of them, or none')
         jobs = dict(worker=config.worker_hosts.split(','), ps=(config.ps_hosts or '').split(','))
@@ -176,7 +176,8 @@ class Member:
         return server
 
     def _own_ip(self, host, port, address):
-        """Returns the IP address of this task, having looked that its port is free."""
+        """Returns the IP address of this task, having looked that its port is free and others can reach it."""
+        cluster = self._cluster
         try:
             family, _, _, _, (ip, *_) = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -185,8 +186,11 @@ class Member:
         except OSError as error:
             why = {errno.EADDRINUSE: 'the port is in use: does another task have this --task_index?',
                    errno.EADDRNOTAVAIL: 'that is no address of this machine'}.get(error.errno, error.strerror)
-            raise UsageError('%s %d cannot listen at %s: %s' % (
-                self._cluster.job, self._cluster.index, address, why)) from error
+            raise UsageError('%s %d cannot listen at %s: %s' % (cluster.job, cluster.index, address, why)) from error
+        elsewhere = {peer.rsplit(':', 1)[0] for peer in cluster.others().values()} - {host}
+        if _is_loopback(ip) and not all(_is_loopback(peer.strip('[]')) for peer in elsewhere):
+            raise UsageError('%s is %s here, which no other machine can reach; give the address in the network'
+                             % (host, ip))
         return ip
 
     @property
@@ -260,6 +264,10 @@ class Member:
         """Returns a session that talks to this process and one task, and waits for no other."""
         own = '/job:%s/task:%d' % (self._cluster.job, self._cluster.index)
         return tf.Session(self._server.target, config=tf.ConfigProto(device_filters=[own, '/job:%s/task:%d' % task]))
+
+
+def _is_loopback(host):
+    return host == 'localhost' or host.startswith('127.') or host == '::1'
 
 
 def _end_queue(job, index):

@@ -26,6 +26,8 @@ _START_UP_CHATTER = re.compile(
     rb'|To enable the following instructions'
     rb'|MLIR V1 optimization pass is not enabled')
 
+_RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
+
 
 class UsageError(Exception):
     """Something the user asked for cannot be: told in one line with the remedy, exit status 2."""
@@ -84,7 +86,11 @@ def describe_os_error(error):
 
 def reason(error):
     """Returns the sentence in an error of TensorFlow's, without the trace of nodes that it stands in."""
-    text = str(error).split('\n\t [[')[0].split('\n\nOriginal stack trace')[0].strip()
+    text = str(error)
+    relayed = _RELAYED.search(text)
+    if relayed:  # what another process answered, as gRPC quotes it
+        text = relayed.group(1).replace('\\n', '\n').replace('\\t', '\t').replace('\\"', '"')
+    text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
     lines = text.splitlines() or [type(error).__name__]
     return lines[-1] if lines[0].startswith('Graph execution error') else lines[0]
 
@@ -184,4 +190,6 @@ class Termination:
             if self.requested:
                 os._exit(128 + number)
             self.requested = signal.Signals(number).name
-            print('\nstopping   %s: %s; once more ends at once' % (self.requested, self._until), flush=True)
+            # On a terminal the line begins with ^C.
+            print('%sstopping   %s: %s; once more ends at once' % (
+                '\n' if sys.stdout.isatty() else '', self.requested, self._until), flush=True)

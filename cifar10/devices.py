@@ -107,13 +107,14 @@ def spread(local, num_workers, num_ps, target):
                    tuple(task + '/cpu:0' for task in tasks for _ in local.parts), tuple(servers), target)
 
 
-def session_config(devices, log_device_placement=False, xla=False):
+def session_config(devices, log_device_placement=False, xla=False, fuse=True):
     """Returns the `tf.ConfigProto` of a session with these Devices.
 
     Args:
       devices: a Devices.
       log_device_placement: let TensorFlow print the device of every operation.
       xla: let TensorFlow compile what it can for the GPUs.
+      fuse: let TensorFlow join operations where it has one for both.
 
     As many CPU devices as the towers need; GPUs' memory is taken as it is needed, so that
     an evaluation fits beside a training run.
@@ -124,6 +125,8 @@ def session_config(devices, log_device_placement=False, xla=False):
         allow_soft_placement=True,
         log_device_placement=log_device_placement)
     config.gpu_options.allow_growth = True
+    if not fuse:
+        config.graph_options.rewrite_options.remapping = config.graph_options.rewrite_options.OFF
     if devices.target:
         # A session that follows the loss of a peer must not meet what a step of the one before it left running.
         config.isolate_session_state = True

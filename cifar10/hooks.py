@@ -176,11 +176,11 @@ class SummaryHook(StepHook):
 
 
 class CheckpointHook(StepHook):
-    """Writes a checkpoint every `every` steps and at the end, unless the end is an error."""
+    """Writes a checkpoint every `every` steps, after the last one, and at the end, unless the end is an error."""
 
-    def __init__(self, step, checkpoints, every, drivers):
+    def __init__(self, step, checkpoints, every, last_step, drivers):
         super().__init__(step)
-        self._checkpoints, self._every, self._drivers = checkpoints, every, drivers
+        self._checkpoints, self._every, self._last_step, self._drivers = checkpoints, every, last_step, drivers
         self._saved = None
 
     def after_create_session(self, session, coord):
@@ -188,7 +188,8 @@ class CheckpointHook(StepHook):
         self._saved = self._last
 
     def after_step(self, context, step):
-        if self.due(self._every):
+        # The last one here too: at the end, a session no longer recovers from the loss of a device.
+        if self.due(self._every) or step >= self._last_step:
             with self._drivers.paused():
                 self._save(context.session)
 
@@ -237,12 +238,14 @@ class DriverHook(tf.train.SessionRunHook):
         """Context in which no thread is within a step, so that what is saved belongs together."""
         if self._threads:
             self._may_step.clear()
-        with contextlib.ExitStack() as held:
-            for lock in self._locks:
-                held.enter_context(lock)
-            yield
-        if self._threads:
-            self._may_step.set()
+        try:
+            with contextlib.ExitStack() as held:
+                for lock in self._locks:
+                    held.enter_context(lock)
+                yield
+        finally:
+            if self._threads:
+                self._may_step.set()
 
     def join(self):
         """Waits until the threads have ended, each after the step that it is in."""

@@ -42,30 +42,32 @@ def commands(command, workers, ps):
 
 def run(tasks):
     """Runs the commands of all tasks to their end; returns the status of the first that failed, or 0."""
-    # In sessions of their own: a Ctrl-C reaches them once, through us.
-    processes = {name: subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                        errors='replace', start_new_session=True) for name, command in tasks.items()}
+    processes = {}
 
-    def pass_on(number, frame):
+    def pass_on(number, frame=None):
         for process in processes.values():
             if process.poll() is None:
                 process.send_signal(number)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, pass_on)
-    width = max(map(len, processes))
-    relays = [threading.Thread(target=_relay, args=('%-*s | ' % (width, name), process), daemon=True)
+    for name, command in tasks.items():
+        # In sessions of their own: a Ctrl-C reaches them once, through us.
+        processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                           errors='replace', start_new_session=True)
+    width, unread = max(map(len, processes)), threading.Event()
+    relays = [threading.Thread(target=_relay, args=('%-*s | ' % (width, name), process, unread), daemon=True)
               for name, process in processes.items()]
     for relay in relays:
         relay.start()
     status, deadline = 0, None
     while None in (statuses := [process.poll() for process in processes.values()]):
-        failed = [each for each in statuses if each]
+        failed = [each for each in statuses if each] or ([1] if unread.is_set() else [])
         if failed and deadline is None:
             status, deadline = failed[0], time.monotonic() + _GRACE
-            pass_on(signal.SIGTERM, None)
-            pass_on(signal.SIGTERM, None)  # a first one alone may wait for a chief that is gone
+            pass_on(signal.SIGTERM)
+            pass_on(signal.SIGTERM)  # a first one alone may wait for a chief that is gone
         if deadline and time.monotonic() > deadline:
-            pass_on(signal.SIGKILL, None)
+            pass_on(signal.SIGKILL)
         time.sleep(0.1)
     for relay in relays:
         relay.join(_GRACE)
@@ -73,10 +75,16 @@ def run(tasks):
     return 128 - status if status < 0 else status  # as a shell says it: 128 + the number of the signal
 
 
-def _relay(prefix, process):
+def _relay(prefix, process, unread):
+    """Prints what a process prints; goes on reading, lest it block, when nobody reads us any more."""
     for line in process.stdout:
-        sys.stdout.write(prefix + line.rstrip('\n') + '\n')
-        sys.stdout.flush()
+        try:
+            if not unread.is_set():
+                sys.stdout.write(prefix + line.rstrip('\n') + '\n')
+                sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            unread.set()
 
 
 def main():
@@ -93,7 +101,7 @@ def main():
         raise UsageError('there is no command after --; as: -- python multi_gpu_train.py --num_gpus=1')
     try:
         status = run(commands(command, given.workers, given.ps))
-    except FileNotFoundError as error:
+    except (FileNotFoundError, PermissionError) as error:
         raise UsageError('%s cannot be run: %s' % (command[0], os.strerror(error.errno))) from error
     if status:
         raise SystemExit(status)

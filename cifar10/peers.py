@@ -10,7 +10,8 @@ import threading
 import time
 
 _EVERY = 0.5  # seconds between two looks
-_DOUBT = 2.0  # seconds of silence before a peer counts as lost: a process that ends in order is not
+# A peer counts as lost after so many seconds and looks in vain: a process that ends in order is not lost.
+_DOUBT, _LOOKS = 2.0, 3
 
 
 def reachable(address, timeout=1.0):
@@ -68,17 +69,19 @@ class Watch:
         self._stop.set()
 
     def _run(self):
-        seen = dict.fromkeys(self._peers, time.monotonic())
+        seen, missed = dict.fromkeys(self._peers, time.monotonic()), dict.fromkeys(self._peers, 0)
         lost = set()
         while not self._stop.wait(_EVERY):
             for name, address in self._peers.items():
                 if reachable(address):
-                    seen[name] = time.monotonic()
+                    seen[name], missed[name] = time.monotonic(), 0
                     if name in lost:
                         lost.remove(name)
                         print('back       %s at %s' % (name, address), flush=True)
+                else:
+                    missed[name] += 1
                 away = time.monotonic() - seen[name]
-                if away > _DOUBT and name not in lost and not self._stop.is_set():
+                if away > _DOUBT and missed[name] >= _LOOKS and name not in lost and not self._stop.is_set():
                     lost.add(name)
                     if self._limit:
                         print('lost       %s at %s; waiting up to %d s for it' % (name, address, self._limit),

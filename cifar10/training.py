@@ -193,9 +193,11 @@ def _loop(config, training, run, first_step, towers, termination):
         hooks.DivergenceHook(step, training.losses, config.train_dir), progress,
         hooks.SummaryHook(step, training.summary, examples, config.summary_steps, events),
         profile.ProfileHook(step, *config.traced, config.train_dir),
-        drivers, hooks.CheckpointHook(step, checkpoints, config.save_steps, drivers),
+        drivers, hooks.CheckpointHook(step, checkpoints, config.save_steps, config.max_steps, drivers),
         hooks.StopHook(step, config.max_steps, termination)]
-    session_config = devices.session_config(towers, config.log_device_placement, config.xla)
+    # In a session over several processes TensorFlow fuses to operations that it has for float32 alone.
+    fuse = not towers.target or config.precision == 'fp32'
+    session_config = devices.session_config(towers, config.log_device_placement, config.xla, fuse)
     scaffold = tf.train.Scaffold(
         init_fn=lambda scaffold, session: checkpoints.restore(session),
         local_init_op=training.initialise)

@@ -63,6 +63,12 @@ def test_asynchronous_workers_take_every_batch_once(small):
     assert (last['global_step'], last['examples_seen']) == (100, 800)
 
 
+def test_half_precision_runs_in_a_cluster(small):
+    with Tasks(2, 0, **dict(small, precision='bf16', max_steps=3)) as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+
+
 @pytest.mark.stress
 def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settings):
     shapes = [(2, 1, 'parameter_server'), (1, 0, 'replicated'), (2, 0, 'replicated'), (1, 0, 'async'),

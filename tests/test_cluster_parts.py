@@ -27,6 +27,8 @@ def small(data_dir, tmp_path):
 @pytest.mark.parametrize('arguments, said', [
     (['--job_name=worker'], 'a cluster needs --job_name'),
     (['--worker_hosts=127.0.0.1:1'], 'a cluster needs --job_name'),
+    (['--task_index=1'], 'a cluster needs --job_name'),
+    (['--job_name=worker', '--worker_hosts=127.0.0.1:2222,10.0.0.2:2222'], 'which no other machine can reach'),
     (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
     (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
     (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
@@ -120,6 +122,16 @@ def test_the_local_cluster_ends_the_others_when_one_fails():
     assert time.monotonic() - begin < 20
 
 
+def test_the_local_cluster_ends_when_nobody_reads_it():
+    script = 'import itertools\nfor i in itertools.count(): print(i, "." * 100, flush=True)'
+    command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', sys.executable, '-c', script]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=30) == 1 and process.stderr.read() == ''
+    process.stderr.close()
+
+
 def test_the_local_cluster_passes_signals_on(small):
     command = script_command('multi_gpu_train.py', tower_device='cpu', **dict(small, max_steps=100000))
     process = subprocess.Popen([sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', *command],
@@ -132,7 +144,7 @@ def test_the_local_cluster_passes_signals_on(small):
 
 @pytest.mark.parametrize('arguments, said', [
     ([], 'there is no command'), (['--workers=0', '--', 'true'], 'the least is 1'),
-    (['--', '/nowhere/command'], '/nowhere/command cannot be run')])
+    (['--', '/nowhere/command'], '/nowhere/command cannot be run'), (['--', '/tmp'], '/tmp cannot be run')])
 def test_the_local_cluster_says_what_is_wrong(arguments, said):
     result = local(*arguments)
     line, = result.stderr.splitlines()

@@ -50,7 +50,7 @@ def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbro
 @pytest.mark.parametrize('victim', ['worker 1', 'ps 0', 'worker 0'])
 def test_asynchronous_runs_go_on_after_a_kill(victim, small, tmp_path):
     moments = random.Random(victim)
-    for k in range(3):
+    for k in range(10):
         flags = dict(small, train_dir=tmp_path / str(k), variable_update='async', max_steps=2 * STEPS)
         with Tasks(2, 1, **flags) as tasks:
             read_until(tasks['worker 0'], ': step ')
@@ -64,20 +64,20 @@ def test_asynchronous_runs_go_on_after_a_kill(victim, small, tmp_path):
         assert (last['global_step'], last['examples_seen']) == (2 * STEPS, 2 * STEPS * 8)
 
 
-@pytest.mark.parametrize('victim', ['worker 1', 'ps 0', 'worker 0'])
+@pytest.mark.parametrize('victim', ['worker 1', 'worker 0'])
 def test_replicated_runs_end_after_a_kill_and_a_new_start_continues(victim, small, tmp_path):
     moments = random.Random(victim)
     flags = dict(small, variable_update='replicated')
-    with Tasks(2, 1, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
+    with Tasks(2, 0, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
         tasks.ends()
     for k in range(4):
         flags['train_dir'] = tmp_path / str(k)
-        with Tasks(2, 1, **flags) as tasks:
+        with Tasks(2, 0, **flags) as tasks:
             read_until(tasks['worker 0'], 'step %d,' % moments.randrange(1, STEPS - 20))
             tasks[victim].kill()
             ends = tasks.ends()
         assert all(status not in (0, None) for status, _ in ends.values()), (k, ends)
-        with Tasks(2, 1, **flags) as tasks:
+        with Tasks(2, 0, **flags) as tasks:
             ends = tasks.ends()
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
         assert_same_bits(newest(flags['train_dir']), newest(tmp_path / 'whole'))
