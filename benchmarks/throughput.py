@@ -28,13 +28,14 @@ _RATE = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
 
 # Cell: the flags of a training run.
 RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4', '--batch_size=%d' % (BATCH // 4)]}
-PEERS = {'queue runner': 'queue_runner.py', 'Keras': 'keras_mirrored.py', 'PyTorch': 'pytorch.py'}
+PEERS = {'queue runner': ['queue_runner.py'], 'Keras': ['keras_mirrored.py'],
+         'Keras without jit': ['keras_mirrored.py', '--jit_compile=off'], 'PyTorch': ['pytorch.py']}
 # Cell: (what it is, its unit).
 COSTS = {'bare step': ('images/s', 'the fp32 step alone in a loop'), 'evaluation': ('images/s', 'a pass in fp32'),
          'input': ('us', 'CPU time of the input pipeline, an image'),
          'first step': ('ms', 'from the command to the end of the first step'),
          'memory': ('MiB', 'peak of a training run')}
-RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'), ('fp32', 'PyTorch'),
+RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'), ('fp32', 'Keras without jit'), ('fp32', 'PyTorch'),
           ('four towers', 'fp32'), ('fp32', 'bare step'), ('evaluation', 'fp32')]
 
 
@@ -77,7 +78,8 @@ def peer(given, name):
     with tempfile.TemporaryDirectory() as data_dir:  # with this data set alone
         folder = os.path.dirname(records.find(given.dataset, given.data_dir).files[0])
         os.symlink(os.path.abspath(folder), os.path.join(data_dir, 'records'))
-        output = harness.output_of('benchmarks/peers/' + PEERS[name], '--data_dir=' + data_dir,
+        script, *extra = PEERS[name]
+        output = harness.output_of('benchmarks/peers/' + script, *extra, '--data_dir=' + data_dir,
                                    '--steps=%d' % (given.steps // 2), '--warmup=%d' % (given.steps // 2),
                                    '--batch_size=%d' % BATCH, timeout=900)
     return float(re.search(r'images_per_sec=([\d.]+)', output).group(1))

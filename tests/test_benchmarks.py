@@ -44,7 +44,7 @@ def test_throughput_measures_its_cells(data_dir, tmp_path):
 
 
 def test_throughput_goes_on_without_a_peer(data_dir, monkeypatch):
-    monkeypatch.setitem(throughput.PEERS, 'PyTorch', 'no_such_peer.py')
+    monkeypatch.setitem(throughput.PEERS, 'PyTorch', ['no_such_peer.py'])
     given = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
     given.steps = 4
     results = harness.measure(['PyTorch'], 1, lambda cell: throughput.measure(given, cell))
