@@ -127,8 +127,8 @@ class Training:
 
     def _inputs(self, config, data, towers, update, global_step):
         """Returns each tower's batch; the k-th of a step's batches is k batches ahead of `examples_seen`."""
-        stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
         with tf.name_scope('input'):
+            stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
             source = inputs.Source(data, towers.hosts, config.batch_size, config.seed)
             if update.batches == 1 < len(towers.hosts):  # towers that do not step together take turns
                 batches, self._starts = source.take_turns(self.examples_seen, stop)

@@ -27,6 +27,7 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
     assert result.stdout.count('(1.00)') == 1
 
 
+@pytest.mark.stress
 def test_scaling_measures_a_cluster(data_dir):
     result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
                  '--modes=replicated', '--global_batch=16', '--steps=4', '--rounds=1', '--processes')

@@ -55,6 +55,7 @@ def test_any_shape_takes_the_same_steps(mode, workers, ps, small, four_towers):
             assert 'loss' not in output and 'saved' not in output
 
 
+@pytest.mark.stress
 def test_asynchronous_workers_take_every_batch_once(small):
     with Tasks(2, 1, variable_update='async', **dict(small, num_gpus=2, max_steps=100)) as tasks:
         ends = tasks.ends()
