@@ -16,8 +16,8 @@ def main():
     termination = console.Termination()
     console.start_tensorflow(verbose=config.log_device_placement)
     # After the flags: TensorFlow takes seconds to import.
-    from cifar10 import cluster, training
-    found = cluster.resolve(config)
+    from cifar10 import membership, training
+    found = membership.resolve(config)
     if found is None:
         training.train(config, termination)
     else:
@@ -26,15 +26,15 @@ def main():
 
 def train_in(found, config, termination):
     """Takes part in training over a cluster: as its chief, or as a server of towers or variables."""
-    from cifar10 import cluster, devices, modes, records, training
+    from cifar10 import devices, member, modes, records, training
     if config.variable_update == 'mirrored':
         raise UsageError('--variable_update=mirrored is of one machine; use parameter_server, replicated or async')
     local, files = None, ()
     if found.job == 'worker':
         local = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
         files = records.find(config.dataset, config.data_dir).files
-    cluster.take_part(found, local, lambda towers: training.train(config, termination, towers),
-                      config.cluster_timeout_secs, modes.MODES[config.variable_update].recovers, files, termination)
+    member.take_part(found, local, lambda *towers: training.train(config, termination, *towers),
+                     config.cluster_timeout_secs, modes.MODES[config.variable_update].recovers, files, termination)
 
 
 if __name__ == '__main__':

@@ -61,6 +61,7 @@ def run(given, mode, pause, seed):
     config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
                          max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
     towers = devices.choose(TOWERS, 'cpu')
+    devices.claim(towers)
     tf.set_random_seed(seed)
     update = slowed(modes.MODES[mode], pause)(towers.towers) if pause else modes.MODES[mode](towers.towers)
     built = training.Training(config, records.find(config.dataset, config.data_dir), towers, update)

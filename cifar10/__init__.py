@@ -13,8 +13,9 @@ A file here imports only files above it in this list:
     schedule     learning-rate decay, moving averages
     devices      which devices the towers get
     listener     a port that is closed on all addresses but one
+    membership   who is in a cluster
     peers        which other processes can be reached
-    cluster      who is in a cluster, its servers, one end for all
+    member       this process's part in a cluster: its server, one end for all
     precision    the type that towers compute in, and the loss scale of fp16
     towers       build_towers, tower_loss, average_gradients
     packing      small gradients travel as one

@@ -5,6 +5,7 @@ names, a global_step in float32, and no count of examples.
 """
 import glob
 import os
+import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -13,24 +14,32 @@ from cifar10 import precision, run_dir
 from cifar10.console import RunError, UsageError, reason
 
 _CLASSIC_BATCH = 128  # of the tutorial: a step of its checkpoints stands for so many examples
+_RETRY_SECS = 0.5
 
-
-_named = set()  # damaged checkpoints that this process has named
+_named = set()  # damaged checkpoints that this process has named, so that a watching evaluator does so once
 
 
 def newest(directory):
     """Returns the prefix of the newest checkpoint whose every byte can be read, or None.
 
-    One that cannot (a full disk, a broken copy) is named in a line, once.
+    One that cannot (a full disk, a broken copy) is named in a line, once. One that is removed while it is
+    being read, because a newer one took its place, is not damaged.
     """
-    for prefix in reversed(run_dir.checkpoints(directory)):
-        why = damage(prefix)
-        if why is None:
+    damaged = set()
+    while True:
+        prefix = next((each for each in reversed(run_dir.checkpoints(directory)) if each not in damaged), None)
+        why = prefix and damage(prefix)
+        if why:
+            time.sleep(_RETRY_SECS)  # the trainer removes a checkpoint file by file
+            if prefix not in run_dir.checkpoints(directory):
+                continue
+            why = damage(prefix)
+        if not why:
             return prefix
+        damaged.add(prefix)
         if prefix not in _named:
             _named.add(prefix)
             print('warning: %s cannot be read (%s); looking for the one before it' % (prefix, why))
-    return None
 
 
 def damage(prefix):

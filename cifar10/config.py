@@ -15,6 +15,8 @@ JOBS = ('worker', 'ps')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 VARIABLE_UPDATES = ('parameter_server', 'replicated', 'async', 'mirrored')
 EVAL_DATA = ('test', 'train_eval')
+# Into how many parts a network can be cut, each on a device of its own.
+_PARTS = {'classic': 2}
 _STEPS = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
 _PATTERNS = ('train_dir', 'checkpoint_dir')
 
@@ -93,7 +95,9 @@ class TrainConfig(Config):
         if self.num_gpus % self.gpus_per_tower:
             raise UsageError('--num_gpus=%d cannot be divided into towers of --gpus_per_tower=%d; use a multiple of it'
                              % (self.num_gpus, self.gpus_per_tower))
-
+        if self.gpus_per_tower > _PARTS[self.network]:
+            raise UsageError('--gpus_per_tower=%d, but the %s network has %d parts; use at most --gpus_per_tower=%d'
+                             % (self.gpus_per_tower, self.network, _PARTS[self.network], _PARTS[self.network]))
         if self.use_fp16:
             if self.precision == 'bf16':
                 raise UsageError('--use_fp16 contradicts --precision=bf16; leave one of them out')

@@ -152,7 +152,8 @@ def _relay(source, target):
 class Termination:
     """SIGINT and SIGTERM: the first asks for an orderly end, the second ends the process at once.
 
-    Until `defer()` there is nothing to save, and the first signal ends the process as well.
+    Until `defer()` there is nothing to save, and the first signal ends the process as well, as soon as the
+    interpreter gets to it; the second does not wait for that.
 
     Attributes:
       requested: the name of the first signal after `defer()`, for the loop to see; None before it.
@@ -162,7 +163,7 @@ class Termination:
 
     def __init__(self):
         self.requested = None
-        self._deferred = False
+        self._deferred, self._early = False, False
         # Python runs handlers between its own instructions, hence not within a long step. A thread
         # learns of a signal at once, from a byte that the interpreter writes when it arrives.
         self._bytes, self._writing = socket.socketpair()
@@ -185,10 +186,11 @@ class Termination:
     def _watch(self):
         while True:
             number, = self._bytes.recv(1)
-            if not self._deferred:
-                continue  # the handler raises
-            if self.requested:
+            if self.requested or (self._early and not self._deferred):
                 os._exit(128 + number)
+            if not self._deferred:  # the handler raises, once TensorFlow lets the interpreter go on
+                self._early = True
+                continue
             self.requested = signal.Signals(number).name
             # On a terminal the line begins with ^C.
             print('%sstopping   %s: %s; once more ends at once' % (

@@ -25,6 +25,7 @@ def evaluate(config):
     """
     run_dir.check_eval_dir(config.eval_dir, config.checkpoint_dir)
     device = devices.choose(1, config.tower_device)
+    devices.claim(device)
     _wait_for_first(config)
     data, network = _run_of(config)
     try:

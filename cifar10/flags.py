@@ -5,6 +5,7 @@ Used by the programs alone, the examples and benchmarks among them; nothing unde
 import argparse
 import dataclasses
 import difflib
+import math
 import os
 
 from cifar10.config import TrainConfig
@@ -29,6 +30,17 @@ def at_least(least):
             raise argparse.ArgumentTypeError('%d is too small; the least is %d' % (value, least))
         return value
     return kind
+
+
+def positive(text):
+    """An argparse type: a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError('%r is not a number above 0' % text)
+    return value
 
 
 def check_plot(path):

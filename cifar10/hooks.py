@@ -16,6 +16,26 @@ from tqdm import tqdm
 from cifar10 import checkpoint, summaries
 from cifar10.console import RunError
 
+_TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
+
+
+class SessionCreator(tf.train.SessionCreator):
+    """Makes the session, and makes it anew when a device was lost; calls a function before that.
+
+    Args:
+      scaffold, target, config: as `tf.train.ChiefSessionCreator` takes them.
+      before: function without arguments, or None.
+    """
+
+    def __init__(self, scaffold, target, config, before=None):
+        self._creator = tf.train.ChiefSessionCreator(scaffold, target, config)
+        self._before = before
+
+    def create_session(self):
+        if self._before:
+            self._before()
+        return self._creator.create_session()
+
 
 class StepHook(tf.train.SessionRunHook):
     """Base: calls `after_step(context, step, **fetched)` after every run.
@@ -95,16 +115,18 @@ class DivergenceHook(StepHook):
 
 
 class ProgressHook(StepHook):
-    """A line every `every` steps; on a terminal a progress bar too."""
+    """A line every `every` steps; on a terminal a progress bar, above which lines are at least 10 s apart."""
 
     def __init__(self, step, loss, examples_per_step, every, last_step, output):
         super().__init__(step, loss=loss)
         self._every, self._last_step, self._output = every, last_step, output
-        self._rate = Rate(examples_per_step)
-        self._bar = None
+        self._examples_per_step = examples_per_step
+        self._bar, self._next_line = None, 0.0
 
     def after_create_session(self, session, coord):
         super().after_create_session(session, coord)
+        self.close()  # of a session that was lost, as its rate is
+        self._rate = Rate(self._examples_per_step)
         self._bar = tqdm(initial=self._last, total=self._last_step, unit='step', file=self._output,
                          disable=not self._output.isatty(), dynamic_ncols=True)
         self._begin = time.perf_counter()
@@ -113,7 +135,7 @@ class ProgressHook(StepHook):
         if not self._bar.disable:
             speed = self._rate.so_far(step)
             if speed:
-                self._bar.set_postfix_str('loss %.2f, %.0f examples/s' % (loss, speed[0]), refresh=False)
+                self._bar.set_postfix_str('loss %.2f, %.0f examples/s, %.3f s/batch' % (loss, *speed), refresh=False)
             self._bar.update(step - self._bar.n)
         if self._begin is not None:
             self._after_first_step(context, step, loss)
@@ -128,6 +150,10 @@ class ProgressHook(StepHook):
         self._begin = None
 
     def _print(self, context, step, loss, examples_per_sec, sec_per_batch):
+        if not self._bar.disable:
+            if time.perf_counter() < self._next_line:
+                return
+            self._next_line = time.perf_counter() + _TERMINAL_SECS
         line = '%s: step %d, loss = %.2f (%.1f examples/sec; %.3f sec/batch)' % (
             datetime.datetime.now(), step, loss, examples_per_sec, sec_per_batch)
         try:
@@ -152,12 +178,17 @@ class SummaryHook(StepHook):
     def __init__(self, step, summary, examples_per_step, every, events):
         super().__init__(step)
         self._summary, self._every, self._events = summary, every, events
-        self._rate = Rate(examples_per_step)
+        self._examples_per_step = examples_per_step
         self._shown = None
 
     def after_create_session(self, session, coord):
+        reached = self._last
         super().after_create_session(session, coord)
+        self._rate = Rate(self._examples_per_step)
         self._shown = self._last
+        # Where a session was lost, the steps since its newest checkpoint are taken again.
+        if reached is not None and self._last < reached:
+            self._events.drop_after(self._last)
 
     def before_run(self, run_context):
         due = self._every and ((self._last + 1) // self._every > self._shown // self._every or self._last == 0)

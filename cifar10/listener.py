@@ -1,4 +1,4 @@
-"""Keeps a port of this process closed on all addresses but one.
+"""Keeps a port of this process closed on all addresses but its own.
 
 TensorFlow's server listens on every address of a machine, whatever address it is told, and knows no
 authentication. A filter on its listening socket makes Linux drop what comes for another address, before
@@ -17,31 +17,39 @@ _ACCEPT, _DROP = 0xffffffff, 0
 _LOAD_BYTE, _LOAD_WORD, _SHIFT, _JUMP_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
 
 
-def program(address):
-    """Returns the filter, as classic BPF: accepts IP packets for an address alone.
+def program(addresses):
+    """Returns the filter, as classic BPF: accepts IP packets for some addresses alone.
 
     Args:
-      address: an IPv4 or IPv6 address, as text.
+      addresses: IPv4 or IPv6 addresses, as text.
     """
-    version = 6 if ':' in address else 4
-    packed = socket.inet_pton(socket.AF_INET6 if version == 6 else socket.AF_INET, address)
-    words = struct.unpack('!%dI' % (len(packed) // 4), packed)
-    destination = 24 if version == 6 else 16  # where the header of this version has it
-    code = [(_LOAD_BYTE, 0, 0, _NETWORK_HEADER), (_SHIFT, 0, 0, 4), (_JUMP_EQUAL, 0, 2 * len(words) + 1, version)]
-    for i, word in enumerate(words):
-        code += [(_LOAD_WORD, 0, 0, _NETWORK_HEADER + destination + 4 * i),
-                 (_JUMP_EQUAL, 0, 2 * (len(words) - i) - 1, word)]
-    code += [(_RETURN, 0, 0, _ACCEPT), (_RETURN, 0, 0, _DROP)]
+    code = []
+    for address in addresses:
+        version = 6 if ':' in address else 4
+        packed = socket.inet_pton(socket.AF_INET6 if version == 6 else socket.AF_INET, address.split('%')[0])
+        words = struct.unpack('!%dI' % (len(packed) // 4), packed)
+        destination = 24 if version == 6 else 16  # where the header of this version has it
+        # Each mismatch jumps to what follows the last line of this address: the next one, or the end.
+        code += [(_LOAD_BYTE, 0, 0, _NETWORK_HEADER), (_SHIFT, 0, 0, 4), (_JUMP_EQUAL, 0, 2 * len(words) + 1, version)]
+        for i, word in enumerate(words):
+            code += [(_LOAD_WORD, 0, 0, _NETWORK_HEADER + destination + 4 * i),
+                     (_JUMP_EQUAL, 0, 2 * (len(words) - i) - 1, word)]
+        code.append((_RETURN, 0, 0, _ACCEPT))
+    code.append((_RETURN, 0, 0, _DROP))
     return [struct.pack('HBBI', operation, yes, no, value & 0xffffffff) for operation, yes, no, value in code]
 
 
-def restrict(port, address):
-    """Lets this process's listening sockets of a port take connections to one address alone.
+def restrict(port, addresses):
+    """Lets this process's listening sockets of a port take connections to some addresses alone.
+
+    Args:
+      port: int.
+      addresses: IPv4 or IPv6 addresses, as text.
 
     Raises:
-      OSError: it has none, or the kernel takes no filter.
+      OSError: no socket listens there, or the kernel takes no filter.
     """
-    code = program(address)
+    code = program(addresses)
     memory = ctypes.create_string_buffer(b''.join(code))
     attached = 0
     for name in os.listdir('/proc/self/fd'):

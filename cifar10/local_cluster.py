@@ -19,6 +19,7 @@ from cifar10 import console, flags
 from cifar10.console import UsageError
 
 _GRACE = 15  # seconds from the request to end to the end by force
+_AGAIN = 1  # seconds between the two signals that ask for it: two at once may arrive as one
 
 
 def free_addresses(count):
@@ -59,14 +60,16 @@ def run(tasks):
               for name, process in processes.items()]
     for relay in relays:
         relay.start()
-    status, deadline = 0, None
+    status, failed_at, signals = 0, None, 0
     while None in (statuses := [process.poll() for process in processes.values()]):
         failed = [each for each in statuses if each] or ([1] if unread.is_set() else [])
-        if failed and deadline is None:
-            status, deadline = failed[0], time.monotonic() + _GRACE
-            pass_on(signal.SIGTERM)
-            pass_on(signal.SIGTERM)  # a first one alone may wait for a chief that is gone
-        if deadline and time.monotonic() > deadline:
+        if failed and failed_at is None:
+            status, failed_at = failed[0], time.monotonic()
+        since = time.monotonic() - failed_at if failed_at else 0
+        if failed_at and since >= signals * _AGAIN and signals < 2:
+            pass_on(signal.SIGTERM)  # twice: a first one alone may wait for a chief that is gone
+            signals += 1
+        if since > _GRACE:
             pass_on(signal.SIGKILL)
         time.sleep(0.1)
     for relay in relays:

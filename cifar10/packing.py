@@ -2,9 +2,11 @@
 
 Knows tensors and towers' gradients; nothing of optimizers, images or networks.
 """
+import typing
+
 import tensorflow.compat.v1 as tf
 
-from cifar10.towers import gradients_by_variable, mean_gradient
+from cifar10.towers import gradients_by_variable
 
 _LARGE = 1 << 18  # elements of a tensor that travels alone, because packing would copy it
 
@@ -35,24 +37,36 @@ def pack(tensors):
     return packed, unpack
 
 
-def average_packed(tower_grads, devices):
-    """Does what `average_gradients` does, with small gradients joined on the tower's device before they leave it.
+class Packed(typing.NamedTuple):
+    """Stands in a (gradient, variable) pair for the variables of a packed gradient."""
+    name: str
+
+
+def pack_gradients(tower_grads, devices):
+    """Joins each tower's small gradients on the tower's device, for `average_gradients` to average.
 
     Args:
-      tower_grads: K towers x N (gradient, variable) pairs.
+      tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them.
       devices: the K towers' device names.
 
     Returns:
-      N (gradient, variable) pairs, as `average_gradients`.
+      (K towers x M (gradient, variable or Packed) pairs; the function that takes their M averages back to
+      N (gradient, variable) pairs). Sparse gradients travel as they are.
     """
     matched = gradients_by_variable(tower_grads)
     dense = [i for i, (gradients, _) in enumerate(matched)
              if gradients and not any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)]
-    travelling = []
+    others = [i for i in range(len(matched)) if i not in dense]
+    packed_grads = []
     for k, device in enumerate(devices):
         with tf.device(device), tf.name_scope('pack_%d' % k):
             packed, unpack = pack([matched[i][0][k] for i in dense])
-        travelling.append(packed)
-    means = dict(zip(dense, unpack([mean_gradient(list(parts)) for parts in zip(*travelling)])))
-    return [(means[i] if i in means else mean_gradient(gradients), variable)
-            for i, (gradients, variable) in enumerate(matched)]
+        packed_grads.append([*[(tensor, Packed('packed_%d' % j)) for j, tensor in enumerate(packed)],
+                             *[tower_grads[k][i] for i in others]])
+
+    def unpack_averages(averages):
+        averages = [average for average, _ in averages]
+        count = len(averages) - len(others)
+        found = dict(zip(dense + others, unpack(averages[:count]) + averages[count:]))
+        return [(found[i], variable) for i, (_, variable) in enumerate(matched)]
+    return packed_grads, unpack_averages

@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 
+from cifar10.membership import split_address
+
 _EVERY = 0.5  # seconds between two looks
 # A peer counts as lost after so many seconds and looks in vain: a process that ends in order is not lost.
 _DOUBT, _LOOKS = 2.0, 3
@@ -16,30 +18,31 @@ _DOUBT, _LOOKS = 2.0, 3
 
 def reachable(address, timeout=1.0):
     """Returns whether something listens at 'host:port'; a process that is merely stopped does."""
-    host, port = address.rsplit(':', 1)
     try:
-        with socket.create_connection((host.strip('[]'), int(port)), timeout):
+        with socket.create_connection(split_address(address), timeout):
             return True
     except OSError:
         return False
 
 
-def wait_for(peers, limit):
-    """Waits until all peers can be reached, naming those that cannot.
+def wait_for(peers, limit, answers, announce=True):
+    """Waits until all peers answer.
 
     Args:
       peers: {name: 'host:port'}.
       limit: seconds.
+      answers: function (name, address) -> whether that peer answers now.
+      announce: whether to print the names of those that are waited for.
 
     Returns:
-      The names of those that could not be reached within the limit.
+      {name: address} of those that did not answer within the limit.
     """
     begin, missing, told = time.monotonic(), dict(peers), None
     while True:
-        missing = {name: address for name, address in missing.items() if not reachable(address)}
+        missing = {name: address for name, address in missing.items() if not answers(name, address)}
         if not missing or time.monotonic() - begin > limit:
-            return list(missing)
-        if missing != told and time.monotonic() - begin > _DOUBT:
+            return missing
+        if announce and missing != told and time.monotonic() - begin > _DOUBT:
             print('waiting    for %s, up to %d s' % (listed(missing), limit))
             told = dict(missing)
         time.sleep(_EVERY)

@@ -138,16 +138,16 @@ def _extract(archive, folder):
     with _NewFolder(folder) as temporary, gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
         for member in tar:
             if member.isfile() and member.name in expected:
-                tar.extract(member, temporary, filter='data')
+                # Copied by name, with nothing of the member's own path, owner or mode. (`tar.extract` is safe only
+                # with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
+                path = os.path.join(temporary, os.path.basename(member.name))
+                with tar.extractfile(member) as source, open(path, 'wb') as copy:
+                    shutil.copyfileobj(source, copy)
         while stream.read(1 << 20):  # the checksum of all that was read stands at the very end
             pass
-        inner = os.path.join(temporary, _ARCHIVE_FOLDER)
-        missing = [name for name in TRAIN_FILES + TEST_FILES if not os.path.isfile(os.path.join(inner, name))]
+        missing = [name for name in TRAIN_FILES + TEST_FILES if not os.path.isfile(os.path.join(temporary, name))]
         if missing:
             raise tarfile.ReadError('%s/%s is not in it' % (_ARCHIVE_FOLDER, missing[0]))
-        for name in os.listdir(inner):
-            os.rename(os.path.join(inner, name), os.path.join(temporary, name))
-        os.rmdir(inner)
 
 
 def _render_shapes(folder):

@@ -4,6 +4,7 @@ Nothing the user has is deleted: a run that is there is resumed, one that is not
 left alone, and `--restart` deletes only files that are provably of an earlier run.
 """
 import dataclasses
+import errno
 import fcntl
 import glob
 import json
@@ -17,6 +18,7 @@ from cifar10.console import UsageError, describe_os_error
 CHECKPOINT = 'model.ckpt'
 EVENTS_SUFFIX = '.cifar10'
 _CONFIG = 'config.json'
+_LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 # A run that differs in one of these is another run.
 _IDENTITY = ('dataset', 'network', 'seed')
@@ -44,15 +46,20 @@ class RunDir:
             raise
 
     def _lock(self):
-        self._descriptor = os.open(self.path, os.O_RDONLY)
+        # A regular file opened for writing: NFS keeps such a lock on its server, for all machines, where one on a
+        # directory is known to this machine alone. The file is never removed: a process could then lock the old
+        # one and another the new.
+        path = os.path.join(self.path, _LOCK)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise UsageError('another process is training in --train_dir=%s; wait for it, or use another --train_dir'
-                             % self.path) from None
-        except OSError:
-            pass  # a file system without locks
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # the second by NFS
+                self.close()
+                raise UsageError('another process is training in --train_dir=%s; wait for it, or use another '
+                                 '--train_dir' % self.path) from None
+            print('warning: %s cannot be locked (%s); make sure that no other process trains in this --train_dir'
+                  % (path, error.strerror))
 
     def close(self):
         """Lets other processes train here."""

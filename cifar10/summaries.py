@@ -98,10 +98,15 @@ class Events:
 
     def begin(self, graph, last_step=None):
         """Writes the graph; TensorBoard drops what earlier processes wrote of the steps after `last_step`, if given."""
+        if last_step is not None:
+            self.drop_after(last_step)
         with self._errors():
-            if last_step is not None:
-                self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
             self._writer.add_graph(graph)
+
+    def drop_after(self, last_step):
+        """Makes TensorBoard drop what was written of the steps after `last_step`: they are taken again."""
+        with self._errors():
+            self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
 
     def add(self, summary, step):
         """Writes a `tf.Summary` or a serialised one, and sees to it that it is in the file on return."""

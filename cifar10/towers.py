@@ -66,7 +66,7 @@ def average_gradients(tower_grads):
     Raises:
       ValueError: no tower, lists that do not match, or a variable that only some towers use.
     """
-    return [(mean_gradient(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
+    return [(_mean_gradient(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
 
 
 def gradients_by_variable(tower_grads):
@@ -96,7 +96,7 @@ def gradients_by_variable(tower_grads):
     return transposed
 
 
-def mean_gradient(gradients):
+def _mean_gradient(gradients):
     """Returns the mean of one variable's K gradients, tensors or `tf.IndexedSlices`; of None, None."""
     if gradients is None:
         return None

@@ -26,19 +26,22 @@ from cifar10.console import RunError, UsageError, reason
 from cifar10.towers import tower_loss
 
 
-def train(config, termination=None, towers=None):
+def train(config, termination=None, towers=None, before_session=None):
     """Trains until `config.max_steps`, resuming the run in `config.train_dir` if there is one.
 
     Args:
       config: a `config.TrainConfig`.
       termination: a `console.Termination`, whose signals end the run in good order; or None.
       towers: the `devices.Devices` to train on; default: those of this machine that the config asks for.
+      before_session: function to be called before each session is made, or None.
 
     Raises:
       UsageError: something the config asks for cannot be.
       RunError: the run failed under way; its newest checkpoint is whole.
     """
-    towers = towers or devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
+    if towers is None:
+        towers = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
+        devices.claim(towers)
     print('towers     %s' % towers)
     if config.xla and not towers.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are CPU devices; leave it out')
@@ -61,7 +64,7 @@ def train(config, termination=None, towers=None):
             tf.set_random_seed(config.seed)
             training = Training(config, data, towers, update)
             with update.scope():
-                _loop(config, training, run, step, towers, termination)
+                _loop(config, training, run, step, towers, termination, before_session)
     except tf.errors.OpError as error:
         raise RunError('%s; %s' % (reason(error), checkpoint.remainder(config.train_dir))) from error
     finally:
@@ -174,7 +177,7 @@ def classifier(scope, inference, images, labels, parts=('',), compute_type=tf.fl
                 train_accuracy=tf.reduce_mean(tf.cast(correct, tf.float32)))
 
 
-def _loop(config, training, run, first_step, towers, termination):
+def _loop(config, training, run, first_step, towers, termination, before_session):
     """Runs the training graph until a hook stops it."""
     graph = tf.get_default_graph()
     checkpoints = checkpoint.Checkpoints(
@@ -202,9 +205,8 @@ def _loop(config, training, run, first_step, towers, termination):
         init_fn=lambda scaffold, session: checkpoints.restore(session),
         local_init_op=training.initialise)
     try:
-        with tf.train.MonitoredTrainingSession(
-                towers.target, scaffold=scaffold, hooks=between_steps, config=session_config,
-                save_checkpoint_secs=None, save_summaries_steps=None, log_step_count_steps=None) as session:
+        creator = hooks.SessionCreator(scaffold, towers.target, session_config, before_session)
+        with tf.train.MonitoredSession(creator, between_steps) as session:
             while not session.should_stop():
                 session.run(step)
     finally:

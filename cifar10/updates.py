@@ -8,7 +8,7 @@ import typing
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.packing import average_packed
+from cifar10.packing import pack_gradients
 from cifar10.towers import average_gradients, build_towers
 
 
@@ -83,8 +83,11 @@ class ParameterServer(Update):
         with tf.variable_creator_scope(self._create_on_server):
             towers, tower_grads = zip(*build_towers(self.devices, tower))
         with tf.device('/cpu:0'), tf.name_scope('update'):
-            gradients = (average_packed(tower_grads, self.devices) if 'gpu' in self.devices[0] else
-                         average_gradients(tower_grads))
+            if 'gpu' in self.devices[0]:  # between CPU devices nothing travels
+                packed_grads, unpack = pack_gradients(tower_grads, self.devices)
+                gradients = unpack(average_gradients(packed_grads))
+            else:
+                gradients = average_gradients(tower_grads)
             values = {variable.op.name: variable.read_value() for _, variable in gradients}
             losses = [scalars['total_loss'] for scalars in towers]
             # Some gradients are there before a tower has read every variable. No variable changes until

@@ -23,6 +23,7 @@ console.start_tensorflow()
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10 import devices, download, flags, modes  # noqa: E402
+from cifar10.config import TOWER_DEVICES  # noqa: E402
 from cifar10.console import UsageError  # noqa: E402
 
 URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
@@ -31,8 +32,6 @@ FILES = {  # name: bytes, SHA-256
     'train-labels-idx1-ubyte.gz': (29515, 'a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845'),
     't10k-images-idx3-ubyte.gz': (4422102, '346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073'),
     't10k-labels-idx1-ubyte.gz': (5148, '67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5')}
-BATCH = 256
-RATE = 0.2
 
 
 def read(data_dir):
@@ -82,18 +81,20 @@ def lenet(images):
     return x @ weights + biases
 
 
-def train(data, towers, epochs, report):
+def train(data, towers, epochs, batch_size, learning_rate, report):
     """Trains, and calls `report(epoch, seconds of training, test accuracy)` after each epoch.
 
     Args:
       data: as `read` returns it.
       towers: a `devices.Devices`.
       epochs: int.
+      batch_size: examples of all towers in one step.
+      learning_rate: float.
       report: the function.
     """
     train_x, train_y, test_x, test_y = data
     count = len(towers.towers)
-    shares = [slice(k * BATCH // count, (k + 1) * BATCH // count) for k in range(count)]
+    shares = [slice(k * batch_size // count, (k + 1) * batch_size // count) for k in range(count)]
     with tf.Graph().as_default():
         images = tf.placeholder(tf.uint8, [None, 28, 28])
         labels = tf.placeholder(tf.int32, [None])
@@ -102,10 +103,11 @@ def train(data, towers, epochs, report):
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=labels[shares[k]], logits=lenet(images[shares[k]]))
             # So weighted, the mean of the towers' gradients is the sum over the batch, divided by its size.
-            return dict(total_loss=tf.reduce_sum(losses) * (count / BATCH))
+            return dict(total_loss=tf.reduce_sum(losses) * (count / batch_size))
 
         update = modes.MODES['replicated'](towers.towers)
-        step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), tf.train.create_global_step())
+        step = update.build(
+            tower_fn, lambda: tf.train.GradientDescentOptimizer(learning_rate), tf.train.create_global_step())
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             found = tf.argmax(lenet(images), 1, output_type=tf.int32)
         correct = tf.reduce_sum(tf.cast(tf.equal(found, labels), tf.int32))
@@ -116,8 +118,8 @@ def train(data, towers, epochs, report):
             for epoch in range(1, epochs + 1):
                 order = np.random.default_rng(epoch).permutation(len(train_x))
                 begin = time.perf_counter()
-                for first in range(0, len(order) - BATCH + 1, BATCH):
-                    chosen = order[first:first + BATCH]
+                for first in range(0, len(order) - batch_size + 1, batch_size):
+                    chosen = order[first:first + batch_size]
                     session.run(step.train_ops, {images: train_x[chosen], labels: train_y[chosen]})
                 seconds = time.perf_counter() - begin
                 right = sum(session.run(correct, {images: test_x[i:i + 1000], labels: test_y[i:i + 1000]})
@@ -131,17 +133,28 @@ def main():
     parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
                         help='where the four idx.gz files are, or are put (default: %(default)s)')
     parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
-                        help='GPUs, or CPU devices where there are none (default: 1)')
-    parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='N', help='(default: 4)')
+                        help='GPUs, or CPU devices where there are none (default: %(default)s)')
+    parser.add_argument('--tower_device', choices=TOWER_DEVICES, default='auto',
+                        help='auto: GPUs, or the CPU where there are none (default: %(default)s)')
+    parser.add_argument('--batch_size', type=flags.at_least(1), default=256, metavar='N',
+                        help='examples of all towers in one step (default: %(default)s)')
+    parser.add_argument('--learning_rate', type=flags.positive, default=0.2, metavar='RATE',
+                        help='(default: %(default)s)')
+    parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='N', help='(default: %(default)s)')
     given = parser.parse_args()
-    if given.towers > BATCH:
-        raise UsageError('--towers=%d; a batch of %d can be split over 1 to %d' % (given.towers, BATCH, BATCH))
-    towers = devices.choose(given.towers, 'auto')
+    if given.towers > given.batch_size:
+        raise UsageError('--towers=%d; a batch of %d can be split over 1 to %d'
+                         % (given.towers, given.batch_size, given.batch_size))
+    towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
+    devices.claim(towers)
     data = read(given.data_dir)
+    if given.batch_size > len(data[0]):
+        raise UsageError('--batch_size=%d, but there are %d images; use a smaller one'
+                         % (given.batch_size, len(data[0])))
     print('running on %s' % towers)
-    if len(data[0]) % BATCH:
-        print('the last, smaller batch of an epoch, of %d images, is dropped' % (len(data[0]) % BATCH))
-    train(data, towers, given.epochs,
+    if len(data[0]) % given.batch_size:
+        print('the last, smaller batch of an epoch, of %d images, is dropped' % (len(data[0]) % given.batch_size))
+    train(data, towers, given.epochs, given.batch_size, given.learning_rate,
           lambda epoch, seconds, accuracy: print('epoch %d, time %.1f sec, test acc %.2f' % (epoch, seconds, accuracy)))
 
 

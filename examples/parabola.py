@@ -21,7 +21,7 @@ console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import cluster, devices, flags, hooks, modes  # noqa: E402
+from cifar10 import devices, flags, hooks, member, membership, modes  # noqa: E402
 from cifar10.console import UsageError  # noqa: E402
 
 POINTS = 50
@@ -55,13 +55,14 @@ def network(x):
     return hidden @ weights('w2', [HIDDEN, 1]) + weights('b2', [1])
 
 
-def fit(towers, steps, mode):
+def fit(towers, steps, mode, before_session=None):
     """Fits the parabola, and returns the fitted values at the 50 points, float32 [50, 1].
 
     Args:
       towers: a `devices.Devices`; the points are split over its towers, evenly or not.
       steps: updates in all.
       mode: one of MODES.
+      before_session: function to be called before the session is made, or None.
     """
     x, y = points()
     count = len(towers.towers)
@@ -91,8 +92,8 @@ def fit(towers, steps, mode):
             scaffold = tf.train.Scaffold(local_init_op=tf.group(update.after_restore(), turns.initializer))
         config = devices.session_config(towers)
         drivers = hooks.DriverHook(built.train_ops[1:])
-        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold, towers.target, config),
-                                       hooks=[drivers]) as session:
+        creator = hooks.SessionCreator(scaffold, towers.target, config, before_session)
+        with tf.train.MonitoredSession(creator, hooks=[drivers]) as session:
             def now(tensor):
                 return session.run_step_fn(lambda step_context: step_context.session.run(tensor))
             done = 0
@@ -133,15 +134,16 @@ def main():
     if given.plot:
         flags.check_plot(given.plot)
 
-    def run(towers):
-        fitted = fit(towers, given.steps, given.variable_update)
+    def run(towers, before_session=None):
+        fitted = fit(towers, given.steps, given.variable_update, before_session)
         if given.plot:
             plot(given.plot, fitted)
-    own, found = devices.choose(given.towers, 'cpu'), cluster.resolve(given)
+    own, found = devices.choose(given.towers, 'cpu'), membership.resolve(given)
     if found is None:
+        devices.claim(own)
         run(own)
     else:
-        cluster.take_part(found, own, run, given.cluster_timeout_secs, modes.MODES[given.variable_update].recovers)
+        member.take_part(found, own, run, given.cluster_timeout_secs, modes.MODES[given.variable_update].recovers)
 
 
 if __name__ == '__main__':

@@ -81,7 +81,7 @@ class Tasks:
         command = script_command('multi_gpu_train.py', tower_device='cpu', **flags)
         self.commands = local_cluster.commands(command, workers, ps)
         self.processes = {}
-        for name in started or self.commands:
+        for name in self.commands if started is None else started:
             self.start(name)
 
     def start(self, name):

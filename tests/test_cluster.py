@@ -3,15 +3,17 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
-from cifar10 import run_dir
+from cifar10 import local_cluster, run_dir
 from cifar10.config import TrainConfig
-from tests.conftest import Tasks, assert_same_bits, read_until, train, variables
+from tests.conftest import Tasks, assert_same_bits, read_until, run_script, scalars, start_script, train, variables
 
 SECONDS = 60  # that a run of this file may take at most
 
@@ -30,7 +32,6 @@ def newest(train_dir):
 @pytest.fixture(scope='module')
 def four_towers(tmp_path_factory, data_dir):
     """The variables after 30 steps of four towers in one process."""
-    import tensorflow.compat.v1 as tf
     with tf.Graph().as_default():
         return train(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('four')),
                                  batch_size=8, num_gpus=4, max_steps=30, tower_device='cpu'))
@@ -88,10 +89,17 @@ def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settin
         assert (last['global_step'], last['examples_seen']) == (2 * steps, examples)
 
 
+def session_starts(train_dir):
+    """Returns the steps at which TensorBoard is told that a session starts."""
+    events, = [os.path.join(train_dir, name) for name in os.listdir(train_dir) if 'tfevents' in name]
+    return [event.step for event in tf.train.summary_iterator(events)
+            if event.session_log.status == event.session_log.START]
+
+
 @pytest.mark.parametrize('victim', [
     'worker 1', pytest.param('ps 0', marks=pytest.mark.stress), pytest.param('worker 0', marks=pytest.mark.stress)])
 def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small, tmp_path):
-    flags = dict(small, max_steps=60, save_steps=10, log_frequency=1)
+    flags = dict(small, max_steps=60, save_steps=10, log_frequency=1, summary_steps=3)
     with Tasks(2, 1, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
         tasks.ends()
     with Tasks(2, 1, **flags) as tasks:
@@ -106,6 +114,9 @@ def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small
     if victim != 'worker 0':
         repeated = [b for a, b in zip(steps, steps[1:]) if b <= a]
         assert len(repeated) <= 1 and all(b % 10 == 1 for b in repeated)  # from the newest checkpoint on
+        assert min(rate for _, rate in scalars(flags['train_dir'], 'examples_per_sec')) > 0
+        begin, again = session_starts(flags['train_dir'])  # TensorBoard drops what came after these
+        assert begin == 1 and again in (11, 21, 31)
 
 
 def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
@@ -195,3 +206,62 @@ def test_a_missing_worker_is_named_at_the_start(small):
     assert tasks['worker 0'].returncode == 1
     assert 'waiting    for worker 1 at %s, up to 5 s' % address in output
     assert 'error: worker 1 at %s cannot be reached after 5 s' % address in output.splitlines()[-1]
+
+
+def test_a_worker_with_other_devices_than_the_chiefs_is_refused_by_name(small):
+    with Tasks(2, 0, started=['worker 0'], variable_update='replicated', num_gpus=2, **small) as tasks:
+        tasks.commands['worker 1'].append('--num_gpus=1')
+        tasks.start('worker 1')
+        ends = tasks.ends()
+    address = tasks.commands['worker 0'][-1].split(',')[1]
+    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
+    assert "error: worker 1 at %s has CPU:0, but not the chief's CPU:1; start all workers with the same" % address in (
+        ends['worker 0'][1])
+
+
+@pytest.fixture
+def silent_address():
+    """An address at which something listens that accepts and never answers."""
+    with socket.socket() as listening:
+        listening.bind(('127.0.0.1', 0))
+        listening.listen()
+        yield '127.0.0.1:%d' % listening.getsockname()[1]
+
+
+def test_something_else_at_a_peers_address_is_told_within_the_limit(small, silent_address):
+    hosts = '--worker_hosts=%s,%s' % (local_cluster.free_addresses(1)[0], silent_address)
+    result = run_script('multi_gpu_train.py', SECONDS, tower_device='cpu', job_name='worker', cluster_timeout_secs=1,
+                        worker_hosts=hosts.split('=')[1], **small)
+    assert result.returncode == 1
+    assert 'something listens at %s, but does not answer as worker 1' % silent_address in result.stderr
+    assert 'waiting    for worker 1 at %s, up to 5 s' % silent_address in result.stdout
+
+
+def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_address):
+    hosts = '%s,%s' % (local_cluster.free_addresses(1)[0], silent_address)
+    process = start_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts, **small)
+    read_until(process, 'waiting ')
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=1.5) == 128 + signal.SIGTERM
+    process.stdout.close()
+
+
+@pytest.mark.parametrize('trouble', ['stopped', 'of another cluster'])
+def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
+    with Tasks(2, 0, started=[], **dict(small, cluster_timeout_secs=2)) as tasks:
+        chief, worker = tasks.commands['worker 0'][-1].split('=')[1].split(',')
+        if trouble == 'of another cluster':
+            # To itself it is task 0 of a cluster of its own.
+            tasks.commands['worker 1'][-2:] = ['--task_index=0', '--worker_hosts=%s,%s' % (worker, chief),
+                                               '--cluster_timeout_secs=60']
+        tasks.start('worker 1')
+        read_until(tasks['worker 1'], 'task       worker')
+        if trouble == 'stopped':
+            read_until(tasks['worker 1'], 'waiting ')
+            tasks['worker 1'].send_signal(signal.SIGSTOP)
+        tasks.start('worker 0')
+        output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
+    assert tasks['worker 0'].returncode == 1
+    assert 'error: something listens at %s, but does not answer as worker 1 of this cluster' % worker in output

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from cifar10 import cluster, listener, peers
+from cifar10 import listener, local_cluster, member, membership, peers
 from cifar10.config import TrainConfig
 from cifar10.console import UsageError
 from tests.conftest import ROOT, Tasks, read_until, script_command
@@ -30,6 +30,7 @@ def small(data_dir, tmp_path):
     (['--task_index=1'], 'a cluster needs --job_name'),
     (['--job_name=worker', '--worker_hosts=127.0.0.1:2222,10.0.0.2:2222'], 'which no other machine can reach'),
     (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
+    (['--job_name=worker', '--worker_hosts=::1:2222'], '::1:2222: an IPv6 address goes in brackets; use [::1]:2222'),
     (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
     (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
     (['--job_name=ps', '--worker_hosts=a:1'], 'has no --task_index=0'),
@@ -57,23 +58,80 @@ def test_tf_config_describes_a_cluster_too(monkeypatch):
     jobs = dict(chief=['a:1'], worker=['b:2', 'c:3'], ps=['d:4'])
     for task, expected in ((('chief', 0), ('worker', 0)), (('worker', 1), ('worker', 2)), (('ps', 0), ('ps', 0))):
         monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=task[0], index=task[1]))))
-        found = cluster.resolve(config())
+        found = membership.resolve(config())
         assert (found.job, found.index) == expected and found.is_chief == (expected == ('worker', 0))
         assert found.workers == ('a:1', 'b:2', 'c:3') and found.ps == ('d:4',)
-    flags = cluster.resolve(config(job_name='worker', worker_hosts='x:1,y:2', task_index=1))  # flags go first
+    flags = membership.resolve(config(job_name='worker', worker_hosts='x:1,y:2', task_index=1))  # flags go first
     assert flags.workers == ('x:1', 'y:2') and flags.others() == {'worker 0': 'x:1'}
+
+
+def test_spaces_between_addresses_do_not_count():
+    found = membership.resolve(config(job_name='worker', worker_hosts='a:1, b:2 ', ps_hosts=' [::1]:3', task_index=1))
+    assert found.workers == ('a:1', 'b:2') and found.ps == ('[::1]:3',)
+    assert membership.split_address(found.ps[0]) == ('::1', 3)
+
+
+def test_tf_config_may_number_its_tasks_without_gaps(monkeypatch):
+    jobs = {'worker': {'1': 'b:2', '0': 'a:1'}}
+    monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type='worker', index=1))))
+    assert membership.resolve(config()).workers == ('a:1', 'b:2')
+    jobs['worker'] = {'0': 'a:1', '2': 'c:3'}
+    monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type='worker', index=0))))
+    with pytest.raises(UsageError, match='tasks are numbered 0, 2, with gaps'):
+        membership.resolve(config())
+
+
+@pytest.mark.parametrize('text', ['{}', '{"cluster": {}, "task": {}}', '{"task": {"type": "worker", "index": 0}}'])
+def test_tf_config_without_a_cluster_is_a_single_machine(text, monkeypatch):
+    monkeypatch.setenv('TF_CONFIG', text)
+    assert membership.resolve(config()) is None
+
+
+@pytest.fixture
+def alone():
+    """A function that makes a worker at an address, the only task of its cluster; it does not start its server."""
+    def make(address, timeout=1):
+        task = object.__new__(member.Member)
+        task._cluster, task._timeout = membership.Cluster((address,), (), 'worker', 0), timeout
+        return task
+    return make
+
+
+def test_a_name_with_several_addresses_is_served_at_each_local_one(alone, monkeypatch):
+    answers = [(socket.AF_INET6, 1, 6, '', ('::1', 1, 0, 0)), (socket.AF_INET, 1, 6, '', ('127.0.0.1', 1)),
+               (socket.AF_INET, 1, 6, '', ('192.0.2.77', 1))]
+    monkeypatch.setattr(socket, 'getaddrinfo', lambda *arguments, **options: answers)
+    port = local_cluster.free_addresses(1)[0].rsplit(':', 1)[1]
+    assert alone('localhost:' + port)._own_addresses() == ['::1', '127.0.0.1']
+
+
+def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
+    known, resolve = iter([False, True]), socket.getaddrinfo
+
+    def getaddrinfo(host, port, **options):
+        if not next(known):
+            raise socket.gaierror(socket.EAI_NONAME, 'Name or service not known')
+        return resolve('127.0.0.1', port, **options)
+    monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
+    assert alone('pod-0.cifar10:2222')._own_addresses() == ['127.0.0.1']
+    assert 'waiting    for the name pod-0.cifar10 of this task to be known, up to 5 s' in capsys.readouterr().out
+
+
+def test_a_name_that_stays_unknown_is_told_when_the_limit_has_passed(alone):
+    with pytest.raises(UsageError, match='nowhere.invalid, the host of this task, is no name that can be resolved'):
+        alone('nowhere.invalid:2222', timeout=0)._own_addresses()
 
 
 @pytest.mark.parametrize('text', ['{', '[]', '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator"}}'])
 def test_a_broken_tf_config_is_told(text, monkeypatch):
     monkeypatch.setenv('TF_CONFIG', text)
     with pytest.raises(UsageError, match='TF_CONFIG'):
-        cluster.resolve(config())
+        membership.resolve(config())
 
 
 def test_without_hosts_there_is_no_cluster(monkeypatch):
     monkeypatch.delenv('TF_CONFIG', raising=False)
-    assert cluster.resolve(config()) is None
+    assert membership.resolve(config()) is None
 
 
 @pytest.mark.parametrize('family, address, others', [
@@ -86,11 +144,22 @@ def test_a_port_is_closed_on_all_other_addresses(family, address, others):
         server.bind(('::' if family == socket.AF_INET6 else '0.0.0.0', 0))
         server.listen()
         port = server.getsockname()[1]
-        listener.restrict(port, address)
+        listener.restrict(port, [address])
         assert peers.reachable('%s:%d' % (address, port))
         assert not any(peers.reachable('%s:%d' % (other, port), 0.3) for other in others)
         with pytest.raises(OSError, match='cannot be kept closed'):
-            listener.restrict(1, address)
+            listener.restrict(1, [address])
+
+
+def test_a_port_is_open_on_each_of_several_addresses():
+    with socket.socket(socket.AF_INET6) as server:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind(('::', 0))
+        server.listen()
+        port = server.getsockname()[1]
+        listener.restrict(port, ['127.0.0.3', '::1', '127.0.0.1'])
+        assert all(peers.reachable('%s:%d' % (address, port)) for address in ('127.0.0.1', '127.0.0.3', '[::1]'))
+        assert not peers.reachable('127.0.0.2:%d' % port, 0.3)
 
 
 def test_a_server_listens_at_the_given_address_alone(small):
@@ -120,6 +189,19 @@ def test_the_local_cluster_ends_the_others_when_one_fails():
     begin = time.monotonic()
     assert local('--workers=3', '--', sys.executable, '-c', script).returncode == 3
     assert time.monotonic() - begin < 20
+
+
+def test_the_local_cluster_asks_twice_before_it_kills():
+    # As a task does whose chief is gone: the first signal is noted, the second ends it. Two at once may be one.
+    script = ('import signal, sys, time\n'
+              'if "--task_index=1" in sys.argv: time.sleep(1); sys.exit(3)\n'
+              'seen = []\n'
+              'signal.signal(signal.SIGTERM, lambda *event: seen.append(1) if not seen else sys.exit(0))\n'
+              'signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); time.sleep(1.5)\n'
+              'signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM]); time.sleep(60)')
+    begin = time.monotonic()
+    assert local('--workers=2', '--', sys.executable, '-c', script).returncode == 3
+    assert time.monotonic() - begin < 10
 
 
 def test_the_local_cluster_ends_when_nobody_reads_it():

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 import cifar10_eval
 import multi_gpu_train
-from cifar10 import console, devices, flags
+from cifar10 import console, flags
 from cifar10.config import EvalConfig, TrainConfig
 from cifar10.console import UsageError
 from tests.conftest import ROOT, run_script
@@ -47,6 +47,7 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
     (['--max_steps'], ['--max_steps']),
     (['--restart=maybe'], ['--restart', "'maybe' is neither true nor false"]),
     (['--num_gpus=0'], ['--num_gpus=0 is too small', 'the least is 1']),
+    (['--gpus_per_tower=3', '--num_gpus=6'], ['--gpus_per_tower=3', 'the classic network has 2 parts']),
     (['--deterministic', '--variable_update=async'], ['--deterministic', 'another update mode']),
     (['--batch_size=0'], ['--batch_size=0']),
     (['--max_steps=-5'], ['--max_steps=-5']),
@@ -134,52 +135,3 @@ def test_classic_defaults_are_kept():
 def test_a_config_checks_types(wrong):
     with pytest.raises(UsageError, match='--%s=' % next(iter(wrong))):
         TrainConfig(**wrong)
-
-
-def test_gpus_are_divided_among_towers():
-    with pytest.raises(UsageError, match='--num_gpus=3 cannot be divided into towers of --gpus_per_tower=2'):
-        TrainConfig(num_gpus=3, gpus_per_tower=2)
-    assert devices.choose(4, 'cpu', 2).parts == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
-
-
-# What follows cannot be run on a machine without a GPU: the number of GPUs is pretended.
-
-@pytest.fixture
-def gpus(monkeypatch):
-    """A function that pretends a number of GPUs."""
-    def pretend(count):
-        monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: ['GPU'] * count)
-    return pretend
-
-
-def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(gpus):
-    gpus(2)
-    with pytest.raises(UsageError, match='--num_gpus=4, but this machine has 2; use --num_gpus=2'):
-        devices.choose(4, 'auto')
-    assert devices.choose(2, 'auto').towers == ('/gpu:0', '/gpu:1')
-    assert devices.choose(4, 'cpu').towers == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
-
-
-def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus, monkeypatch, tmp_path):
-    gpus(0)
-    (tmp_path / 'version').write_text('NVRM version')
-    monkeypatch.setattr(devices, '_NVIDIA_DRIVER', str(tmp_path / 'version'))
-    with pytest.raises(UsageError) as refused:
-        devices.choose(1, 'auto')
-    assert "pip install -e '.[gpu]'" in str(refused.value) and '--tower_device=cpu' in str(refused.value)
-    assert devices.choose(1, 'cpu').towers == ('/cpu:0',)
-
-
-def test_without_any_gpu_the_first_line_says_so(gpus, monkeypatch):
-    gpus(0)
-    monkeypatch.setattr(devices, '_NVIDIA_DRIVER', '/nowhere')
-    assert str(devices.choose(2, 'auto')) == '2 on CPU devices (no GPU found): /cpu:0 /cpu:1'
-    with pytest.raises(UsageError, match='--tower_device=gpu, but TensorFlow finds no GPU; use --tower_device=cpu'):
-        devices.choose(1, 'gpu')
-
-
-def test_gpu_memory_grows_as_needed(gpus):
-    gpus(1)
-    config = devices.session_config(devices.choose(1, 'gpu'))
-    assert config.gpu_options.allow_growth and config.device_count == {'GPU': 1}
-    assert devices.session_config(devices.choose(3, 'cpu')).device_count == {'CPU': 3, 'GPU': 0}

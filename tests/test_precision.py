@@ -169,7 +169,10 @@ def test_packing_is_a_detour_to_the_same_mean():
         pairs = [(tf.constant(random.standard_normal(shape), tf.float32), v) for shape, v in zip(shapes, vs)]
         sparse = tf.gradients(tf.reduce_sum(tf.gather(table, [1, 2])), table)[0]
         towers.append(pairs[:2] + [(None, unused), (sparse, table)] + pairs[2:])
-    plain, packed = average_gradients(towers), packing.average_packed(towers, ['/cpu:0'] * 3)
+    packed_grads, unpack = packing.pack_gradients(towers, ['/cpu:0'] * 3)
+    # Two large ones, the small ones as one, none, a sparse one.
+    assert [len(pairs) for pairs in packed_grads] == [5] * 3
+    plain, packed = average_gradients(towers), unpack(average_gradients(packed_grads))
     assert [v for _, v in plain] == [v for _, v in packed]
     assert isinstance(packed[3][0], tf.IndexedSlices) and packed[2][0] is None
     found = evaluate([[tf.convert_to_tensor(g) for g, _ in pairs if g is not None] for pairs in (plain, packed)])

@@ -50,7 +50,8 @@ def _convolution(name, x, channels, bias, pool=False):
 
 def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
     with tf.variable_scope(name):
-        weights = _weights([x.shape[-1], units], stddev)
+        # Read once: the product and the L2 loss would each copy the variable to the tower's device.
+        weights = _weights([x.shape[-1], units], stddev).read_value()
         if l2:
             tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), l2, name='weight_loss'))
         y = x @ tf.cast(weights, x.dtype) + tf.cast(_biases(units, bias), x.dtype)

@@ -1,0 +1,165 @@
+"""Which devices towers get, and what a process claims before it builds a graph. What needs a GPU is in test_gpu.py."""
+import subprocess
+import sys
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import devices
+from cifar10.config import TrainConfig
+from cifar10.console import UsageError
+from tests.conftest import ROOT, script_command
+
+
+def test_gpus_are_divided_among_towers():
+    with pytest.raises(UsageError, match='--num_gpus=3 cannot be divided into towers of --gpus_per_tower=2'):
+        TrainConfig(num_gpus=3, gpus_per_tower=2)
+    assert devices.choose(4, 'cpu', 2).parts == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
+
+
+# What follows cannot be run on a machine without a GPU: their number is pretended.
+
+@pytest.fixture
+def gpus(monkeypatch, tmp_path):
+    """A function that pretends GPUs, each with the memory limits of its logical devices, and a driver."""
+    def pretend(*memory_limits, driver=False, nodes=False, visible=None):
+        monkeypatch.setattr(devices, '_memory_limits', lambda: list(memory_limits))
+        (tmp_path / 'version').write_text('NVRM version')
+        monkeypatch.setattr(devices, '_NVIDIA_DRIVER', str(tmp_path / ('version' if driver else 'none')))
+        monkeypatch.setattr(devices, '_NVIDIA_DEVICES', str(tmp_path / ('ver*' if nodes else 'none*')))
+        monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
+        if visible is not None:
+            monkeypatch.setenv('CUDA_VISIBLE_DEVICES', visible)
+    return pretend
+
+
+def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(gpus):
+    gpus([], [])
+    with pytest.raises(UsageError, match='--num_gpus=4, but this machine has 2 GPUs; use --num_gpus=2'):
+        devices.choose(4, 'auto')
+    with pytest.raises(UsageError, match='--towers=3, but .* use --towers=2, or --tower_device=cpu'):
+        devices.choose(3, 'auto', count_flag='--towers')
+    assert devices.choose(2, 'auto').towers == ('/gpu:0', '/gpu:1')
+    assert devices.choose(4, 'cpu').towers == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
+
+
+def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(gpus):
+    gpus([1024] * 4)
+    assert devices.choose(4, 'auto').towers == tuple('/gpu:%d' % k for k in range(4))
+
+
+def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
+    gpus(driver=True, nodes=True)
+    with pytest.raises(UsageError) as refused:
+        devices.choose(1, 'auto')
+    assert "pip install -e '.[gpu]'" in str(refused.value) and '--tower_device=cpu' in str(refused.value)
+    assert devices.choose(1, 'cpu').towers == ('/cpu:0',)
+
+
+@pytest.mark.parametrize('machine, reason', [
+    (dict(), 'no GPU found'),
+    (dict(driver=True), 'this container has been given no GPU'),
+    (dict(driver=True, nodes=True, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
+    (dict(driver=True, nodes=True, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs')])
+def test_without_any_gpu_the_first_line_says_why(machine, reason, gpus):
+    gpus(**machine)
+    assert str(devices.choose(2, 'auto')) == '2 on CPU devices (%s): /cpu:0 /cpu:1' % reason
+    with pytest.raises(UsageError, match='--tower_device=gpu, but %s; use --tower_device=cpu' % reason):
+        devices.choose(1, 'gpu')
+
+
+@pytest.mark.parametrize('count, kind, memory_limits, expected', [
+    (1, 'gpu', [[], [], [], []], [(0, True)]),
+    (3, 'gpu', [[], [], [], []], [(0, True), (1, True), (2, True)]),
+    (4, 'cpu', [[], []], []),
+    (2, 'cpu', [], []),
+    (3, 'gpu', [[512] * 4, []], [(0, False)]),
+    (5, 'gpu', [[512] * 4, [512] * 4, []], [(0, False), (1, False)])])
+def test_only_the_gpus_that_are_used_are_claimed_and_their_memory_grows(count, kind, memory_limits, expected):
+    towers = devices.Devices(tuple(('/%s:%d' % (kind, k),) for k in range(count)), 'asked' * (kind == 'cpu'))
+    assert devices.gpus_used(towers, memory_limits) == expected
+
+
+def test_sessions_are_told_the_same_as_the_process(gpus):
+    gpus([], [])
+    config = devices.session_config(devices.choose(1, 'gpu'))
+    assert config.gpu_options.allow_growth and config.device_count == {'GPU': 1}
+    assert devices.session_config(devices.choose(3, 'cpu')).device_count == {'CPU': 3, 'GPU': 0}
+    gpus([512, 256], [])
+    config = devices.session_config(devices.choose(2, 'gpu')).gpu_options
+    assert not config.allow_growth and config.visible_device_list == '0'
+    assert [list(each.memory_limit_mb) for each in config.experimental.virtual_devices] == [[512, 256]]
+
+
+def test_what_is_missing_is_told_by_task_type_and_number():
+    local = devices.Devices((('/gpu:0',), ('/gpu:1',)))
+    both = devices.spread(local, 2, 0, 'grpc://a:1')
+    present = ['/job:worker/replica:0/task:%d/device:GPU:0' % i for i in (0, 1)]
+    present += ['/job:worker/replica:0/task:1/device:GPU:1', '/job:worker/replica:0/task:0/device:CPU:1']
+    assert devices.absent(both, present) == ['/job:worker/task:0/gpu:1']
+    assert devices.absent(local, ['/job:localhost/replica:0/task:0/device:GPU:%d' % k for k in (0, 1)]) == []
+
+
+# TensorFlow refuses to change the devices once its process-wide runtime has started, which a script can see.
+CLAIMED_FIRST = """
+import runpy, sys
+import cifar10.console
+cifar10.console.start_tensorflow()
+import tensorflow.compat.v1 as tf
+claim, calls = tf.config.set_visible_devices, []
+def started():
+    cpu, = tf.config.list_physical_devices('CPU')
+    parts = tf.config.get_logical_device_configuration(cpu) or [tf.config.LogicalDeviceConfiguration()]
+    try:
+        tf.config.set_logical_device_configuration(cpu, parts + parts)
+        tf.config.set_logical_device_configuration(cpu, parts)
+    except RuntimeError:
+        return True
+    return False
+def watched(devices, kind):
+    calls.append((devices, kind, started()))
+    claim(devices, kind)
+tf.config.set_visible_devices = watched
+sys.argv = sys.argv[1:]
+try:
+    runpy.run_path(sys.argv[0], run_name='__main__')
+except SystemExit as end:
+    print('claimed', calls[0], len(calls), 'runtime started at the end', started(), 'status', end.code)
+"""
+
+
+@pytest.mark.parametrize('flags', [
+    dict(), dict(variable_update='mirrored'), dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
+def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_dir, tmp_path):
+    if 'worker_hosts' in flags:
+        from cifar10 import local_cluster
+        flags = dict(flags, worker_hosts=local_cluster.free_addresses(1)[0])
+    command = script_command('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train',
+                             num_gpus=2, batch_size=4, max_steps=1, tower_device='cpu', **flags)
+    result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
+                            timeout=60, cwd=ROOT)
+    assert result.stdout.splitlines()[-1] == (
+        "claimed ([], 'GPU', False) 1 runtime started at the end True status 0"), result.stdout + result.stderr
+
+
+def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
+    command = script_command('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
+    result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
+                            timeout=60, cwd=ROOT)
+    # There is no checkpoint, but what it was going to use is claimed by then.
+    assert result.stdout.splitlines()[-1] == (
+        "claimed ([], 'GPU', False) 1 runtime started at the end False status 1"), result.stdout + result.stderr
+
+
+def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
+    # Stands for a process whose runtime has started: TensorFlow answers with a RuntimeError then.
+    def refuse(*arguments):
+        raise RuntimeError('Visible devices cannot be modified after being initialized')
+    monkeypatch.setattr(tf.config, 'set_visible_devices', refuse)
+    monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: ['one', 'other'])
+    monkeypatch.setattr(tf.config, 'get_visible_devices', lambda kind: ['one'])
+    monkeypatch.setattr(devices, '_memory_limits', lambda: [[], []])
+    devices.claim(devices.Devices((('/gpu:0',),)))
+    devices.claim(devices.Devices((('/cpu:0',),), 'as asked for'))
+    with pytest.raises(UsageError, match='start a new one'):
+        devices.claim(devices.Devices((('/gpu:0',), ('/gpu:1',))))
