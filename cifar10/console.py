@@ -26,6 +26,9 @@ _START_UP_CHATTER = re.compile(
     rb'|To enable the following instructions'
     rb'|MLIR V1 optimization pass is not enabled')
 
+# The oldest and the newest TensorFlow with which the whole test suite has passed.
+TRIED = (2, 16), (2, 21)
+
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
 
@@ -104,6 +107,9 @@ def start_tensorflow(verbose=False):
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
     with contextlib.nullcontext() if verbose else quiet_stderr():
         import tensorflow.compat.v1 as tf
+        untried = _untried(tf.__version__)
+        if untried:
+            print(untried, flush=True)
         tf.disable_eager_execution()
         tf.enable_resource_variables()
         tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
@@ -115,6 +121,14 @@ def start_tensorflow(verbose=False):
         with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:
             with session.graph.as_default():
                 session.run(tf.no_op())
+
+
+def _untried(version):
+    """Returns a warning about a version of TensorFlow outside the range that was tried, or None."""
+    if TRIED[0] <= tuple(int(part) for part in version.split('.')[:2]) <= TRIED[1]:
+        return None
+    return 'warning: TensorFlow %s is outside %d.%d to %d.%d, with which this program was tested' % (
+        version, *TRIED[0], *TRIED[1])
 
 
 def _excepthook(arguments):

@@ -114,6 +114,14 @@ def _memory_limits():
             for gpu in tf.config.list_physical_devices('GPU')]
 
 
+def communication(device):
+    """Returns how collectives of a device's group travel: 'nccl' between GPUs, 'ring' between anything else.
+
+    NCCL refuses two members on one GPU, which logical devices are.
+    """
+    return 'nccl' if 'gpu' in device and not any(_memory_limits()) else 'ring'
+
+
 def gpus_used(devices, memory_limits):
     """Returns (index, whether its memory grows as needed) of each GPU that Devices of this process use.
 

@@ -7,6 +7,7 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import devices
 from cifar10.packing import pack
 from cifar10.towers import build_towers, gradients_by_variable
 from cifar10.updates import Step, Update
@@ -103,5 +104,5 @@ def _mean_over_group(tensors, size, device):
         with tf.control_dependencies(means[-1:]):
             means.append(tf.raw_ops.CollectiveReduce(
                 input=tensor, group_size=size, group_key=_GROUP_KEY, instance_key=i + 1, merge_op='Add',
-                final_op='Div', subdiv_offsets=[0], communication_hint='nccl' if 'gpu' in device else 'ring'))
+                final_op='Div', subdiv_offsets=[0], communication_hint=devices.communication(device)))
     return unpack(means)

@@ -10,6 +10,10 @@ import pytest
 
 from cifar10 import console
 
+# The default tests run on CPU devices, on a machine with GPUs too; tests marked `gpu` start processes that see them.
+WITH_GPUS = dict(os.environ)
+os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402

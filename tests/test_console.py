@@ -1,5 +1,6 @@
 """What reaches the terminal: TensorFlow's chatter does not, anything unknown does."""
 import os
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,18 @@ def test_tensorflow_starts_in_silence():
     result = python('from cifar10 import console; console.start_tensorflow(); import tensorflow as tf;'
                     'print(tf.executing_eagerly())')
     assert (result.stdout, result.stderr) == ('False\n', '')
+
+
+def test_a_version_that_was_not_tried_is_named_and_not_refused():
+    result = python('from cifar10 import console; console.TRIED = (9, 0), (9, 3); console.start_tensorflow();'
+                    'print("on")')
+    assert re.fullmatch(r'warning: TensorFlow 2\.\d+\.\S+ is outside 9\.0 to 9\.3, .*\non\n', result.stdout)
+
+
+def test_the_declared_range_is_the_one_that_is_warned_of():
+    (oldest, newest), text = console.TRIED, (ROOT / 'setup.cfg').read_text()
+    declared = 'tensorflow>=%d.%d,<%d.%d' % (*oldest, newest[0], newest[1] + 1)
+    assert declared in text and declared.replace('tensorflow', 'tensorflow[and-cuda]') in text
 
 
 def test_lines_that_are_not_known_are_passed_on_in_order():

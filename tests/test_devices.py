@@ -48,6 +48,14 @@ def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(gpus):
     assert devices.choose(4, 'auto').towers == tuple('/gpu:%d' % k for k in range(4))
 
 
+def test_parts_of_one_gpu_do_not_reduce_through_nccl(gpus):
+    gpus([], [])
+    assert [devices.communication(name) for name in ('/gpu:1', '/job:worker/task:1/gpu:0', '/cpu:1')] == [
+        'nccl', 'nccl', 'ring']
+    gpus([1024] * 2)
+    assert devices.communication('/gpu:1') == 'ring'
+
+
 def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
     gpus(driver=True, nodes=True)
     with pytest.raises(UsageError) as refused:

@@ -84,7 +84,10 @@ def test_the_fit_is_plotted(tmp_path):
     ('parabola.py', '--job_name=worker', '--worker_hosts'),
     ('parabola.py', '--steps=0', 'the least is 1'),
     ('parabola.py', '--plot=/nowhere/fit.png', '/nowhere/fit.png'),
-    ('lenet_fashion_mnist.py', '--epochs=0', 'the least is 1')])
+    ('lenet_fashion_mnist.py', '--epochs=0', 'the least is 1'),
+    ('lenet_fashion_mnist.py', '--learning_rate=0', "'0' is not a number above 0"),
+    ('lenet_fashion_mnist.py', '--tower_device=gpu', 'hides all GPUs; use --tower_device=cpu'),
+    ('towers_by_hand.py', '--towers=7', 'cannot share 1200 points evenly')])
 def test_what_cannot_be_is_refused_before_it_starts(script, argument, said):
     if argument.startswith('--plot'):
         pytest.importorskip('matplotlib')
@@ -134,3 +137,19 @@ def test_a_broken_file_is_named(stand_in, tmp_path):
     result = run('lenet_fashion_mnist.py', '--data_dir=%s' % tmp_path)
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and 'train-images-idx3-ubyte.gz is not an idx.gz file' in line
+
+
+def test_lenet_takes_batch_and_rate(stand_in):
+    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % stand_in, '--batch_size=100', '--learning_rate=0.01',
+                 '--epochs=1', '--tower_device=cpu')
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith('running on 1 on CPU devices (as asked for)')
+
+
+def test_towers_by_hand_take_the_same_steps_whatever_their_number():
+    losses = []
+    for k in (1, 4):
+        result = run('towers_by_hand.py', '--towers=%d' % k, '--steps=200', '--tower_device=cpu')
+        assert result.returncode == 0, result.stderr
+        losses.append(re.findall(r'step +\d+, loss = (\S+)', result.stdout))
+    assert losses[0] == losses[1] and float(losses[0][-1]) < 0.2

@@ -251,3 +251,15 @@ def test_shapes_lie_on_disk_as_cifar10_does(data_dir):
     with open(os.path.join(folder, 'batches.meta.txt')) as meta:
         assert meta.read().split() == list(shapes.CLASSES)
     assert os.listdir(data_dir) == ['shapes-bin']
+
+
+def test_an_archive_is_unpacked_without_what_python_3_11_2_lacks(cifar_dir, tmp_path, monkeypatch):
+    # Debian 12's Python knows no `filter=`, without which `extract` and `extractall` are not safe.
+    def refuse(*arguments, **options):
+        raise TypeError("extract() got an unexpected keyword argument 'filter'")
+    monkeypatch.setattr(tarfile.TarFile, 'extract', refuse)
+    monkeypatch.setattr(tarfile.TarFile, 'extractall', refuse)
+    target = tmp_path / 'new'
+    target.mkdir()
+    archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER)
+    assert records.find('cifar10', str(target)).count == records.find('cifar10', str(cifar_dir)).count

@@ -1,7 +1,11 @@
 """Whose a train_dir is: runs resumed, refused, restarted; checkpoints rotated, damaged, of the tutorial."""
+import errno
+import fcntl
 import json
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import checkpoint, run_dir, training
 from cifar10.console import UsageError
-from tests.conftest import assert_same_bits, rewrite, train
+from tests.conftest import ROOT, assert_same_bits, read_until, rewrite, train
 
 
 def test_old_checkpoints_are_rotated_across_a_resume(settings):
@@ -110,6 +114,55 @@ def test_two_processes_do_not_train_in_one_directory(settings):
         training.train(settings())
     first.close()
     train(settings(max_steps=1))
+
+
+def test_restart_leaves_the_lock_that_it_holds(settings):
+    train(settings(max_steps=1))
+    lock = os.path.join(settings().train_dir, 'lock')
+    before = os.stat(lock).st_ino
+    held = run_dir.RunDir(settings(restart=True))
+    assert os.stat(lock).st_ino == before
+    with pytest.raises(UsageError, match='another process is training'):
+        run_dir.RunDir(settings())
+    held.close()
+
+
+def test_the_lock_is_on_a_file_opened_for_writing(settings):
+    # NFS keeps such a lock for all machines; one on a directory is this machine's alone.
+    held = run_dir.RunDir(settings())
+    path = os.path.join(settings().train_dir, 'lock')
+    number, = [name for name in os.listdir('/proc/self/fd') if os.path.realpath('/proc/self/fd/' + name) == path]
+    flags, = [line.split()[1] for line in open('/proc/self/fdinfo/' + number) if line.startswith('flags')]
+    assert os.path.isfile(path) and int(flags, 8) & os.O_ACCMODE == os.O_RDWR
+    held.close()
+
+
+def test_a_file_system_without_locks_is_told(settings, monkeypatch, capsys):
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOLCK, 'No locks available')
+    monkeypatch.setattr(fcntl, 'flock', refuse)
+    run_dir.RunDir(settings()).close()
+    assert 'warning: %s/lock cannot be locked (No locks available)' % settings().train_dir in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(settings, capsys):
+    # A process writes and removes checkpoints as a trainer does that keeps one, as fast as it can.
+    train(settings(max_steps=1))
+    rotate = (
+        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10 import console\n'
+        'console.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
+        'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
+        'end = time.time() + 4\n'
+        'while time.time() < end: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
+    process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().train_dir, 'model.ckpt')],
+                               stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    read_until(process, 'on')
+    found = set()
+    while process.poll() is None:
+        found.add(checkpoint.newest(settings().train_dir))
+    process.stdout.close()
+    assert len(found) > 3 and None not in found
+    assert 'cannot be read' not in capsys.readouterr().out
 
 
 def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settings):

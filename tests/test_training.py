@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import devices, records, run_dir, schedule, training
+from cifar10 import devices, networks, records, run_dir, schedule, training
 from cifar10.config import TrainConfig
 from cifar10.console import RunError
+from cifar10.networks import classic
 from cifar10.updates import ParameterServer
 from tests.conftest import assert_same_bits, rewrite, scalars, train, variables
 
@@ -144,6 +145,31 @@ def test_a_diverged_run_ends_before_it_writes(settings):
         training.train(settings(max_steps=9, save_steps=1, summary_steps=1))
     assert run_dir.checkpoints(config.train_dir) == [good]
     assert scalars(config.train_dir, 'total_loss') == []
+
+
+def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypatch):
+    def broken(images, devices):
+        in_first = tf.get_default_graph().get_name_scope().startswith('tower_0')
+        return classic.inference(images, devices) * (np.nan if in_first else 1.0)
+    monkeypatch.setitem(networks._NETWORKS, 'classic', broken)
+    with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan; there is no checkpoint yet'):
+        training.train(settings(num_gpus=3, max_steps=3, save_steps=1))
+
+
+def test_what_is_shown_of_a_step_is_the_mean_over_the_towers(settings, tmp_path, capsys):
+    # Two towers of 4 take the steps of one tower of 8.
+    shown = {}
+    for num_gpus in (1, 2):
+        config = settings(num_gpus=num_gpus, batch_size=8 // num_gpus, max_steps=6, summary_steps=1, log_frequency=1,
+                          train_dir=str(tmp_path / str(num_gpus)))
+        train(config)
+        names = ('total_loss', 'cross_entropy', 'weight_loss', 'train_accuracy')
+        shown[num_gpus] = [[value for _, value in scalars(config.train_dir, name)] for name in names]
+    np.testing.assert_allclose(shown[2], shown[1], rtol=1e-4)
+    towers = [[value for _, value in scalars(config.train_dir, 'tower_%d/total_loss' % k)] for k in (0, 1)]
+    assert np.abs(np.subtract(*towers)).max() > 0.02  # so that two digits tell the mean from either
+    lines = re.findall(r'step \d, loss = (\d\.\d\d) ', capsys.readouterr().out)
+    np.testing.assert_allclose(np.array(lines[6:], float), np.mean(towers, 0), atol=0.0051)
 
 
 def test_an_update_that_overflows_is_not_saved(settings):

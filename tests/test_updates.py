@@ -85,6 +85,29 @@ def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
             np.testing.assert_allclose([shown['a'], shown['b']], change, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize('mode, devices', [
+    ('replicated', ['/cpu:0', '/cpu:1']),
+    ('parameter_server', ['/gpu:0', '/gpu:1'])])  # built as for GPUs, run wherever they are
+def test_packed_gradients_reach_their_own_variables(mode, devices):
+    shapes = dict(small=[3], large=[600, 500], scalar=[], huge=[700, 500], last=[2, 2])
+
+    def tower(k, scope):
+        x = tf.placeholder_with_default(tf.constant(FEEDS[k], tf.float32), [2])
+        return dict(total_loss=tf.add_n([
+            i * tf.reduce_mean(x) * tf.reduce_sum(tf.get_variable(name, shape, initializer=tf.zeros_initializer()))
+            for i, (name, shape) in enumerate(shapes.items(), 1)]))
+    update = modes.MODES[mode](devices)
+    step = update.build(tower, gradient_descent, tf.train.create_global_step())
+    config = tf.ConfigProto(device_count={'CPU': 2}, allow_soft_placement=True)
+    with tf.Session(config=config) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(update.after_restore())
+        session.run(step.train_ops)
+        names = {variable.op.name: variable for variable in tf.global_variables()}
+        for i, name in enumerate(shapes, 1):
+            np.testing.assert_allclose(session.run(names[name]), -RATE * i * FEEDS[:2].mean(), rtol=1e-5, err_msg=name)
+
+
 def test_an_asynchronous_update_is_one_towers():
     with built('async', 3) as (session, update, step):
         assert update.batches == 1 and len(step.train_ops) == 3

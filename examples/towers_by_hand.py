@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""A model of your own on several towers, in the steps that the CIFAR-10 trainer takes with its own.
+
+    python examples/towers_by_hand.py --towers=4
+
+A small network learns which points of a square lie in a circle; each tower sees its share of the points.
+"""
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from cifar10 import console  # noqa: E402
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from cifar10 import devices, flags  # noqa: E402
+from cifar10.config import TOWER_DEVICES  # noqa: E402
+from cifar10.console import UsageError  # noqa: E402
+from cifar10.towers import average_gradients, build_towers  # noqa: E402
+
+POINTS = 1200
+
+
+def model(x):
+    """Builds the network: float32 [n, 2] -> logits float32 [n, 1]. All variables are on the CPU, and shared."""
+    def weights(name, shape, stddev):
+        with tf.device('/cpu:0'):
+            return tf.get_variable(name, shape, initializer=tf.truncated_normal_initializer(stddev=stddev))
+    hidden = tf.nn.relu(x @ weights('w1', [2, 32], 1.0) + weights('b1', [32], 1.0))
+    return hidden @ weights('w2', [32, 1], 0.1) + weights('b2', [1], 0.1)
+
+
+def train(towers, steps):
+    """Trains, and prints the towers' mean loss now and then.
+
+    Args:
+      towers: a `devices.Devices`.
+      steps: how many updates.
+    """
+    x = np.random.default_rng(0).uniform(-1, 1, [POINTS, 2]).astype(np.float32)
+    y = (np.square(x).sum(1, keepdims=True) < 0.6).astype(np.float32)
+    tf.set_random_seed(0)
+    with tf.device('/cpu:0'):
+        global_step = tf.train.create_global_step()
+        optimizer = tf.train.GradientDescentOptimizer(0.5)
+
+    def tower(k, scope):
+        share = slice(k, None, len(towers.towers))  # equal shares: the mean over towers is that over points
+        loss = tf.losses.sigmoid_cross_entropy(y[share], model(tf.constant(x[share])), scope=scope)
+        return loss, optimizer.compute_gradients(loss)
+
+    losses, tower_grads = zip(*build_towers(towers.towers, tower))
+    with tf.device('/cpu:0'):
+        # No variable changes before every tower has its loss, and with it all that it reads.
+        with tf.control_dependencies(losses):
+            train_op = optimizer.apply_gradients(average_gradients(tower_grads), global_step)
+        loss = tf.add_n(losses) / len(losses)
+    with tf.Session(config=devices.session_config(towers)) as session:
+        session.run(tf.global_variables_initializer())
+        for step in range(1, steps + 1):
+            found, _ = session.run([loss, train_op])
+            if step % 100 == 0 or step == steps:
+                print('step %4d, loss = %.4f' % (step, found))
+
+
+def main():
+    """Reads the flags and trains."""
+    parser = flags.Parser(__doc__.splitlines()[0])
+    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K', help='(default: %(default)s)')
+    parser.add_argument('--tower_device', choices=TOWER_DEVICES, default='auto',
+                        help='auto: GPUs, or the CPU where there are none (default: %(default)s)')
+    parser.add_argument('--steps', type=flags.at_least(1), default=500, metavar='N', help='(default: %(default)s)')
+    given = parser.parse_args()
+    if POINTS % given.towers:
+        raise UsageError('--towers=%d cannot share %d points evenly; use a divisor of it' % (given.towers, POINTS))
+    towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
+    devices.claim(towers)
+    print('towers     %s' % towers)
+    train(towers, given.steps)
+
+
+if __name__ == '__main__':
+    sys.exit(console.run(main))

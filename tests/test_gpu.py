@@ -1,0 +1,171 @@
+"""What a GPU alone can show: run `pytest -m gpu -s` on a machine that has one. Every test starts processes that see it.
+
+Of one GPU, four logical ones are made; NCCL, which cannot join parts of one GPU, takes part from two GPUs on.
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cifar10 import run_dir
+from tests.conftest import ROOT, WITH_GPUS, assert_same_bits, read_until, script_command, variables
+
+pytestmark = pytest.mark.gpu
+
+MODES = ['parameter_server', 'replicated', 'async', 'mirrored']
+TOWERS = 4
+# Float32 products that are float32 on a GPU too; by default recent ones round their factors to TF32.
+FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
+# Trains with the TrainConfig that is given as JSON; the first GPU is split into logical ones if there are too few.
+TRAIN = """
+import json, sys
+from cifar10 import console
+def main():
+    console.start_tensorflow()
+    import tensorflow as tf
+    from cifar10 import training
+    from cifar10.config import TrainConfig
+    settings = json.loads(sys.argv[1])
+    gpus = tf.config.list_physical_devices('GPU')
+    if settings['tower_device'] == 'gpu' and len(gpus) < settings['num_gpus']:
+        parts = [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * settings['num_gpus']
+        tf.config.set_logical_device_configuration(gpus[0], parts)
+    training.train(TrainConfig(**settings))
+sys.exit(console.run(main))
+"""
+
+
+def python(*arguments, timeout=300, **environment):
+    """Runs Python with the GPUs in sight; returns the CompletedProcess."""
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          cwd=ROOT, env=dict(WITH_GPUS, **environment))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def gpus():
+    """How many GPUs there are."""
+    result = python('-c', 'import tensorflow as tf; print(len(tf.config.list_physical_devices("GPU")))')
+    count = int(result.stdout.split()[-1]) if result.stdout.split() else 0
+    if not count:
+        pytest.skip('TensorFlow finds no GPU here')
+    return count
+
+
+@pytest.fixture
+def train(data_dir, tmp_path):
+    """A function that trains in a process; returns (the arrays of the newest checkpoint, what was printed)."""
+    def run(name, environment=FULL_FLOAT32, **changes):
+        settings = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / name), num_gpus=TOWERS,
+                        batch_size=8, max_steps=10, tower_device='gpu', summary_steps=0)
+        settings.update(changes)
+        result = python('-c', TRAIN, json.dumps(settings), **environment)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return variables(run_dir.checkpoints(settings['train_dir'])[-1]), result.stdout
+    return run
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_each_mode_trains_on_gpus_as_on_cpu_devices(mode, train):
+    found, output = train('gpu', variable_update=mode)
+    assert 'towers     %d on GPUs: /gpu:0 /gpu:1 /gpu:2 /gpu:3' % TOWERS in output
+    if mode == 'async':  # the order of its updates is another each time
+        assert found['global_step'] == 10 and all(np.isfinite(array).all() for array in found.values())
+        return
+    expected, _ = train('cpu', variable_update=mode, tower_device='cpu')
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        # Ten steps on, sums in another order agree to 1e-5 but where they tip a maximum over.
+        np.testing.assert_allclose(found[name], array, atol=1e-3, err_msg=name)
+        assert np.median(np.abs(found[name] - array)) < 1e-5, name
+
+
+def test_deterministic_runs_give_the_same_bits_on_gpus(train):
+    one, other = [train(name, {}, deterministic=True, max_steps=60)[0] for name in ('one', 'other')]
+    assert_same_bits(one, other)
+
+
+def test_a_killed_deterministic_run_resumes_to_the_bit_on_gpus(train):
+    whole, _ = train('whole', {}, deterministic=True, max_steps=40)
+    train('broken', {}, deterministic=True, max_steps=20)
+    assert_same_bits(train('broken', {}, deterministic=True, max_steps=40)[0], whole)
+
+
+@pytest.mark.parametrize('flags', [
+    dict(), dict(precision='bf16'), dict(precision='fp16'), dict(xla=True), dict(precision='bf16', xla=True)],
+    ids=lambda flags: ' '.join('%s=%s' % item for item in flags.items()) or 'fp32')
+def test_the_rate_of_each_precision(flags, train):
+    _, output = train('run', {}, num_gpus=1, batch_size=128, max_steps=600, log_frequency=200, **flags)
+    rates = [float(rate) for rate in re.findall(r'\(([\d.]+) examples/sec', output)]
+    losses = [float(loss) for loss in re.findall(r'loss = ([\d.]+)', output)]
+    print('%s: %.0f images/s' % (flags or 'fp32', rates[-1]))
+    assert losses[-1] < losses[0]
+
+
+def memory_used():
+    """Returns the megabytes of the first GPU that are in use, by whatever process."""
+    result = subprocess.run(['nvidia-smi', '--query-gpu=memory.used', '--format=csv,noheader,nounits', '--id=0'],
+                            capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip('nvidia-smi does not answer')
+    return int(result.stdout.split()[0])
+
+
+def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir, tmp_path):
+    before = memory_used()
+    flags = dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', tower_device='gpu', save_steps=50)
+    trainer = subprocess.Popen(script_command('multi_gpu_train.py', **flags), stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, env=WITH_GPUS)
+    try:
+        read_until(trainer, 'step 100,')
+        # The classic network's tensors are some 200 MB; CUDA and its libraries take up to a gigabyte by themselves.
+        assert memory_used() - before < 4000
+        result = python('cifar10_eval.py', '--run_once', '--checkpoint_dir=%s' % (tmp_path / 'train'),
+                        '--eval_dir=%s' % (tmp_path / 'eval'), '--tower_device=gpu')
+        assert result.returncode == 0 and 'precision @ 1' in result.stdout, result.stderr
+        trainer.send_signal(signal.SIGTERM)
+        output, _ = trainer.communicate(timeout=60)
+        assert trainer.returncode == 0, output
+    finally:
+        trainer.kill()
+        trainer.wait()
+
+
+CLAIMED = """
+from cifar10 import console; console.start_tensorflow()
+import tensorflow as tf
+from cifar10 import devices
+devices.claim(devices.choose(%d, %r))
+print([(gpu.name, tf.config.experimental.get_memory_growth(gpu)) for gpu in tf.config.get_visible_devices('GPU')])
+"""
+
+
+def test_only_what_is_used_is_visible_and_grows():
+    assert python('-c', CLAIMED % (1, 'gpu')).stdout == "[('/physical_device:GPU:0', True)]\n"
+    assert python('-c', CLAIMED % (2, 'cpu')).stdout == '[]\n'
+
+
+def test_hidden_gpus_are_no_gpus(data_dir, tmp_path):
+    result = python('multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, '--max_steps=1',
+                    '--batch_size=8', '--train_dir=%s' % tmp_path, CUDA_VISIBLE_DEVICES='-1')
+    assert result.returncode == 0 and 'CPU devices (CUDA_VISIBLE_DEVICES=-1 hides all GPUs)' in result.stdout
+
+
+def test_more_gpus_than_there_are_is_an_error_with_their_number(gpus, data_dir, tmp_path):
+    result = python('multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, '--train_dir=%s' % tmp_path,
+                    '--num_gpus=%d' % (gpus + 1))
+    assert result.returncode == 2 and '--num_gpus=%d, but this machine has %d' % (gpus + 1, gpus) in result.stderr
+    assert not os.path.exists(tmp_path / 'config.json')
+
+
+def test_several_gpus_reduce_through_nccl(gpus, train):
+    if gpus < 2:
+        pytest.skip('there is one GPU alone, and NCCL joins whole GPUs')
+    found, _ = train('nccl', variable_update='replicated', num_gpus=2)
+    expected, _ = train('cpu', variable_update='replicated', num_gpus=2, tower_device='cpu')
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, atol=1e-3, err_msg=name)
