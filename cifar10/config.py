@@ -75,7 +75,7 @@ class TrainConfig(Config):
     precision: str = setting('fp32', 'Towers', 'what the towers compute in; variables are always fp32',
                              choices=PRECISIONS)
     use_fp16: bool = setting(False, 'Towers', "the tutorial's name for --precision=fp16")
-    deterministic: bool = setting(False, 'Towers', 'the same bits in every run on a GPU too, at some cost in speed')
+    deterministic: bool = setting(False, 'Towers', 'deterministic operations on GPUs, at some cost in speed')
     xla: bool = setting(False, 'Towers', 'compile what can be compiled; for GPUs')
     job_name: str = setting(None, 'Cluster', "this process's part; worker 0 is the chief", choices=JOBS)
     task_index: int = setting(0, 'Cluster', 'its number among the tasks of its job', least=0)

@@ -2,7 +2,8 @@
 
 TensorFlow's server listens on every address of a machine, whatever address it is told, and knows no
 authentication. A filter on its listening socket makes Linux drop what comes for another address, before
-a connection comes about. Knows sockets; nothing of TensorFlow.
+a connection comes about. TensorFlow opens the socket itself, so a connection made in the milliseconds before
+the filter is attached stays. Knows sockets; nothing of TensorFlow.
 """
 import contextlib
 import ctypes
