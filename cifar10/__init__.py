@@ -13,6 +13,7 @@ A file here imports only files above it in this list:
     schedule     learning-rate decay, moving averages
     devices      which devices the towers get
     listener     a port that is closed on all addresses but one
+    slurm        a Slurm step as a cluster
     membership   who is in a cluster
     peers        which other processes can be reached
     member       this process's part in a cluster: its server, one end for all

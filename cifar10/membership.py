@@ -1,4 +1,4 @@
-"""Who is in a cluster: from flags or TF_CONFIG to the addresses of all tasks.
+"""Who is in a cluster: from flags, TF_CONFIG or a Slurm step to the addresses of all tasks.
 
 Knows addresses; nothing of processes, sessions or graphs.
 """
@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 
+from cifar10 import slurm
 from cifar10.console import UsageError
 
 
@@ -45,7 +46,7 @@ class Cluster:
 
 
 def resolve(config):
-    """Returns the Cluster that a `config.TrainConfig` (or else TF_CONFIG) describes, or None.
+    """Returns the Cluster that a `config.TrainConfig` describes, or else TF_CONFIG, or a Slurm step, or None.
 
     Raises:
       UsageError: the description contradicts itself.
@@ -56,7 +57,7 @@ def resolve(config):
         jobs = dict(worker=config.worker_hosts.split(','), ps=(config.ps_hosts or '').split(','))
         found = jobs, config.job_name, config.task_index
     else:
-        found = _from_tf_config(os.environ.get('TF_CONFIG'))
+        found = _from_tf_config(os.environ.get('TF_CONFIG')) or slurm.step_tasks()
     if found is None:
         return None
     jobs, job, index = found
