@@ -89,6 +89,11 @@ def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settin
         assert (last['global_step'], last['examples_seen']) == (2 * steps, examples)
 
 
+def two_towers(flags, train_dir):
+    """Trains with these flags in this process, with two towers; two workers take the same steps to the bit."""
+    return train(TrainConfig(**dict(flags, train_dir=str(train_dir), num_gpus=2, tower_device='cpu')))
+
+
 def session_starts(train_dir):
     """Returns the steps at which TensorBoard is told that a session starts."""
     events, = [os.path.join(train_dir, name) for name in os.listdir(train_dir) if 'tfevents' in name]
@@ -100,8 +105,7 @@ def session_starts(train_dir):
     'worker 1', pytest.param('ps 0', marks=pytest.mark.stress), pytest.param('worker 0', marks=pytest.mark.stress)])
 def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small, tmp_path):
     flags = dict(small, max_steps=60, save_steps=10, log_frequency=1, summary_steps=3)
-    with Tasks(2, 1, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
-        tasks.ends()
+    whole = two_towers(flags, tmp_path / 'whole')
     with Tasks(2, 1, **flags) as tasks:
         read_until(tasks['worker 0'], 'step 25,')
         tasks[victim].kill()
@@ -109,7 +113,7 @@ def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small
         tasks.start(victim)
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
-    assert_same_bits(newest(flags['train_dir']), newest(tmp_path / 'whole'))
+    assert_same_bits(newest(flags['train_dir']), whole)
     steps = [int(step) for step in re.findall(r'step (\d+), loss', ends['worker 0'][1])]
     if victim != 'worker 0':
         repeated = [b for a, b in zip(steps, steps[1:]) if b <= a]
@@ -147,17 +151,16 @@ def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continu
 
 def test_a_stopped_worker_changes_no_variable(small, tmp_path):
     flags = dict(small, max_steps=40, log_frequency=1)
-    with Tasks(2, 0, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
-        tasks.ends()
+    whole = two_towers(flags, tmp_path / 'whole')
     with Tasks(2, 0, **flags) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
         tasks['worker 1'].send_signal(signal.SIGSTOP)
-        time.sleep(5)
+        time.sleep(4)
         tasks['worker 1'].send_signal(signal.SIGCONT)
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
     assert 'lost' not in ends['worker 0'][1]
-    assert_same_bits(newest(flags['train_dir']), newest(tmp_path / 'whole'))
+    assert_same_bits(newest(flags['train_dir']), whole)
 
 
 def test_a_signal_to_all_ends_all_in_good_order(small):
@@ -250,7 +253,7 @@ def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_add
 
 @pytest.mark.parametrize('trouble', ['stopped', 'of another cluster'])
 def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
-    with Tasks(2, 0, started=[], **dict(small, cluster_timeout_secs=2)) as tasks:
+    with Tasks(2, 0, started=[], **dict(small, cluster_timeout_secs=1)) as tasks:
         chief, worker = tasks.commands['worker 0'][-1].split('=')[1].split(',')
         if trouble == 'of another cluster':
             # To itself it is task 0 of a cluster of its own.

@@ -92,12 +92,21 @@ def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, 
     assert keys[:2] == keys[2:] and keys[0] != keys[1]
 
 
-def test_checkpoints_cross_from_every_mode_to_every_other(settings):
-    plan = [('parameter_server', 1), ('replicated', 2), ('mirrored', 4), ('async', 2), ('parameter_server', 2),
-            ('mirrored', 2), ('replicated', 4), ('async', 3), ('replicated', 3), ('parameter_server', 4), ('async', 1),
-            ('mirrored', 3), ('parameter_server', 3)]
-    crossed = {(one, other) for (one, _), (other, _) in zip(plan, plan[1:])}
+CROSSINGS = [
+    ('parameter_server', 1), ('replicated', 2), ('mirrored', 4), ('async', 2), ('parameter_server', 2),
+    ('mirrored', 2), ('replicated', 4), ('async', 3), ('replicated', 3), ('parameter_server', 4), ('async', 1),
+    ('mirrored', 3), ('parameter_server', 3)]
+
+
+def test_the_crossings_are_all_there_are():
+    crossed = {(one, other) for (one, _), (other, _) in zip(CROSSINGS, CROSSINGS[1:])}
     assert len(crossed) == 12  # every ordered pair of different modes
+
+
+@pytest.mark.parametrize('plan', [
+    pytest.param(CROSSINGS[:5], id='into each mode'),
+    pytest.param(CROSSINGS, id='from every mode to every other', marks=pytest.mark.stress)])
+def test_checkpoints_cross_modes_and_tower_counts(plan, settings):
     steps = examples = 0
     for mode, num_gpus in plan:
         steps += 2
@@ -116,10 +125,10 @@ def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
     read_until(process, 'step 19,')
     process.kill()
     process.communicate()
-    for train_dir in (broken, whole):
-        result = run_script('multi_gpu_train.py', train_dir=train_dir, **flags)
-        assert result.returncode == 0, result.stderr
-    assert_same_bits(*[variables(run_dir.checkpoints(str(each))[-1]) for each in (broken, whole)])
+    result = run_script('multi_gpu_train.py', train_dir=broken, **flags)
+    assert result.returncode == 0, result.stderr
+    unbroken = train(config.TrainConfig(**dict(flags, train_dir=str(whole))))
+    assert_same_bits(variables(run_dir.checkpoints(str(broken))[-1]), unbroken)
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
