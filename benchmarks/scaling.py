@@ -8,7 +8,6 @@ lowest and highest, and each cell's ratio to `parameter_server` with as many tow
 A cell that fails is reported with its error, and the others go on; the status is then 1.
 """
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -19,9 +18,6 @@ from benchmarks import harness  # noqa: E402
 from cifar10 import console, flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES, VARIABLE_UPDATES  # noqa: E402
 from cifar10.console import UsageError  # noqa: E402
-
-_RATE = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
-
 
 _CLUSTER = ', a process each'  # after the mode of a row
 
@@ -43,10 +39,7 @@ def measure(given, row, towers):
             '--num_gpus=%d' % (towers // processes),
             '--batch_size=%d' % (given.global_batch // towers), '--max_steps=%d' % (updates + spare),
             '--log_frequency=%d' % (updates // 2), '--tower_device=%s' % given.tower_device)
-    rates = _RATE.findall(output)
-    if len(rates) < 2:
-        raise harness.Failed('no speed in its output')
-    return float(rates[1])
+    return harness.second_half(output)
 
 
 def table(results, modes, counts):

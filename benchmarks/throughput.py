@@ -24,7 +24,6 @@ from cifar10 import console, flags, records  # noqa: E402
 
 BATCH = 128
 _TRAINER = 'multi_gpu_train.py'
-_RATE = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
 
 # Cell: the flags of a training run.
 RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4', '--batch_size=%d' % (BATCH // 4)]}
@@ -47,10 +46,7 @@ def training(given, *extra):
             _TRAINER, '--dataset=' + given.dataset, '--data_dir=' + given.data_dir, '--train_dir=' + train_dir,
             '--tower_device=cpu', '--max_steps=%d' % (2 * half), '--log_frequency=%d' % half,
             '--save_steps=%d' % half, *extra)
-    rates = _RATE.findall(output)
-    if len(rates) != 2:
-        raise harness.Failed('no speed in its output')
-    return float(rates[1])
+    return harness.second_half(output)
 
 
 def start_up(given, cell):
@@ -64,7 +60,7 @@ def start_up(given, cell):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         first = None
         for line in process.stdout:
-            if first is None and _RATE.search(line):
+            if first is None and harness.speeds(line):
                 first = time.perf_counter() - begin
         _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -27,6 +27,13 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
     assert result.stdout.count('(1.00)') == 1
 
 
+def test_the_speed_is_read_from_the_trainers_lines():
+    line = '2026-11-20 11:01:46.428647: step %d, loss = 1.09 (%.1f examples/sec; 0.092 sec/batch)\n'
+    assert harness.second_half('training\n' + line % (10, 1384) + line % (20, 1500.5)) == 1500.5
+    with pytest.raises(harness.Failed, match='no speed'):
+        harness.second_half(line % (10, 1384))
+
+
 @pytest.mark.stress
 def test_scaling_measures_a_cluster(data_dir):
     result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
