@@ -120,10 +120,12 @@ def measure(cells, rounds, one):
     return results
 
 
-def spread(figures):
-    """Returns 'median, lowest-highest' of figures, or 'failed' if there is none."""
+def spread(figures, decimals=0):
+    """Returns 'median, lowest-highest' of figures with so many decimals, or 'failed' if there is none."""
     good = [figure for figure in figures if figure is not None]
-    return '%.0f, %.0f-%.0f' % (statistics.median(good), min(good), max(good)) if good else 'failed'
+    if not good:
+        return 'failed'
+    return '%.*f, %.*f-%.*f' % (decimals, statistics.median(good), decimals, min(good), decimals, max(good))
 
 
 def ratio(figures, base):

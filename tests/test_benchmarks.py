@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from benchmarks import convergence, harness, throughput
+from benchmarks import convergence, harness, scaling, throughput
 from cifar10.console import RunError
 from tests.conftest import ROOT
 
@@ -25,6 +25,31 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
     rates = json.loads((tmp_path / 'out.json').read_text())['images_per_sec']
     assert rates['parameter_server, 2 towers'][0] > 0 and rates['async, 2 towers'][0] > 0
     assert result.stdout.count('(1.00)') == 1
+
+
+def test_scaling_with_a_batch_a_tower_prints_seconds_a_batch(data_dir, tmp_path):
+    result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
+                 '--modes=parameter_server', '--batch_size=8', '--steps=4', '--rounds=1',
+                 '--json=%s' % (tmp_path / 'out.json'))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[:3] == ['parameter_server, 8 images a tower:', '', '| towers | sec/batch | images/s |']
+    written = json.loads((tmp_path / 'out.json').read_text())
+    for line, n in zip(lines[4:], (1, 2), strict=True):  # one tower is there without being asked for
+        rate, = written['images_per_sec']['parameter_server, %d towers' % n]
+        seconds, = written['sec_per_batch']['parameter_server, %d towers' % n]
+        assert seconds == pytest.approx(8 * n / rate)
+        assert line == '| {0} | {1:.3f}, {1:.3f}-{1:.3f} | {2:.0f}, {2:.0f}-{2:.0f} |'.format(n, seconds, rate)
+
+
+def test_scalings_seconds_are_of_the_batches_of_all_towers(monkeypatch):
+    monkeypatch.setattr(sys, 'argv', ['scaling.py', '--batch_size=100', '--towers=4,2', '--modes=async'])
+    given = scaling.parse()
+    assert given.towers == [1, 2, 4]
+    lines = scaling.weak_tables(given, {('async', 1): [1000.0, 500.0], ('async', 2): [800.0, None],
+                                        ('async', 4): [None, None]}, ['async'], given.towers)
+    assert lines[4:] == ['| 1 | 0.150, 0.100-0.200 | 750, 500-1000 |', '| 2 | 0.250, 0.250-0.250 | 800, 800-800 |',
+                         '| 4 | failed | failed |']
 
 
 def test_the_speed_is_read_from_the_trainers_lines():
@@ -101,12 +126,13 @@ def test_ratios_are_of_the_same_round():
     ('scaling.py', '--modes=foo', 'foo is unknown'),
     ('scaling.py', '--towers=1,x', "'x' is not a whole number"),
     ('scaling.py', '--towers=3', 'cannot be shared by 3 towers'),
+    ('scaling.py', '--batch_size=128 --global_batch=128', 'not allowed with argument'),
     ('scaling.py', '--json=/nowhere/out.json', '/nowhere/out.json'),
     ('scaling.py', '--rounds=0', 'the least is 1'),
     ('convergence.py', '--images=1000', 'not a multiple of 128'),
     ('convergence.py', '--every=0', 'the least is 1')])
 def test_what_cannot_be_is_refused_before_measuring(script, argument, said, data_dir):
-    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, argument)
+    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, *argument.split())
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and said in line and result.stdout == ''
 
