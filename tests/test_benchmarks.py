@@ -1,9 +1,11 @@
 """The benchmarks: that they measure a real run, and compute what they print. No timed assertion."""
 import json
+import os
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from benchmarks import convergence, harness, scaling, throughput
@@ -90,16 +92,59 @@ def test_throughputs_ratios_are_of_its_cells():
     assert '| fp32 / queue runner | 1.50 |' in lines and '| first step | 3100, 3100-3100 ms |' in lines[4]
 
 
-@pytest.mark.parametrize('peer', ['queue_runner.py', 'keras_mirrored.py', 'pytorch.py'])
-def test_a_peer_trains_and_says_how_fast(peer, data_dir):
-    command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / peer), '--data_dir=' + data_dir, '--steps=2',
-               '--warmup=2', '--batch_size=8']
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if peer == 'pytorch.py' and result.returncode == 3:
+def train_peer(data_dir, script, *extra, **environment):
+    """Returns the finished process of a peer's four steps; skips the test where its framework is not installed."""
+    command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / script), '--data_dir=' + data_dir, '--steps=2',
+               '--warmup=2', '--batch_size=8', *extra]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment})
+    if result.returncode == 3:
         pytest.skip(result.stderr.strip())
+    return result
+
+
+def check_trained(result):
     assert result.returncode == 0, result.stderr
     rate, loss = re.fullmatch(r'images_per_sec=([\d.]+) loss=([\d.]+)', result.stdout.splitlines()[-1]).groups()
     assert float(rate) > 0 and 2 < float(loss) < 7
+
+
+@pytest.mark.parametrize('peer', [cell for cell in throughput.PEERS if 'compiled' not in cell])
+def test_a_peer_trains_and_says_how_fast(peer, data_dir):
+    check_trained(train_peer(data_dir, *throughput.PEERS[peer]))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('peer', [cell for cell in throughput.PEERS if 'compiled' in cell])
+def test_a_compiled_peer_trains_or_says_in_a_line_why_not(peer, data_dir, tmp_path):
+    cache = str(tmp_path)  # where nothing was compiled earlier
+    result = train_peer(data_dir, *throughput.PEERS[peer], PATH='', TORCHINDUCTOR_CACHE_DIR=cache)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 1 and line.startswith('pytorch.py: torch.compile: ') and 'compiler' in line
+    check_trained(train_peer(data_dir, *throughput.PEERS[peer], TORCHINDUCTOR_CACHE_DIR=cache))
+
+
+def test_keras_distorts_each_image_of_a_batch_in_its_own_way():
+    import tensorflow.compat.v1 as tf
+
+    from benchmarks.peers import keras_mirrored
+
+    def standard(images):  # each channel by itself, so that neither brightness nor contrast is left
+        images = (images - images.mean((1, 2), keepdims=True)) / images.std((1, 2), keepdims=True)
+        return images.reshape(len(images), -1)
+    levels = np.random.default_rng(0).integers(0, 100, [3, 32, 32]) + np.array([0, 70, 140]).reshape(3, 1, 1)
+    record = bytes([7]) + levels.astype(np.uint8).tobytes()
+    with tf.Graph().as_default(), tf.Session() as session:
+        images, labels = session.run(keras_mirrored.distorted(tf.constant([record] * 300)))
+    assert set(labels) == {7}
+    assert np.allclose(images.mean((1, 2, 3)), 0, atol=1e-4) and np.allclose(images.std((1, 2, 3)), 1, atol=1e-4)
+    crops = {(y, x, way): levels.transpose(1, 2, 0)[y:y + 24, x:x + 24][:, ::way]
+             for y in range(9) for x in range(9) for way in (1, -1)}
+    likeness = standard(images) @ standard(np.stack(list(crops.values()))).T / images[0].size
+    assert likeness.max(1) == pytest.approx(1, abs=1e-3)
+    chosen = [list(crops)[i] for i in likeness.argmax(1)]
+    assert [len(set(each)) for each in zip(*chosen)] == [9, 9, 2]
+    spreads = images[..., 0].std((1, 2))
+    assert spreads.max() > 3 * spreads.min()  # contrast from 0.2 to 1.8
 
 
 def test_a_failure_leaves_the_other_measurements(capsys):
