@@ -1,9 +1,10 @@
 """What the benchmarks share: cells measured in turn as processes, their medians, a table, a file, a picture.
 
-Knows processes and numbers; nothing of what is measured.
+Knows processes and numbers, and the lines of the trainer that tell its speed; nothing else of what is measured.
 """
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -13,6 +14,9 @@ sys.path.insert(0, ROOT)
 
 from cifar10 import flags, records  # noqa: E402
 from cifar10.console import RunError, UsageError  # noqa: E402
+
+# The line that the trainer prints for its user is also how its speed is read.
+_SPEED = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
 
 
 class Failed(RunError):
@@ -71,6 +75,23 @@ def output_of(*arguments, timeout=None):
     return result.stdout
 
 
+def speeds(output):
+    """Returns the images/s of each of the trainer's lines in its output, or in a part of it."""
+    return [float(figure) for figure in _SPEED.findall(output)]
+
+
+def second_half(output):
+    """Returns the images/s of the second half of a run whose --log_frequency is half of its steps.
+
+    Raises:
+      Failed: the output does not tell it.
+    """
+    rates = speeds(output)
+    if len(rates) < 2:
+        raise Failed('no speed in its output')
+    return rates[1]
+
+
 def measure(cells, rounds, one):
     """Measures all cells in turn, several rounds, so that the machine's drift meets all of them alike.
 
@@ -99,10 +120,12 @@ def measure(cells, rounds, one):
     return results
 
 
-def spread(figures):
-    """Returns 'median, lowest-highest' of figures, or 'failed' if there is none."""
+def spread(figures, decimals=0):
+    """Returns 'median, lowest-highest' of figures with so many decimals, or 'failed' if there is none."""
     good = [figure for figure in figures if figure is not None]
-    return '%.0f, %.0f-%.0f' % (statistics.median(good), min(good), max(good)) if good else 'failed'
+    if not good:
+        return 'failed'
+    return '%.*f, %.*f-%.*f' % (decimals, statistics.median(good), decimals, min(good), decimals, max(good))
 
 
 def ratio(figures, base):

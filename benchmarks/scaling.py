@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Images/s of every update mode over tower counts, with the same number of images in flight.
+"""Speed of every update mode over tower counts, with the same images in flight or the same batch a tower.
 
     python benchmarks/scaling.py --data_dir=/tmp/cifar10_data --rounds=3
+    python benchmarks/scaling.py --data_dir=/tmp/cifar10_data --rounds=3 --batch_size=128
 
 Runs the trainer as a process for each cell, all cells in turn, several rounds; prints medians with the
-lowest and highest, and each cell's ratio to `parameter_server` with as many towers in the same round.
-A cell that fails is reported with its error, and the others go on; the status is then 1.
+lowest and highest. The towers share --global_batch images (strong scaling): images/s, and each cell's ratio
+to `parameter_server` with as many towers in the same round. Or each tower has --batch_size images (weak
+scaling): seconds a batch and images/s of each mode, from one tower on. A cell that fails is reported with
+its error, and the others go on; the status is then 1.
 """
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -19,9 +21,6 @@ from benchmarks import harness  # noqa: E402
 from cifar10 import console, flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES, VARIABLE_UPDATES  # noqa: E402
 from cifar10.console import UsageError  # noqa: E402
-
-_RATE = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
-
 
 _CLUSTER = ', a process each'  # after the mode of a row
 
@@ -41,12 +40,35 @@ def measure(given, row, towers):
             *(cluster if processes > 1 else []), 'multi_gpu_train.py', '--dataset=%s' % given.dataset,
             '--data_dir=%s' % given.data_dir, '--train_dir=%s' % train_dir, '--variable_update=%s' % mode,
             '--num_gpus=%d' % (towers // processes),
-            '--batch_size=%d' % (given.global_batch // towers), '--max_steps=%d' % (updates + spare),
+            '--batch_size=%d' % (step_images(given, towers) // towers), '--max_steps=%d' % (updates + spare),
             '--log_frequency=%d' % (updates // 2), '--tower_device=%s' % given.tower_device)
-    rates = _RATE.findall(output)
-    if len(rates) < 2:
-        raise harness.Failed('no speed in its output')
-    return float(rates[1])
+    return harness.second_half(output)
+
+
+def step_images(given, towers):
+    """Returns how many images all towers together take in a step."""
+    return given.batch_size * towers if given.batch_size else given.global_batch
+
+
+def step_seconds(given, results):
+    """Returns {(row, towers): [seconds]} in which every tower takes one batch, of results {(row, towers): [images/s]}.
+
+    This is the wall clock of a synchronous step, not divided by the towers. It is computed from the rate because
+    an asynchronous step is one tower's, and because the trainer's lines round it to milliseconds.
+    """
+    return {(row, towers): [rate and step_images(given, towers) / rate for rate in rates]
+            for (row, towers), rates in results.items()}
+
+
+def weak_tables(given, results, modes, counts):
+    """Returns the lines of a Markdown table a mode: seconds a batch and images/s over the tower counts."""
+    seconds, lines = step_seconds(given, results), []
+    for mode in modes:
+        lines += ['', '%s, %d images a tower:' % (mode, given.batch_size), '',
+                  '| towers | sec/batch | images/s |', '|---|---|---|']
+        lines += ['| %d | %s | %s |' % (n, harness.spread(seconds[mode, n], 3), harness.spread(results[mode, n]))
+                  for n in counts]
+    return lines[1:]
 
 
 def table(results, modes, counts):
@@ -62,8 +84,8 @@ def table(results, modes, counts):
     return lines
 
 
-def draw(path, results, modes, counts):
-    """Draws the medians to a PNG."""
+def draw(path, results, modes, counts, label):
+    """Draws the medians to a PNG, with a label below the tower counts."""
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for i, mode in enumerate(modes):
@@ -71,14 +93,18 @@ def draw(path, results, modes, counts):
         good = [[rate for rate in results[mode, n] if rate is not None] for n in counts]
         axes.bar(places, [statistics.median(rates) if rates else 0 for rates in good], 1 / (len(modes) + 1), label=mode)
     axes.set_xticks(range(len(counts)), ['%d' % n for n in counts])
-    axes.set_xlabel('towers, sharing the same global batch')
+    axes.set_xlabel(label)
     axes.set_ylabel('images/s')
     axes.legend(ncol=len(modes), loc='upper center', bbox_to_anchor=(0.5, 1.14))
     figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
 
 
-def main():
-    """Measures all cells, prints the table, writes JSON and a picture."""
+def parse():
+    """Returns the command line's flags.
+
+    Raises:
+      UsageError: they cannot be.
+    """
     parser = harness.parser(__doc__.splitlines()[0])
     parser.add_argument('--tower_device', default='auto', choices=TOWER_DEVICES,
                         help='what the towers run on (default: %(default)s)')
@@ -88,29 +114,46 @@ def main():
                         help='tower counts (default: 1,2,4,8)')
     parser.add_argument('--processes', action='store_true',
                         help='also with a process a tower: a cluster of workers on this machine')
-    parser.add_argument('--global_batch', type=flags.at_least(1), default=128, metavar='N',
-                        help='images in flight, shared by the towers (default: %(default)s)')
+    batch = parser.add_mutually_exclusive_group()
+    batch.add_argument('--global_batch', type=flags.at_least(1), metavar='N',
+                       help='images in flight, shared by the towers (default: 128)')
+    batch.add_argument('--batch_size', type=flags.at_least(1), metavar='N',
+                       help='images of one tower instead, as in the trainer; prints seconds a batch, from one tower on')
     parser.add_argument('--steps', type=flags.at_least(2), default=100, metavar='N',
-                        help='of the global batch, a cell and round (default: %(default)s)')
+                        help='of all towers, a cell and round (default: %(default)s)')
     parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N', help='(default: %(default)s)')
     parser.add_argument('--plot', metavar='FILE', help='draw the medians to a PNG')
     given = parser.parse_args()
+    if given.batch_size:
+        given.towers = sorted({1, *given.towers})  # what the other rows are compared to
+        return given
+    given.global_batch = given.global_batch or 128
     for n in given.towers:
         if given.global_batch % n:
             raise UsageError('--global_batch=%d cannot be shared by %d towers; use a multiple'
                              % (given.global_batch, n))
+    return given
+
+
+def main():
+    """Measures all cells, prints the tables, writes JSON and a picture."""
+    given = parse()
     harness.check(given)
     rows = list(given.modes)
     if given.processes:
         rows += [mode + _CLUSTER for mode in given.modes if mode != 'mirrored']
     cells = [(row, n) for n in given.towers for row in rows]
     results = harness.measure(cells, given.rounds, lambda cell: measure(given, *cell))
-    print('\n'.join(table(results, rows, given.towers)))
+    lines = weak_tables(given, results, rows, given.towers) if given.batch_size else table(results, rows, given.towers)
+    print('\n'.join(lines))
     if given.json:
-        harness.write_json(given.json, flags=vars(given), images_per_sec={
-            '%s, %d towers' % cell: rates for cell, rates in results.items()})
+        def named(figures):
+            return {'%s, %d towers' % cell: values for cell, values in figures.items()}
+        harness.write_json(given.json, flags=vars(given), images_per_sec=named(results),
+                           sec_per_batch=named(step_seconds(given, results)))
     if given.plot:
-        draw(given.plot, results, rows, given.towers)
+        draw(given.plot, results, rows, given.towers, 'towers, each with a batch of %d' % given.batch_size
+             if given.batch_size else 'towers, sharing the same global batch')
     harness.end(results)
 
 

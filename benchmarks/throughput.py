@@ -24,19 +24,21 @@ from cifar10 import console, flags, records  # noqa: E402
 
 BATCH = 128
 _TRAINER = 'multi_gpu_train.py'
-_RATE = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
 
 # Cell: the flags of a training run.
 RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4', '--batch_size=%d' % (BATCH // 4)]}
-PEERS = {'queue runner': ['queue_runner.py'], 'Keras': ['keras_mirrored.py'],
-         'Keras without jit': ['keras_mirrored.py', '--jit_compile=off'], 'PyTorch': ['pytorch.py']}
+# Cell: the script and the flags of a peer.
+PEERS = {'queue runner': ['queue_runner.py'], 'Keras': ['keras_mirrored.py'], 'PyTorch': ['pytorch.py'],
+         'PyTorch bf16': ['pytorch.py', '--precision=bf16'], 'PyTorch compiled': ['pytorch.py', '--compile'],
+         'PyTorch compiled bf16': ['pytorch.py', '--compile', '--precision=bf16']}
 # Cell: (what it is, its unit).
 COSTS = {'bare step': ('images/s', 'the fp32 step alone in a loop'), 'evaluation': ('images/s', 'a pass in fp32'),
          'input': ('us', 'CPU time of the input pipeline, an image'),
          'first step': ('ms', 'from the command to the end of the first step'),
          'memory': ('MiB', 'peak of a training run')}
-RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'), ('fp32', 'Keras without jit'),
-          ('fp32', 'PyTorch'), ('four towers', 'fp32'), ('fp32', 'bare step'), ('evaluation', 'fp32')]
+RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'), ('fp32', 'PyTorch'),
+          ('bf16', 'PyTorch bf16'), ('fp32', 'PyTorch compiled'), ('bf16', 'PyTorch compiled bf16'),
+          ('four towers', 'fp32'), ('fp32', 'bare step'), ('evaluation', 'fp32')]
 
 
 def training(given, *extra):
@@ -47,10 +49,7 @@ def training(given, *extra):
             _TRAINER, '--dataset=' + given.dataset, '--data_dir=' + given.data_dir, '--train_dir=' + train_dir,
             '--tower_device=cpu', '--max_steps=%d' % (2 * half), '--log_frequency=%d' % half,
             '--save_steps=%d' % half, *extra)
-    rates = _RATE.findall(output)
-    if len(rates) != 2:
-        raise harness.Failed('no speed in its output')
-    return float(rates[1])
+    return harness.second_half(output)
 
 
 def start_up(given, cell):
@@ -64,7 +63,7 @@ def start_up(given, cell):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         first = None
         for line in process.stdout:
-            if first is None and _RATE.search(line):
+            if first is None and harness.speeds(line):
                 first = time.perf_counter() - begin
         _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -157,7 +156,7 @@ def draw(path, results):
     middles = [statistics.median(figures) for _, figures in bars]
     ends = [[middle - min(figures) for middle, (_, figures) in zip(middles, bars)],
             [max(figures) - middle for middle, (_, figures) in zip(middles, bars)]]
-    figure, axes = pyplot.subplots(figsize=(7, 3))
+    figure, axes = pyplot.subplots(figsize=(7, 3.5))
     axes.barh([cell for cell, _ in bars], middles, xerr=ends,
               color=['tab:gray' if cell in PEERS else 'tab:blue' for cell, _ in bars])
     axes.set_xlabel('images/s, training the same network on %s' % harness.machine())
@@ -171,7 +170,7 @@ def main():
     parser.add_argument('--steps', type=flags.at_least(4), default=400, metavar='N',
                         help='of a training run; the second half is timed (default: %(default)s)')
     parser.add_argument('--rounds', type=flags.at_least(1), default=5, metavar='N', help='(default: %(default)s)')
-    parser.add_argument('--quick', action='store_true', help='one round of 80 steps: about two minutes')
+    parser.add_argument('--quick', action='store_true', help='one round of 80 steps: a few minutes')
     parser.add_argument('--cells', type=harness.listed(str, cells), default=cells, metavar='CELL,...',
                         help='what to measure (default: all): ' + ', '.join(cells))
     parser.add_argument('--plot', metavar='FILE', help='draw the training speeds to a PNG')

@@ -1,12 +1,14 @@
 """The benchmarks: that they measure a real run, and compute what they print. No timed assertion."""
 import json
+import os
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from benchmarks import convergence, harness, throughput
+from benchmarks import convergence, harness, scaling, throughput
 from cifar10.console import RunError
 from tests.conftest import ROOT
 
@@ -25,6 +27,38 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
     rates = json.loads((tmp_path / 'out.json').read_text())['images_per_sec']
     assert rates['parameter_server, 2 towers'][0] > 0 and rates['async, 2 towers'][0] > 0
     assert result.stdout.count('(1.00)') == 1
+
+
+def test_scaling_with_a_batch_a_tower_prints_seconds_a_batch(data_dir, tmp_path):
+    result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
+                 '--modes=parameter_server', '--batch_size=8', '--steps=4', '--rounds=1',
+                 '--json=%s' % (tmp_path / 'out.json'))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[:3] == ['parameter_server, 8 images a tower:', '', '| towers | sec/batch | images/s |']
+    written = json.loads((tmp_path / 'out.json').read_text())
+    for line, n in zip(lines[4:], (1, 2), strict=True):  # one tower is there without being asked for
+        rate, = written['images_per_sec']['parameter_server, %d towers' % n]
+        seconds, = written['sec_per_batch']['parameter_server, %d towers' % n]
+        assert seconds == pytest.approx(8 * n / rate)
+        assert line == '| {0} | {1:.3f}, {1:.3f}-{1:.3f} | {2:.0f}, {2:.0f}-{2:.0f} |'.format(n, seconds, rate)
+
+
+def test_scalings_seconds_are_of_the_batches_of_all_towers(monkeypatch):
+    monkeypatch.setattr(sys, 'argv', ['scaling.py', '--batch_size=100', '--towers=4,2', '--modes=async'])
+    given = scaling.parse()
+    assert given.towers == [1, 2, 4]
+    lines = scaling.weak_tables(given, {('async', 1): [1000.0, 500.0], ('async', 2): [800.0, None],
+                                        ('async', 4): [None, None]}, ['async'], given.towers)
+    assert lines[4:] == ['| 1 | 0.150, 0.100-0.200 | 750, 500-1000 |', '| 2 | 0.250, 0.250-0.250 | 800, 800-800 |',
+                         '| 4 | failed | failed |']
+
+
+def test_the_speed_is_read_from_the_trainers_lines():
+    line = '2026-11-20 11:01:46.428647: step %d, loss = 1.09 (%.1f examples/sec; 0.092 sec/batch)\n'
+    assert harness.second_half('training\n' + line % (10, 1384) + line % (20, 1500.5)) == 1500.5
+    with pytest.raises(harness.Failed, match='no speed'):
+        harness.second_half(line % (10, 1384))
 
 
 @pytest.mark.stress
@@ -58,16 +92,59 @@ def test_throughputs_ratios_are_of_its_cells():
     assert '| fp32 / queue runner | 1.50 |' in lines and '| first step | 3100, 3100-3100 ms |' in lines[4]
 
 
-@pytest.mark.parametrize('peer', ['queue_runner.py', 'keras_mirrored.py', 'pytorch.py'])
-def test_a_peer_trains_and_says_how_fast(peer, data_dir):
-    command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / peer), '--data_dir=' + data_dir, '--steps=2',
-               '--warmup=2', '--batch_size=8']
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if peer == 'pytorch.py' and result.returncode == 3:
+def train_peer(data_dir, script, *extra, **environment):
+    """Returns the finished process of a peer's four steps; skips the test where its framework is not installed."""
+    command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / script), '--data_dir=' + data_dir, '--steps=2',
+               '--warmup=2', '--batch_size=8', *extra]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment})
+    if result.returncode == 3:
         pytest.skip(result.stderr.strip())
+    return result
+
+
+def check_trained(result):
     assert result.returncode == 0, result.stderr
     rate, loss = re.fullmatch(r'images_per_sec=([\d.]+) loss=([\d.]+)', result.stdout.splitlines()[-1]).groups()
     assert float(rate) > 0 and 2 < float(loss) < 7
+
+
+@pytest.mark.parametrize('peer', [cell for cell in throughput.PEERS if 'compiled' not in cell])
+def test_a_peer_trains_and_says_how_fast(peer, data_dir):
+    check_trained(train_peer(data_dir, *throughput.PEERS[peer]))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('peer', [cell for cell in throughput.PEERS if 'compiled' in cell])
+def test_a_compiled_peer_trains_or_says_in_a_line_why_not(peer, data_dir, tmp_path):
+    cache = str(tmp_path)  # where nothing was compiled earlier
+    result = train_peer(data_dir, *throughput.PEERS[peer], PATH='', TORCHINDUCTOR_CACHE_DIR=cache)
+    line, = result.stderr.splitlines()
+    assert result.returncode == 1 and line.startswith('pytorch.py: torch.compile: ') and 'compiler' in line
+    check_trained(train_peer(data_dir, *throughput.PEERS[peer], TORCHINDUCTOR_CACHE_DIR=cache))
+
+
+def test_keras_distorts_each_image_of_a_batch_in_its_own_way():
+    import tensorflow.compat.v1 as tf
+
+    from benchmarks.peers import keras_mirrored
+
+    def standard(images):  # each channel by itself, so that neither brightness nor contrast is left
+        images = (images - images.mean((1, 2), keepdims=True)) / images.std((1, 2), keepdims=True)
+        return images.reshape(len(images), -1)
+    levels = np.random.default_rng(0).integers(0, 100, [3, 32, 32]) + np.array([0, 70, 140]).reshape(3, 1, 1)
+    record = bytes([7]) + levels.astype(np.uint8).tobytes()
+    with tf.Graph().as_default(), tf.Session() as session:
+        images, labels = session.run(keras_mirrored.distorted(tf.constant([record] * 300)))
+    assert set(labels) == {7}
+    assert np.allclose(images.mean((1, 2, 3)), 0, atol=1e-4) and np.allclose(images.std((1, 2, 3)), 1, atol=1e-4)
+    crops = {(y, x, way): levels.transpose(1, 2, 0)[y:y + 24, x:x + 24][:, ::way]
+             for y in range(9) for x in range(9) for way in (1, -1)}
+    likeness = standard(images) @ standard(np.stack(list(crops.values()))).T / images[0].size
+    assert likeness.max(1) == pytest.approx(1, abs=1e-3)
+    chosen = [list(crops)[i] for i in likeness.argmax(1)]
+    assert [len(set(each)) for each in zip(*chosen)] == [9, 9, 2]
+    spreads = images[..., 0].std((1, 2))
+    assert spreads.max() > 3 * spreads.min()  # contrast from 0.2 to 1.8
 
 
 def test_a_failure_leaves_the_other_measurements(capsys):
@@ -94,12 +171,13 @@ def test_ratios_are_of_the_same_round():
     ('scaling.py', '--modes=foo', 'foo is unknown'),
     ('scaling.py', '--towers=1,x', "'x' is not a whole number"),
     ('scaling.py', '--towers=3', 'cannot be shared by 3 towers'),
+    ('scaling.py', '--batch_size=128 --global_batch=128', 'not allowed with argument'),
     ('scaling.py', '--json=/nowhere/out.json', '/nowhere/out.json'),
     ('scaling.py', '--rounds=0', 'the least is 1'),
     ('convergence.py', '--images=1000', 'not a multiple of 128'),
     ('convergence.py', '--every=0', 'the least is 1')])
 def test_what_cannot_be_is_refused_before_measuring(script, argument, said, data_dir):
-    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, argument)
+    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, *argument.split())
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and said in line and result.stdout == ''
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Peer: PyTorch, run eagerly, with whole batches distorted beside the training.
+"""Peer: PyTorch, eager or compiled, in fp32 or bf16, with whole batches distorted beside the training.
 
 Trains the classic network on the processor and prints a line with images/s at the end; it shares no code
 with the program that it is compared to. Wants a folder of CIFAR binary files, and torch; without that it
 ends with status 3.
 
-    python benchmarks/peers/pytorch.py --data_dir=/tmp/cifar10_data --steps=300
+    python benchmarks/peers/pytorch.py --data_dir=/tmp/cifar10_data --steps=300 --compile --precision=bf16
 """
 import argparse
 import glob
@@ -76,22 +76,28 @@ def network():
     return model
 
 
-def main():
-    """Trains, and times the steps after the warm-up."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--data_dir', required=True)
-    parser.add_argument('--steps', type=int, default=300)
-    parser.add_argument('--warmup', type=int, default=30)
-    parser.add_argument('--batch_size', type=int, default=128)
-    parser.add_argument('--memory_format', choices=FORMATS, default='channels_last')
-    parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32')
-    flags = parser.parse_args()
+def train(flags):
+    """Trains the network.
+
+    Args:
+      flags: see main.
+
+    Returns:
+      (seconds of the steps after the warm-up, the last step's loss).
+    """
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
     memory_format = FORMATS[flags.memory_format]
     data = Distorted(files, flags.batch_size, memory_format)
     # One worker process: no slower than a thread, and it leaves this process's lock alone.
     batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4))
     model = network().to(memory_format=memory_format)
+
+    def cross_entropy(images, labels):
+        with torch.autocast('cpu', torch.bfloat16, enabled=flags.precision == 'bf16'):
+            logits = model(images)
+        return nn.functional.cross_entropy(logits.float(), labels)
+    if flags.compile:
+        cross_entropy = torch.compile(cross_entropy)  # its gradient as well; this happens in the first step
     decayed = [layer.weight for layer in model if isinstance(layer, nn.Linear) and layer.out_features > 10]
     others = [value for value in model.parameters() if all(value is not weight for weight in decayed)]
     # The gradient of the L2 loss, without the loss.
@@ -102,10 +108,7 @@ def main():
     for step in range(flags.warmup + flags.steps):
         if step == flags.warmup:
             begin = time.perf_counter()
-        images, labels = next(batches)
-        with torch.autocast('cpu', torch.bfloat16, enabled=flags.precision == 'bf16'):
-            logits = model(images)
-        loss = nn.functional.cross_entropy(logits.float(), labels)
+        loss = cross_entropy(*next(batches))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -114,8 +117,25 @@ def main():
         value = loss.item()
     seconds = time.perf_counter() - begin
     # The other peers' loss includes the L2 loss.
-    value += sum(0.004 * weight.detach().square().sum().item() / 2 for weight in decayed)
-    print('images_per_sec=%.1f loss=%.3f' % (flags.steps * flags.batch_size / seconds, value))
+    return seconds, value + sum(0.004 * weight.detach().square().sum().item() / 2 for weight in decayed)
+
+
+def main():
+    """Trains, and prints the speed of the steps after the warm-up."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--data_dir', required=True)
+    parser.add_argument('--steps', type=int, default=300)
+    parser.add_argument('--warmup', type=int, default=30)
+    parser.add_argument('--batch_size', type=int, default=128)
+    parser.add_argument('--memory_format', choices=FORMATS, default='channels_last')
+    parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32', help='bf16 is autocast')
+    parser.add_argument('--compile', action='store_true', help='with torch.compile, which needs a C++ compiler')
+    flags = parser.parse_args()
+    try:
+        seconds, loss = train(flags)
+    except torch._dynamo.exc.TorchDynamoException as error:  # there is no public name for it
+        sys.exit('pytorch.py: torch.compile: %s' % str(error).splitlines()[0])
+    print('images_per_sec=%.1f loss=%.3f' % (flags.steps * flags.batch_size / seconds, loss))
 
 
 if __name__ == '__main__':
