@@ -97,6 +97,7 @@ def inside(given, cell):
     from cifar10 import training as trainer
     from cifar10.config import EvalConfig, TrainConfig
     towers = devices.choose(1, 'cpu')
+    devices.claim(towers)
     data = records.find(given.dataset, given.data_dir)
     with tf.Session(config=devices.session_config(towers)) as session:
         if cell == 'evaluation':
