@@ -5,7 +5,7 @@
 """
 import sys
 
-from cifar10 import console, flags
+from cifar10 import console, flags, membership
 from cifar10.config import TrainConfig
 from cifar10.console import UsageError
 
@@ -14,10 +14,12 @@ def main():
     """Reads the flags, then trains; as a task of a cluster, if they or TF_CONFIG describe one."""
     config = flags.parse(TrainConfig, __doc__.splitlines()[0], sys.argv[1:])
     termination = console.Termination()
+    found = membership.resolve(config)
+    if found and config.variable_update == 'mirrored':
+        raise UsageError('--variable_update=mirrored is of one machine; use parameter_server, replicated or async')
     console.start_tensorflow(verbose=config.log_device_placement)
     # After the flags: TensorFlow takes seconds to import.
-    from cifar10 import membership, training
-    found = membership.resolve(config)
+    from cifar10 import training
     if found is None:
         training.train(config, termination)
     else:
@@ -27,8 +29,6 @@ def main():
 def train_in(found, config, termination):
     """Takes part in training over a cluster: as its chief, or as a server of towers or variables."""
     from cifar10 import devices, member, modes, records, training
-    if config.variable_update == 'mirrored':
-        raise UsageError('--variable_update=mirrored is of one machine; use parameter_server, replicated or async')
     local, files = None, ()
     if found.job == 'worker':
         local = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)

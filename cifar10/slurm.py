@@ -8,8 +8,7 @@ import itertools
 import os
 import re
 
-import tensorflow.compat.v1 as tf
-
+from cifar10 import console
 from cifar10.console import UsageError
 
 _PORTS = 20000  # below the ports that Linux hands out by itself
@@ -32,6 +31,8 @@ def step_tasks():
         node = environment['SLURMD_NODENAME']
         count = int(environment['SLURM_STEP_NUM_TASKS'])
         base = port_base(int(environment['SLURM_JOB_ID']), int(environment['SLURM_STEP_ID']))
+        console.start_tensorflow()  # here, so that a mistyped flag is told before TensorFlow is imported
+        import tensorflow.compat.v1 as tf
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             port_base=base, gpus_per_node=count, gpus_per_task=1, auto_set_gpu=False)
         addresses = resolver.cluster_spec().as_dict()['worker']

@@ -137,7 +137,7 @@ except SystemExit as end:
 
 
 @pytest.mark.parametrize('flags', [
-    dict(), dict(variable_update='mirrored'), dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
+    dict(variable_update='mirrored'), dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
 def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_dir, tmp_path):
     if 'worker_hosts' in flags:
         from cifar10 import local_cluster

@@ -31,6 +31,18 @@ def test_a_towers_forward_and_backward_pass_are_on_its_gpu(nodes):
                                    'MaxPoolGrad', 'MatMul', 'SparseSoftmaxCrossEntropyWithLogits')} <= seen
 
 
+def test_a_tower_reads_each_variable_once(nodes):
+    # A read of a variable on the CPU is a copy to the GPU: 3.5 MB for local3's weights.
+    reads = re.compile(r'tower_(\d)/(?!gradients/)')
+    count = {}
+    for name, node in nodes.items():
+        tower = reads.match(name)
+        if tower and node.op == 'ReadVariableOp':
+            key = tower.group(1), node.input[0]
+            count[key] = count.get(key, 0) + 1
+    assert len(count) == 10 * TOWERS and set(count.values()) == {1}, count
+
+
 def test_what_is_shared_is_on_the_cpu(nodes):
     pinned = {'VarHandleOp', 'AssignAddVariableOp', 'ResourceApplyGradientDescent', 'MapDataset',
               'AssignSubVariableOp', 'ScalarSummary', 'HistogramSummary', 'ImageSummary', 'MergeSummary'}
