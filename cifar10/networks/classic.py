@@ -50,8 +50,7 @@ def _convolution(name, x, channels, bias, pool=False):
 
 def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
     with tf.variable_scope(name):
-        # Read once: the product and the L2 loss would each copy the variable to the tower's device.
-        weights = _weights([x.shape[-1], units], stddev).read_value()
+        weights = _weights([x.shape[-1], units], stddev)
         if l2:
             tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), l2, name='weight_loss'))
         y = x @ tf.cast(weights, x.dtype) + tf.cast(_biases(units, bias), x.dtype)
@@ -73,7 +72,7 @@ def _normalise(x, name):
 
 
 def _biases(size, value):
-    return tf.get_variable('biases', [size], initializer=tf.constant_initializer(value))
+    return _read('biases', [size], tf.constant_initializer(value))
 
 
 def _weights(shape, stddev):
@@ -86,4 +85,9 @@ def _weights(shape, stddev):
         del partition_info
         return tf.random.stateless_truncated_normal(shape, seed, stddev=stddev, dtype=dtype)
 
-    return tf.get_variable('weights', shape, initializer=initial_value)
+    return _read('weights', shape, initial_value)
+
+
+def _read(name, shape, initializer):
+    # Read once, for all uses: each read of a variable on the CPU is a copy to the tower's device.
+    return tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))
