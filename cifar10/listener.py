@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import socket
+import stat
 import struct
 
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
@@ -54,6 +55,8 @@ def restrict(port, addresses):
     memory = ctypes.create_string_buffer(b''.join(code))
     attached = 0
     for name in os.listdir('/proc/self/fd'):
+        if not stat.S_ISSOCK(_mode(int(name))):
+            continue
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
             if each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and each.getsockname()[1] == port:
                 each.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
@@ -61,3 +64,10 @@ def restrict(port, addresses):
                 attached += 1
     if not attached:
         raise OSError('port %d cannot be kept closed on other addresses' % port)
+
+
+def _mode(descriptor):
+    try:
+        return os.fstat(descriptor).st_mode
+    except OSError:
+        return 0  # closed since it was listed

@@ -144,7 +144,9 @@ def test_a_port_is_closed_on_all_other_addresses(family, address, others):
         server.bind(('::' if family == socket.AF_INET6 else '0.0.0.0', 0))
         server.listen()
         port = server.getsockname()[1]
+        before = os.listdir('/proc/self/fd')
         listener.restrict(port, [address])
+        assert os.listdir('/proc/self/fd') == before
         assert peers.reachable('%s:%d' % (address, port))
         assert not any(peers.reachable('%s:%d' % (other, port), 0.3) for other in others)
         with pytest.raises(OSError, match='cannot be kept closed'):
