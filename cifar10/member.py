@@ -288,7 +288,7 @@ def _is_loopback(host):
 
 def _short(name):
     """Returns 'CPU:0' of a device's full name."""
-    return ':'.join(name.rsplit('/', 1)[1].upper().removeprefix('DEVICE:').split(':'))
+    return name.rsplit('/', 1)[1].upper().removeprefix('DEVICE:')
 
 
 def _end_queue(job, index):
