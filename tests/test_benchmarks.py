@@ -199,6 +199,7 @@ def test_convergence_compares_at_equal_images_and_seconds():
     assert lines[3] == '| alike | `async` | 100 | 40.0% (40.0-40.0) | 40.0% (40.0-40.0) of 2 s |'
 
 
+@pytest.mark.stress
 def test_convergence_runs_with_a_slowed_tower(data_dir):
     result = run('convergence.py', '--dataset=shapes', '--data_dir=' + data_dir, '--images=1280', '--every=640',
                  '--one', 'async', '0.01', '0')

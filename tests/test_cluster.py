@@ -251,7 +251,7 @@ def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_add
     process.stdout.close()
 
 
-@pytest.mark.parametrize('trouble', ['stopped', 'of another cluster'])
+@pytest.mark.parametrize('trouble', ['of another cluster', pytest.param('stopped', marks=pytest.mark.stress)])
 def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
     with Tasks(2, 0, started=[], **dict(small, cluster_timeout_secs=1)) as tasks:
         chief, worker = tasks.commands['worker 0'][-1].split('=')[1].split(',')

@@ -69,7 +69,7 @@ def test_asynchronous_towers_fit_as_well():
 
 
 def test_many_asynchronous_towers_make_no_more_updates_than_asked_for():
-    assert max(losses('--towers=12', '--steps=130', '--variable_update=async')) == 130
+    assert max(losses('--towers=6', '--steps=130', '--variable_update=async')) == 130
 
 
 def test_the_fit_is_plotted(tmp_path):
@@ -128,7 +128,9 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in):
 
 
 def test_lenet_learns(stand_in):
-    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % stand_in, '--towers=2', '--epochs=15', '--batch_size=64')
+    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % stand_in, '--towers=2', '--epochs=15', '--batch_size=64',
+                 '--learning_rate=0.2', '--tower_device=cpu')
+    assert result.stdout.startswith('running on 2 on CPU devices (as asked for)')
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
 
 
@@ -137,13 +139,6 @@ def test_a_broken_file_is_named(stand_in, tmp_path):
     result = run('lenet_fashion_mnist.py', '--data_dir=%s' % tmp_path)
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and 'train-images-idx3-ubyte.gz is not an idx.gz file' in line
-
-
-def test_lenet_takes_batch_and_rate(stand_in):
-    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % stand_in, '--batch_size=100', '--learning_rate=0.01',
-                 '--epochs=1', '--tower_device=cpu')
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith('running on 1 on CPU devices (as asked for)')
 
 
 def test_towers_by_hand_take_the_same_steps_whatever_their_number():

@@ -20,6 +20,7 @@ def test_old_checkpoints_are_rotated_across_a_resume(settings):
     config = settings(max_steps=4, save_steps=1, max_to_keep=3)
     train(config)
     train(settings(max_steps=6, save_steps=1, max_to_keep=3))
+    assert not [name for name in os.listdir(config.train_dir) if name.endswith('.part')]
     assert [run_dir.step_of(prefix) for prefix in run_dir.checkpoints(config.train_dir)] == [4, 5, 6]
     assert tf.train.latest_checkpoint(config.train_dir).endswith('model.ckpt-6')
 
@@ -91,6 +92,38 @@ def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
     assert len([name for name in names if name.endswith('.cifar10')]) == 1
     assert again['global_step'] == 3 and not np.array_equal(again['conv1/weights'], first['conv1/weights'])
     assert re.search(r'restart +deleting the \d+ files of the run in ' + settings().train_dir, capsys.readouterr().out)
+
+
+def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
+    # Without the configuration, what is left could not be told from somebody else's files.
+    train(settings(max_steps=2, save_steps=1))
+    remove, removed = os.remove, []
+
+    def break_off(path):
+        if len(removed) == 2:
+            raise KeyboardInterrupt
+        removed.append(path)
+        remove(path)
+    monkeypatch.setattr(os, 'remove', break_off)
+    with pytest.raises(KeyboardInterrupt):
+        run_dir.RunDir(settings(restart=True))
+    monkeypatch.undo()
+    run_dir.RunDir(settings(restart=True)).close()
+    assert os.listdir(settings().train_dir) == ['lock']
+
+
+def test_settings_of_another_program_are_refused(settings):
+    os.makedirs(settings().train_dir)
+    with open(os.path.join(settings().train_dir, 'config.json'), 'w') as stream:
+        json.dump(dict(program='another', dataset='shapes', network='classic', seed=0), stream)
+    with pytest.raises(UsageError, match='config.json is not of this program; use another directory'):
+        training.train(settings())
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
+    for step in (10, 9, 100):
+        (tmp_path / ('model.ckpt-%d.index' % step)).write_text('')
+    assert [run_dir.step_of(prefix) for prefix in run_dir.checkpoints(str(tmp_path))] == [9, 10, 100]
 
 
 def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path):
