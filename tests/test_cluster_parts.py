@@ -172,6 +172,15 @@ def test_a_server_listens_at_the_given_address_alone(small):
         assert not peers.reachable('127.0.0.2:' + port, 0.3)
 
 
+@pytest.mark.parametrize('stop, status', [('watch.stop()', 0), ('', 1)])
+def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status):
+    address, = local_cluster.free_addresses(1)
+    code = ('import time; from cifar10 import peers; watch = peers.Watch({"worker 1": %r}, 0); %s; time.sleep(4)'
+            % (address, stop))
+    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
+
+
 def local(*arguments, **options):
     command = [sys.executable, '-m', 'cifar10.local_cluster', *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, **options)
