@@ -142,6 +142,7 @@ def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continu
         tasks['worker 1'].kill()
         ends = tasks.ends()
     assert ends['worker 0'][0] == ends['ps 0'][0] == 1, ends
+    assert 'waiting up to' not in ends['worker 0'][1] + ends['ps 0'][1]  # nobody can rejoin, so all end at once
     assert 'worker 1 at ' in ends['worker 0'][1]
     with Tasks(2, 1, **flags) as tasks:
         ends = tasks.ends()
