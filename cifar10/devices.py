@@ -94,7 +94,7 @@ def choose(num_devices, kind, per_tower=1, count_flag='--num_gpus'):
         raise UsageError("this machine has an NVIDIA GPU and its driver, but TensorFlow cannot use it; pip install -e "
                          "'.[gpu]' brings the CUDA libraries, or use --tower_device=cpu")
     if kind == 'gpu':
-        raise UsageError('--tower_device=gpu, but %s; use --tower_device=cpu' % reason)
+        raise UsageError('--tower_device=gpu: %s; use --tower_device=cpu' % reason)
     return named('cpu', reason)
 
 

@@ -72,7 +72,7 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
 def test_without_any_gpu_the_first_line_says_why(machine, reason, gpus):
     gpus(**machine)
     assert str(devices.choose(2, 'auto')) == '2 on CPU devices (%s): /cpu:0 /cpu:1' % reason
-    with pytest.raises(UsageError, match='--tower_device=gpu, but %s; use --tower_device=cpu' % reason):
+    with pytest.raises(UsageError, match='--tower_device=gpu: %s; use --tower_device=cpu' % reason):
         devices.choose(1, 'gpu')
 
 
