@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Evaluates the checkpoints of a training run: flags -> EvalConfig -> evaluation.
+"""Evaluates the checkpoints of a training run: each new one as it appears, or the newest one once.
 
     python cifar10_eval.py
 """
 import sys
 
-from cifar10 import console, flags
+from cifar10.cli import flags, signals, terminal
 from cifar10.config import EvalConfig
 
 
 def main():
     """Reads the flags, then evaluates until a signal comes, or once."""
     config = flags.parse(EvalConfig, __doc__.splitlines()[0], sys.argv[1:])
-    console.Termination()
-    console.start_tensorflow()
+    signals.Termination()
+    terminal.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
     from cifar10 import evaluation
     try:
@@ -24,5 +24,10 @@ def main():
         print('stopped')  # the way in which watching is meant to end
 
 
+def run():
+    """Runs the script; returns the exit status."""
+    return terminal.run(main)
+
+
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(run())

@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
-"""Trains a CIFAR-10 network on several GPUs, one tower on each: flags -> TrainConfig -> training.
+"""Trains a CIFAR-10 network on one or more GPUs, one tower on each; resumes the run in train_dir if there is one.
 
     python multi_gpu_train.py --num_gpus=4
 """
 import sys
 
-from cifar10 import console, flags, membership
+from cifar10.cli import flags, signals, terminal
+from cifar10.cluster import membership
 from cifar10.config import TrainConfig
-from cifar10.console import UsageError
+from cifar10.errors import UsageError
+from cifar10.registry import UPDATE_MODES
 
 
 def main():
-    """Reads the flags, then trains; as a task of a cluster, if they or TF_CONFIG describe one."""
+    """Reads the flags, then trains; as a task of a cluster, if they or the environment describe one."""
     config = flags.parse(TrainConfig, __doc__.splitlines()[0], sys.argv[1:])
-    termination = console.Termination()
+    termination = signals.Termination()
     found = membership.resolve(config)
     if found and config.variable_update == 'mirrored':
-        raise UsageError('--variable_update=mirrored is of one machine; use parameter_server, replicated or async')
-    console.start_tensorflow(verbose=config.log_device_placement)
+        raise UsageError('--variable_update=mirrored supports one machine only; use parameter_server, replicated or '
+                         'async')
+    terminal.start_tensorflow(verbose=config.log_device_placement)
     # After the flags: TensorFlow takes seconds to import.
     from cifar10 import training
     if found is None:
@@ -28,14 +31,23 @@ def main():
 
 def train_in(found, config, termination):
     """Takes part in training over a cluster: as its chief, or as a server of towers or variables."""
-    from cifar10 import devices, member, modes, records, training
-    local, files = None, ()
+    from cifar10 import preparation, training
+    from cifar10.cluster import member
+    from cifar10.data import records
+    from cifar10.parallel import devices
+    local, files = devices.NONE, ()
     if found.job == 'worker':
-        local = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
+        local = preparation.local_devices(config)
         files = records.find(config.dataset, config.data_dir).files
     member.take_part(found, local, lambda *towers: training.train(config, termination, *towers),
-                     config.cluster_timeout_secs, modes.MODES[config.variable_update].recovers, files, termination)
+                     config.cluster_timeout_secs, UPDATE_MODES.load(config.variable_update).recovers, files,
+                     termination)
+
+
+def run():
+    """Runs the script; returns the exit status."""
+    return terminal.run(main)
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(run())

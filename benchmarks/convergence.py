@@ -17,14 +17,14 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import console, flags  # noqa: E402
-from cifar10.console import UsageError  # noqa: E402
+from cifar10.cli import flags, terminal  # noqa: E402
+from cifar10.errors import UsageError  # noqa: E402
 
 MODES = ('parameter_server', 'async')
-TOWERS, BATCH = 4, 32
+TOWERS, BATCH, EVAL_BATCH = 4, 32, 500
 
 
-def slowed(update_class, seconds):
+def slowed(mode_class, seconds):
     """Returns a subclass of an update mode whose last tower pauses so long before each step."""
     import numpy as np
     import tensorflow.compat.v1 as tf
@@ -33,10 +33,10 @@ def slowed(update_class, seconds):
         time.sleep(seconds)
         return np.float32(0)
 
-    class Slowed(update_class):
+    class Slowed(mode_class):
         def build(self, tower_fn, make_optimizer, global_step):
             def tower(k, scope):
-                if k < len(self.devices) - 1:
+                if k < len(self.devices.towers) - 1:
                     return tower_fn(k, scope)
                 with tf.device('/cpu:0'):
                     paused = tf.numpy_function(pause, [], tf.float32, stateful=True)
@@ -52,55 +52,77 @@ def run(given, mode, pause, seed):
     Returns:
       A list of (images, seconds of training, test accuracy).
     """
-    console.start_tensorflow()
+    terminal.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import devices, hooks, inputs, modes, networks, records, training
+    from cifar10 import training
     from cifar10.config import TrainConfig
+    from cifar10.data import pipeline, records
+    from cifar10.networks import classifier
+    from cifar10.parallel import devices
+    from cifar10.registry import NETWORKS, UPDATE_MODES
+    from cifar10.run import hooks, loop
+    from cifar10.run.async_workers import AsyncWorkersHook
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
                          max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
     towers = devices.choose(TOWERS, 'cpu')
     devices.claim(towers)
     tf.set_random_seed(seed)
-    update = slowed(modes.MODES[mode], pause)(towers.towers) if pause else modes.MODES[mode](towers.towers)
-    built = training.Training(config, records.find(config.dataset, config.data_dir), towers, update)
+    mode_class = UPDATE_MODES.load(mode)
+    update_mode = (slowed(mode_class, pause) if pause else mode_class)(towers)
+    built = training.Training(config, records.find(config.dataset, config.data_dir), towers, update_mode)
     test = records.find(config.dataset, config.data_dir, records.TEST_FILES)
-    memory, read = inputs.load(test)
-    iterator, start = inputs.eval_batches(memory, test.count, 500)
+    memory, read = pipeline.load(test)
+    iterator, start = pipeline.eval_batches(memory, test.count, EVAL_BATCH)
     images, labels = iterator.get_next()
     by_name = {variable.op.name: variable for variable in tf.global_variables()}
 
     def averaged(getter, name, *arguments, **keywords):
         return by_name[name + '/ExponentialMovingAverage']
     with tf.variable_scope(tf.get_variable_scope(), reuse=True, custom_getter=averaged):
-        logits = networks.get('classic')(images)
-    right = tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels), tf.int32))
-    drivers = hooks.DriverHook(built.more_steps)
+        logits = NETWORKS.load(config.network).inference(images)
+    right = tf.reduce_sum(tf.cast(classifier.correct(logits, labels), tf.int32))
+
+    def accuracy(session):
+        session.run(start)
+        return sum(session.run(right) for _ in range(-(-test.count // EVAL_BATCH))) / test.count
+    workers = AsyncWorkersHook(built.async_train_ops)
+    curve_hook = curve_hook_class(hooks.StepHook)(built.train_step, config.max_steps, per_step, given.every, accuracy,
+                                                  workers)
     scaffold = tf.train.Scaffold(local_init_op=tf.group(built.initialise, read))
-    curve = []
-    with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(scaffold, config=devices.session_config(towers)),
-                                   hooks=[drivers]) as session:
-        def evaluate(step_context):
-            step_context.session.run(start)
-            return sum(step_context.session.run(right) for _ in range(-(-test.count // 500))) / test.count
-        done, trained, begin = 0, 0.0, None
-        while done < config.max_steps:
-            before = done
-            try:
-                done = int(session.run(built.step))
-            except tf.errors.OutOfRangeError:  # another tower takes the last batch
-                drivers.join()
-                done = config.max_steps
-            if begin is None:
-                begin = time.perf_counter()  # the first step is a warm-up
-            if done * per_step // given.every > before * per_step // given.every or done == config.max_steps:
-                with drivers.paused():
-                    trained += time.perf_counter() - begin
-                    accuracy = session.run_step_fn(evaluate)
-                    curve.append((done * per_step, trained, float(accuracy)))
-                    begin = time.perf_counter()
-    return curve
+    loop.run(built.train_step, [workers, curve_hook, hooks.StopHook(built.train_step, config.max_steps)], scaffold,
+             config=devices.session_config(towers))
+    return curve_hook.curve
+
+
+def curve_hook_class(step_hook):
+    """Returns a hook class on the base `hooks.StepHook`, which is not imported before TensorFlow has started."""
+    class CurveHook(step_hook):
+        """Evaluates every so many images, with the clock and the workers stopped; `curve` is what `run` returns."""
+
+        def __init__(self, train_step, last_step, per_step, every, accuracy, workers):
+            super().__init__(train_step)
+            self._last_step, self._per_step, self._every = last_step, per_step, every
+            self._accuracy, self._workers = accuracy, workers
+            self._trained, self._begin, self.curve = 0.0, None, []
+
+        def after_step(self, context, step):
+            if self._begin is None:
+                self._begin = time.perf_counter()  # the first step is a warm-up
+            images, before = step * self._per_step, self._before * self._per_step
+            if images // self._every > before // self._every and step < self._last_step:
+                with self._workers.paused():
+                    self._add(context.session, step)
+
+        def end(self, session):  # the workers have ended
+            self._add(session, self._last_step)
+
+        def _add(self, session, step):
+            self._trained += time.perf_counter() - self._begin
+            self.curve.append((step * self._per_step, self._trained, float(self._accuracy(session))))
+            self._begin = time.perf_counter()
+    return CurveHook
 
 
 def at(curve, column, value):
@@ -119,10 +141,10 @@ def report(results):
             cells = []
             for column, value in ((0, curves[0][-1][0]), (1, seconds)):
                 values = [100 * at(curve, column, value) for curve in curves]
-                cells.append('%.1f%% (%.1f-%.1f)' % (statistics.mean(values), min(values), max(values)))
+                cells.append(f'{statistics.mean(values):.1f}% ({min(values):.1f}-{max(values):.1f})')
             rate = statistics.median(curve[-1][0] / curve[-1][1] for curve in curves)
-            lines.append('| %s | `%s` | %.0f | %s | %s |' % (
-                'one slowed' if slow else 'alike', mode, rate, cells[0], cells[1] + ' of %.0f s' % seconds))
+            towers = 'one slowed' if slow else 'alike'
+            lines.append(f'| {towers} | `{mode}` | {rate:.0f} | {cells[0]} | {cells[1]} of {seconds:.0f} s |')
     return lines
 
 
@@ -139,7 +161,7 @@ def main():
     parser.add_argument('--one', nargs=3, metavar=('MODE', 'PAUSE', 'SEED'), help='one run; prints its curve as JSON')
     given = parser.parse_args()
     if given.images % (TOWERS * BATCH):
-        raise UsageError('--images=%d is not a multiple of %d, four batches' % (given.images, TOWERS * BATCH))
+        raise UsageError(f'--images={given.images} is not a multiple of {TOWERS * BATCH}, four batches')
     harness.check(given)
     if given.one:
         print(json.dumps(run(given, given.one[0], float(given.one[1]), int(given.one[2]))))
@@ -149,16 +171,17 @@ def main():
         for (mode, slow), curves in results.items():
             output = harness.output_of(
                 'benchmarks/convergence.py', '--data_dir=' + given.data_dir, '--dataset=' + given.dataset,
-                '--images=%d' % given.images, '--every=%d' % given.every,
+                f'--images={given.images}', f'--every={given.every}',
                 '--one', mode, str(given.pause if slow else 0), str(seed))
             curves.append(json.loads(output.splitlines()[-1]))
-            print('seed %d, %s%s: %.0f s, %.1f%%' % (seed, mode, ', one slowed' * slow, *curves[-1][-1][1:2],
-                                                     100 * curves[-1][-1][2]), file=sys.stderr, flush=True)
+            _, seconds, accuracy = curves[-1][-1]
+            print(f"seed {seed}, {mode}{', one slowed' * slow}: {seconds:.0f} s, {100 * accuracy:.1f}%",
+                  file=sys.stderr, flush=True)
     if given.json:
         harness.write_json(given.json, flags=vars(given), curves={
-            '%s%s' % (mode, ', one slowed' * slow): curves for (mode, slow), curves in results.items()})
+            f"{mode}{', one slowed' * slow}": curves for (mode, slow), curves in results.items()})
     print('\n'.join(report(results)))
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

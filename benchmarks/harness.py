@@ -1,6 +1,4 @@
 """What the benchmarks share: cells measured in turn as processes, their medians, a table, a file, a picture.
-
-Knows processes and numbers, and the lines of the trainer that tell its speed; nothing else of what is measured.
 """
 import json
 import os
@@ -12,8 +10,11 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-from cifar10 import flags, records  # noqa: E402
-from cifar10.console import RunError, UsageError  # noqa: E402
+from cifar10.cli import flags  # noqa: E402
+from cifar10.config import DATA_DIR  # noqa: E402
+from cifar10.data import records  # noqa: E402
+from cifar10.errors import RunError, UsageError  # noqa: E402
+from cifar10.registry import DATASETS  # noqa: E402
 
 # The line that the trainer prints for its user is also how its speed is read.
 _SPEED = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
@@ -26,9 +27,9 @@ class Failed(RunError):
 def parser(description):
     """Returns an argument parser with the flags that every benchmark takes."""
     result = flags.Parser(description)
-    result.add_argument('--data_dir', default='/tmp/cifar10_data', type=os.path.abspath,
+    result.add_argument('--data_dir', default=DATA_DIR, type=os.path.abspath,
                         help='where the data set is, or is put (default: %(default)s)')
-    result.add_argument('--dataset', default='cifar10', choices=('cifar10', 'shapes'),
+    result.add_argument('--dataset', default=next(iter(DATASETS)), choices=tuple(DATASETS),
                         help='shapes is built in and needs no network (default: %(default)s)')
     result.add_argument('--json', metavar='FILE', help='write every single figure there')
     return result
@@ -40,7 +41,7 @@ def listed(kind, choices=None):
         values = [kind(part) for part in text.split(',')]
         for value in values:
             if choices and value not in choices:
-                raise UsageError('%s is unknown; choose from: %s' % (value, ', '.join(choices)))
+                raise UsageError(f"{value} is unknown; choose from: {', '.join(choices)}")
         return values
     parse.__name__ = 'list'
     return parse
@@ -54,7 +55,7 @@ def check(given):
     """
     records.find(given.dataset, given.data_dir)
     if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
-        raise UsageError('the folder of %s does not exist' % given.json)
+        raise UsageError(f'the folder of {given.json} does not exist')
     if getattr(given, 'plot', None):
         flags.check_plot(given.plot)
 
@@ -68,10 +69,10 @@ def output_of(*arguments, timeout=None):
     try:
         result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=timeout, cwd=ROOT)
     except subprocess.TimeoutExpired:
-        raise Failed('%s did not end within %d s' % (arguments[0], timeout)) from None
+        raise Failed(f'{arguments[0]} did not end within {timeout} s') from None
     if result.returncode:
         lines = (result.stderr or result.stdout).strip().splitlines()
-        raise Failed(lines[-1] if lines else '%s ended with status %d' % (arguments[0], result.returncode))
+        raise Failed(lines[-1] if lines else f'{arguments[0]} ended with status {result.returncode}')
     return result.stdout
 
 
@@ -110,13 +111,13 @@ def measure(cells, rounds, one):
                 label = ' '.join(map(str, cell)) if isinstance(cell, tuple) else cell
                 try:
                     results[cell].append(one(cell))
-                    said = '%.0f' % results[cell][-1]
+                    said = f'{results[cell][-1]:.0f}'
                 except Failed as error:
                     results[cell].append(None)
-                    said = 'failed: %s' % error
-                print('round %d of %d, %s: %s' % (k + 1, rounds, label, said), file=sys.stderr, flush=True)
+                    said = f'failed: {error}'
+                print(f'round {k + 1} of {rounds}, {label}: {said}', file=sys.stderr, flush=True)
     except KeyboardInterrupt:
-        print('interrupted: what follows is of the rounds so far', file=sys.stderr)
+        print('interrupted: the following figures are those of the rounds so far', file=sys.stderr)
     return results
 
 
@@ -125,7 +126,7 @@ def spread(figures, decimals=0):
     good = [figure for figure in figures if figure is not None]
     if not good:
         return 'failed'
-    return '%.*f, %.*f-%.*f' % (decimals, statistics.median(good), decimals, min(good), decimals, max(good))
+    return f'{statistics.median(good):.{decimals}f}, {min(good):.{decimals}f}-{max(good):.{decimals}f}'
 
 
 def ratio(figures, base):
@@ -143,11 +144,11 @@ def write_json(path, **content):
 def machine():
     """Returns a phrase for this machine: its processor and how many of its cores this process may use."""
     names = [line.split(':', 1)[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')]
-    return '%s, %d cores' % (names[0] if names else 'unknown processor', len(os.sched_getaffinity(0)))
+    return f"{(names[0] if names else 'unknown processor')}, {len(os.sched_getaffinity(0))} cores"
 
 
 def end(results):
     """Raises a RunError if any cell failed in any round, once everything was printed."""
     failed = sum(figure is None for figures in results.values() for figure in figures)
     if failed or not any(results.values()):
-        raise RunError('%d measurements failed; the lines above say why' % failed)
+        raise RunError(f'{failed} measurements failed; the lines above say why')

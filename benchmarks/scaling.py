@@ -18,9 +18,10 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import console, flags  # noqa: E402
-from cifar10.config import TOWER_DEVICES, VARIABLE_UPDATES  # noqa: E402
-from cifar10.console import UsageError  # noqa: E402
+from cifar10.cli import flags, terminal  # noqa: E402
+from cifar10.config import TOWER_DEVICES  # noqa: E402
+from cifar10.errors import UsageError  # noqa: E402
+from cifar10.registry import UPDATE_MODES  # noqa: E402
 
 _CLUSTER = ', a process each'  # after the mode of a row
 
@@ -32,16 +33,16 @@ def measure(given, row, towers):
       harness.Failed: it failed.
     """
     mode, processes = row.removesuffix(_CLUSTER), towers if row.endswith(_CLUSTER) else 1
-    cluster = ['-m', 'cifar10.local_cluster', '--workers=%d' % processes, '--', sys.executable]
+    cluster = ['-m', 'cifar10.local_cluster', f'--workers={processes}', '--', sys.executable]
     updates = given.steps * (towers if mode == 'async' else 1)  # an asynchronous update is one tower's
     spare = 10 * towers  # the thread that reports may not be the one that takes the last
     with tempfile.TemporaryDirectory() as train_dir:
         output = harness.output_of(
-            *(cluster if processes > 1 else []), 'multi_gpu_train.py', '--dataset=%s' % given.dataset,
-            '--data_dir=%s' % given.data_dir, '--train_dir=%s' % train_dir, '--variable_update=%s' % mode,
-            '--num_gpus=%d' % (towers // processes),
-            '--batch_size=%d' % (step_images(given, towers) // towers), '--max_steps=%d' % (updates + spare),
-            '--log_frequency=%d' % (updates // 2), '--tower_device=%s' % given.tower_device)
+            *(cluster if processes > 1 else []), 'multi_gpu_train.py', f'--dataset={given.dataset}',
+            f'--data_dir={given.data_dir}', f'--train_dir={train_dir}', f'--variable_update={mode}',
+            f'--num_gpus={towers // processes}',
+            f'--batch_size={step_images(given, towers) // towers}', f'--max_steps={updates + spare}',
+            f'--log_frequency={updates // 2}', f'--tower_device={given.tower_device}')
     return harness.second_half(output)
 
 
@@ -64,23 +65,23 @@ def weak_tables(given, results, modes, counts):
     """Returns the lines of a Markdown table a mode: seconds a batch and images/s over the tower counts."""
     seconds, lines = step_seconds(given, results), []
     for mode in modes:
-        lines += ['', '%s, %d images a tower:' % (mode, given.batch_size), '',
+        lines += ['', f'{mode}, {given.batch_size} images a tower:', '',
                   '| towers | sec/batch | images/s |', '|---|---|---|']
-        lines += ['| %d | %s | %s |' % (n, harness.spread(seconds[mode, n], 3), harness.spread(results[mode, n]))
+        lines += [f'| {n} | {harness.spread(seconds[mode, n], 3)} | {harness.spread(results[mode, n])} |'
                   for n in counts]
     return lines[1:]
 
 
 def table(results, modes, counts):
     """Returns the lines of a Markdown table of results {(mode, towers): [images/s]}."""
-    lines = ['| images/s (ratio) | %s |' % ' | '.join('%d tower%s' % (n, 's' * (n > 1)) for n in counts),
-             '|---|%s' % ('---|' * len(counts))]
+    lines = ['| images/s (ratio) | ' + ' | '.join(f"{n} tower{'s' * (n > 1)}" for n in counts) + ' |',
+             f"|---|{'---|' * len(counts)}"]
     for mode in modes:
         cells = []
         for n in counts:
-            ratio = harness.ratio(results[mode, n], results.get((VARIABLE_UPDATES[0], n), []))
-            cells.append(harness.spread(results[mode, n]) + ('' if ratio is None else ' (%.2f)' % ratio))
-        lines.append('| %s | %s |' % (mode, ' | '.join(cells)))
+            ratio = harness.ratio(results[mode, n], results.get((next(iter(UPDATE_MODES)), n), []))
+            cells.append(harness.spread(results[mode, n]) + ('' if ratio is None else f' ({ratio:.2f})'))
+        lines.append(f"| {mode} | {' | '.join(cells)} |")
     return lines
 
 
@@ -92,7 +93,7 @@ def draw(path, results, modes, counts, label):
         places = [j + (i - len(modes) / 2 + 0.5) / (len(modes) + 1) for j in range(len(counts))]
         good = [[rate for rate in results[mode, n] if rate is not None] for n in counts]
         axes.bar(places, [statistics.median(rates) if rates else 0 for rates in good], 1 / (len(modes) + 1), label=mode)
-    axes.set_xticks(range(len(counts)), ['%d' % n for n in counts])
+    axes.set_xticks(range(len(counts)), [f'{n}' for n in counts])
     axes.set_xlabel(label)
     axes.set_ylabel('images/s')
     axes.legend(ncol=len(modes), loc='upper center', bbox_to_anchor=(0.5, 1.14))
@@ -103,12 +104,12 @@ def parse():
     """Returns the command line's flags.
 
     Raises:
-      UsageError: they cannot be.
+      UsageError: they contradict each other.
     """
     parser = harness.parser(__doc__.splitlines()[0])
     parser.add_argument('--tower_device', default='auto', choices=TOWER_DEVICES,
                         help='what the towers run on (default: %(default)s)')
-    parser.add_argument('--modes', type=harness.listed(str, VARIABLE_UPDATES), default=list(VARIABLE_UPDATES),
+    parser.add_argument('--modes', type=harness.listed(str, UPDATE_MODES), default=list(UPDATE_MODES),
                         metavar='MODE,...', help='update modes (default: all)')
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 2, 4, 8], metavar='N,...',
                         help='tower counts (default: 1,2,4,8)')
@@ -130,8 +131,7 @@ def parse():
     given.global_batch = given.global_batch or 128
     for n in given.towers:
         if given.global_batch % n:
-            raise UsageError('--global_batch=%d cannot be shared by %d towers; use a multiple'
-                             % (given.global_batch, n))
+            raise UsageError(f'--global_batch={given.global_batch} cannot be shared by {n} towers; use a multiple')
     return given
 
 
@@ -148,14 +148,14 @@ def main():
     print('\n'.join(lines))
     if given.json:
         def named(figures):
-            return {'%s, %d towers' % cell: values for cell, values in figures.items()}
+            return {f'{row}, {n} towers': values for (row, n), values in figures.items()}
         harness.write_json(given.json, flags=vars(given), images_per_sec=named(results),
                            sec_per_batch=named(step_seconds(given, results)))
     if given.plot:
-        draw(given.plot, results, rows, given.towers, 'towers, each with a batch of %d' % given.batch_size
+        draw(given.plot, results, rows, given.towers, f'towers, each with a batch of {given.batch_size}'
              if given.batch_size else 'towers, sharing the same global batch')
     harness.end(results)
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

@@ -20,13 +20,14 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import console, flags, records  # noqa: E402
+from cifar10.cli import flags, terminal  # noqa: E402
+from cifar10.data import records  # noqa: E402
 
 BATCH = 128
 _TRAINER = 'multi_gpu_train.py'
 
 # Cell: the flags of a training run.
-RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4', '--batch_size=%d' % (BATCH // 4)]}
+RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4', f'--batch_size={BATCH // 4}']}
 # Cell: the script and the flags of a peer.
 PEERS = {'queue runner': ['queue_runner.py'], 'Keras': ['keras_mirrored.py'], 'PyTorch': ['pytorch.py'],
          'PyTorch bf16': ['pytorch.py', '--precision=bf16'], 'PyTorch compiled': ['pytorch.py', '--compile'],
@@ -47,8 +48,8 @@ def training(given, *extra):
         half = given.steps // 2
         output = harness.output_of(
             _TRAINER, '--dataset=' + given.dataset, '--data_dir=' + given.data_dir, '--train_dir=' + train_dir,
-            '--tower_device=cpu', '--max_steps=%d' % (2 * half), '--log_frequency=%d' % half,
-            '--save_steps=%d' % half, *extra)
+            '--tower_device=cpu', f'--max_steps={2 * half}', f'--log_frequency={half}',
+            f'--save_steps={half}', *extra)
     return harness.second_half(output)
 
 
@@ -58,7 +59,7 @@ def start_up(given, cell):
     with tempfile.TemporaryDirectory() as train_dir:
         command = [sys.executable, os.path.join(harness.ROOT, _TRAINER), '--dataset=' + given.dataset,
                    '--data_dir=' + given.data_dir, '--train_dir=' + train_dir, '--tower_device=cpu',
-                   '--max_steps=%d' % steps, '--log_frequency=1']
+                   f'--max_steps={steps}', '--log_frequency=1']
         begin = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         first = None
@@ -68,7 +69,7 @@ def start_up(given, cell):
         _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode or first is None:
-        raise harness.Failed('the run ended with status %d' % process.returncode)
+        raise harness.Failed(f'the run ended with status {process.returncode}')
     return 1000 * first if cell == 'first step' else usage.ru_maxrss / 1024
 
 
@@ -79,8 +80,8 @@ def peer(given, name):
         os.symlink(os.path.abspath(folder), os.path.join(data_dir, 'records'))
         script, *extra = PEERS[name]
         output = harness.output_of('benchmarks/peers/' + script, *extra, '--data_dir=' + data_dir,
-                                   '--steps=%d' % (given.steps // 2), '--warmup=%d' % (given.steps // 2),
-                                   '--batch_size=%d' % BATCH, timeout=900)
+                                   f'--steps={given.steps // 2}', f'--warmup={given.steps // 2}',
+                                   f'--batch_size={BATCH}', timeout=900)
     return float(re.search(r'images_per_sec=([\d.]+)', output).group(1))
 
 
@@ -90,29 +91,31 @@ def inside(given, cell):
     Returns:
       images/s of the 'bare step' or of an 'evaluation' pass; microseconds of CPU an image for 'input'.
     """
-    console.start_tensorflow()
+    terminal.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import devices, evaluation, modes
+    from cifar10 import evaluation
     from cifar10 import training as trainer
     from cifar10.config import EvalConfig, TrainConfig
+    from cifar10.parallel import devices
+    from cifar10.registry import NETWORKS, UPDATE_MODES
     towers = devices.choose(1, 'cpu')
     devices.claim(towers)
     data = records.find(given.dataset, given.data_dir)
     with tf.Session(config=devices.session_config(towers)) as session:
         if cell == 'evaluation':
             config = EvalConfig(num_examples=min(data.count, BATCH * given.steps))
-            built = evaluation.Evaluation(config, data, 'classic', towers.towers[0])
+            built = evaluation.Evaluation(config, data, NETWORKS.load('classic'), towers.towers[0])
             session.run([tf.global_variables_initializer(), built.read])
             built.results(session)  # a warm-up
             begin = time.perf_counter()
             built.results(session)
             return config.num_examples / (time.perf_counter() - begin)
         config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu')
-        built = trainer.Training(config, data, towers, modes.MODES['parameter_server'](towers.towers))
+        built = trainer.Training(config, data, towers, UPDATE_MODES.load('parameter_server')(towers))
         session.run(tf.global_variables_initializer())
         session.run(built.initialise)
-        fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.step
+        fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.train_step
         clock = time.process_time if cell == 'input' else time.perf_counter
         for _ in range(given.steps // 2):
             session.run(fetched)
@@ -132,20 +135,20 @@ def measure(given, cell):
     if cell in ('first step', 'memory'):
         return start_up(given, cell)
     return float(harness.output_of('benchmarks/throughput.py', '--inside=' + cell, '--dataset=' + given.dataset,
-                                   '--data_dir=' + given.data_dir, '--steps=%d' % given.steps).split()[-1])
+                                   '--data_dir=' + given.data_dir, f'--steps={given.steps}').split()[-1])
 
 
 def table(results):
     """Returns the lines of a Markdown table of results {cell: figures}, and of one of their ratios."""
     lines = ['| | median, lowest-highest | |', '|---|---|---|']
     for cell, figures in results.items():
-        unit, what = COSTS.get(cell, ('images/s', 'training, %s' % ('a peer' if cell in PEERS else 'this program')))
-        lines.append('| %s | %s %s | %s |' % (cell, harness.spread(figures), unit, what))
+        unit, what = COSTS.get(cell, ('images/s', f"training, {('a peer' if cell in PEERS else 'this program')}"))
+        lines.append(f'| {cell} | {harness.spread(figures)} {unit} | {what} |')
     lines += ['', '| ratio | median of the rounds |', '|---|---|']
     for cell, base in RATIOS:
         ratio = harness.ratio(results.get(cell, []), results.get(base, []))
         if ratio is not None:
-            lines.append('| %s / %s | %.2f |' % (cell, base, ratio))
+            lines.append(f'| {cell} / {base} | {ratio:.2f} |')
     return lines
 
 
@@ -160,7 +163,7 @@ def draw(path, results):
     figure, axes = pyplot.subplots(figsize=(7, 3.5))
     axes.barh([cell for cell, _ in bars], middles, xerr=ends,
               color=['tab:gray' if cell in PEERS else 'tab:blue' for cell, _ in bars])
-    axes.set_xlabel('images/s, training the same network on %s' % harness.machine())
+    axes.set_xlabel(f'images/s, training the same network on {harness.machine()}')
     figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
 
 
@@ -193,4 +196,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

@@ -1,27 +1,26 @@
 """The settings of a training run and of an evaluation: plain, frozen, checked when they are made.
 
-This is the one table of settings: the command line, its help and the README follow it. Knows no
-TensorFlow and nothing of how a setting is used.
+This is the one table of settings: the command line, its help and docs/flags.md follow it. It must not import
+TensorFlow, so that `--help` and a mistyped flag answer at once.
 """
 import dataclasses
 import re
+from collections.abc import Collection
+from typing import Any
 
-from cifar10.console import UsageError
+from cifar10.errors import UsageError
+from cifar10.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
 
-DATASETS = ('cifar10', 'shapes')
-NETWORKS = ('classic',)
-PRECISIONS = ('fp32', 'bf16', 'fp16')
+DATA_DIR = '/tmp/cifar10_data'
 JOBS = ('worker', 'ps')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
-VARIABLE_UPDATES = ('parameter_server', 'replicated', 'async', 'mirrored')
 EVAL_DATA = ('test', 'train_eval')
-# Into how many parts a network can be cut, each on a device of its own.
-_PARTS = {'classic': 2}
 _STEPS = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
 _PATTERNS = ('train_dir', 'checkpoint_dir')
 
 
-def setting(default, group, help, least=None, choices=None):
+def setting(default: Any, group: str | None, help: str, least: int | None = None,
+            choices: Collection[str] | None = None) -> Any:
     """A field of a config; `group` and `help` are for the command line, `least` is the lowest value."""
     return dataclasses.field(default=default, metadata=dict(group=group, help=help, least=least, choices=choices))
 
@@ -39,19 +38,19 @@ def _check(field, value):
         return
     if type(value) is not field.type:
         kind = {int: 'a whole number', bool: 'true or false', str: 'a text'}[field.type]
-        raise UsageError('--%s=%r is not %s' % (field.name, value, kind))
+        raise UsageError(f'--{field.name}={value!r} is not {kind}')
     choices, least = field.metadata['choices'], field.metadata['least']
     if choices and value not in choices:
-        raise UsageError('--%s=%s is unknown; choose from: %s' % (field.name, value, ', '.join(choices)))
+        raise UsageError(f"--{field.name}={value} is unknown; choose from: {', '.join(choices)}")
     if least is not None and value < least:
-        raise UsageError('--%s=%d is too small; the least is %d' % (field.name, value, least))
+        raise UsageError(f'--{field.name}={value} is too small; the least is {least}')
     if field.type is int and value >= 2 ** 31:
-        raise UsageError('--%s=%d is too large; the most is %d' % (field.name, value, 2 ** 31 - 1))
+        raise UsageError(f'--{field.name}={value} is too large; the most is {2 ** 31 - 1}')
     if field.type is str and not value:
-        raise UsageError('--%s is empty; give it a value or leave it out' % field.name)
+        raise UsageError(f'--{field.name} is empty; give it a value or leave it out')
     if field.name in _PATTERNS and set(value) & set('*?[]\\'):
-        raise UsageError('--%s=%s holds one of * ? [ ] \\, which TensorFlow takes for a pattern of names; use another '
-                         'directory' % (field.name, value))
+        raise UsageError(f'--{field.name}={value} holds one of * ? [ ] \\, which TensorFlow takes for a pattern of '
+                         'names; use another directory')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +59,11 @@ class TrainConfig(Config):
     train_dir: str = setting('/tmp/cifar10_train', 'Run',
                              'where checkpoints and TensorBoard files go; a run found there is resumed')
     max_steps: int = setting(1000000, 'Run', 'steps in total, those before a resume included', least=1)
-    seed: int = setting(0, 'Run', 'of the initial values, the order of the examples and their distortions', least=0)
-    restart: bool = setting(False, 'Run', "delete this program's files in train_dir and begin anew")
-    data_dir: str = setting('/tmp/cifar10_data', 'Data', 'where the data set is, or is put')
-    dataset: str = setting('cifar10', 'Data', 'cifar10 is downloaded if need be; shapes is built in', choices=DATASETS)
+    seed: int = setting(0, 'Run', 'seed for initialisation, shuffling and augmentation', least=0)
+    restart: bool = setting(False, 'Run', "delete this program's files in train_dir and start a new run")
+    data_dir: str = setting(DATA_DIR, 'Data', 'where the data set is, or is put')
+    dataset: str = setting('cifar10', 'Data', 'the data set; cifar10 is downloaded if need be, shapes is built in',
+                         choices=DATASETS)
     num_gpus: int = setting(1, 'Towers', 'how many GPUs, or CPU devices where there are none; a tower on each', least=1)
     gpus_per_tower: int = setting(1, 'Towers', "GPUs of one tower; with 2, the network's parts are on different ones",
                                   least=1)
@@ -71,7 +71,7 @@ class TrainConfig(Config):
     tower_device: str = setting('auto', 'Towers', 'what the towers run on; auto: GPUs, or the CPU where there are none',
                                 choices=TOWER_DEVICES)
     variable_update: str = setting('parameter_server', 'Towers', "how the towers' gradients update the variables",
-                                   choices=VARIABLE_UPDATES)
+                                   choices=UPDATE_MODES)
     precision: str = setting('fp32', 'Towers', 'what the towers compute in; variables are always fp32',
                              choices=PRECISIONS)
     use_fp16: bool = setting(False, 'Towers', "the tutorial's name for --precision=fp16")
@@ -93,28 +93,25 @@ class TrainConfig(Config):
     def __post_init__(self):
         super().__post_init__()
         if self.num_gpus % self.gpus_per_tower:
-            raise UsageError('--num_gpus=%d cannot be divided into towers of --gpus_per_tower=%d; use a multiple of it'
-                             % (self.num_gpus, self.gpus_per_tower))
-        if self.gpus_per_tower > _PARTS[self.network]:
-            raise UsageError('--gpus_per_tower=%d, but the %s network has %d parts; use at most --gpus_per_tower=%d'
-                             % (self.gpus_per_tower, self.network, _PARTS[self.network], _PARTS[self.network]))
+            raise UsageError(f'--num_gpus={self.num_gpus} cannot be divided into towers of --gpus_per_tower='
+                             f'{self.gpus_per_tower}; use a multiple of it')
         if self.use_fp16:
             if self.precision == 'bf16':
                 raise UsageError('--use_fp16 contradicts --precision=bf16; leave one of them out')
             object.__setattr__(self, 'precision', 'fp16')
         if self.deterministic and self.variable_update == 'async':
-            raise UsageError('--deterministic cannot be had with --variable_update=async, whose towers take turns as '
-                             'they come; use another update mode')
-
+            raise UsageError('--deterministic is incompatible with --variable_update=async, whose towers update in the '
+                             'order in which they happen to finish; use another update mode')
         if self.profile_steps is not None and not _STEPS.fullmatch(self.profile_steps):
-            raise UsageError('--profile_steps=%s is not of the form FROM:TO, as 100:103' % self.profile_steps)
+            raise UsageError(f'--profile_steps={self.profile_steps} is not of the form FROM:TO, as 100:103')
         if self.traced[0] > self.traced[1]:
-            raise UsageError('--profile_steps=%s ends before it begins' % self.profile_steps)
+            raise UsageError(f'--profile_steps={self.profile_steps} ends before it begins')
 
     @property
-    def traced(self):
+    def traced(self) -> tuple[int, int]:
         """The first and the last step to be traced; (0, 0) for none."""
         return tuple(map(int, (self.profile_steps or '0:0').split(':')))
+
 
 @dataclasses.dataclass(frozen=True)
 class EvalConfig(Config):
@@ -124,7 +121,7 @@ class EvalConfig(Config):
     run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and end')
     eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two looks for a new checkpoint', least=1)
     use_ema: bool = setting(True, 'Checkpoints', 'evaluate the moving averages of the variables')
-    data_dir: str = setting(None, 'Data', "where the data set is (default: the run's, else /tmp/cifar10_data)")
+    data_dir: str = setting(None, 'Data', f"where the data set is (default: the run's, else {DATA_DIR})")
     dataset: str = setting(None, 'Data', "the data set (default: the run's, else cifar10)", choices=DATASETS)
     eval_data: str = setting('test', 'Data', 'the test images or the training images', choices=EVAL_DATA)
     num_examples: int = setting(None, 'Data', 'how many images (default: all)', least=1)

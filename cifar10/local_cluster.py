@@ -4,7 +4,7 @@
 
 Runs the command once a task, with --job_name, --task_index, --worker_hosts and --ps_hosts added: free
 ports of 127.0.0.1. Every line of their output begins with the task. Signals are passed on; the first
-failure ends all, and its status is that of this program. Knows processes alone.
+failure ends all, and its status becomes that of this program.
 """
 import contextlib
 import os
@@ -14,34 +14,35 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
-from cifar10 import console, flags
-from cifar10.console import UsageError
+from cifar10.cli import flags, terminal
+from cifar10.errors import UsageError
 
 _GRACE = 15  # seconds from the request to end to the end by force
 _AGAIN = 1  # seconds between the two signals that ask for it: two at once may arrive as one
 
 
-def free_addresses(count):
+def free_addresses(count: int) -> list[str]:
     """Returns so many addresses of this machine that nothing listens at."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(('127.0.0.1', 0))
-        return ['127.0.0.1:%d' % each.getsockname()[1] for each in sockets]
+        return [f'127.0.0.1:{each.getsockname()[1]}' for each in sockets]
 
 
-def commands(command, workers, ps):
+def commands(command: Sequence[str], workers: int, ps: int) -> dict[str, list[str]]:
     """Returns {'worker 0': its command, a list of str}: the chief first."""
     addresses = free_addresses(workers + ps)
     hosts = ['--worker_hosts=' + ','.join(addresses[:workers])]
     if ps:
         hosts.append('--ps_hosts=' + ','.join(addresses[workers:]))
-    return {'%s %d' % (job, i): [*command, '--job_name=' + job, '--task_index=%d' % i, *hosts]
+    return {f'{job} {i}': [*command, '--job_name=' + job, f'--task_index={i}', *hosts]
             for job, count in (('worker', workers), ('ps', ps)) for i in range(count)}
 
 
-def run(tasks):
+def run(tasks: dict[str, list[str]]) -> int:
     """Runs the commands of all tasks to their end; returns the status of the first that failed, or 0."""
     processes = {}
 
@@ -56,7 +57,7 @@ def run(tasks):
         processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                            errors='replace', start_new_session=True)
     width, unread = max(map(len, processes)), threading.Event()
-    relays = [threading.Thread(target=_relay, args=('%-*s | ' % (width, name), process, unread), daemon=True)
+    relays = [threading.Thread(target=_relay, args=(f'{name:<{width}} | ', process, unread), daemon=True)
               for name, process in processes.items()]
     for relay in relays:
         relay.start()
@@ -79,18 +80,18 @@ def run(tasks):
 
 
 def _relay(prefix, process, unread):
-    """Prints what a process prints; goes on reading, lest it block, when nobody reads us any more."""
+    """Prints what a process prints; keeps reading when nobody reads our output any more, or the process would block."""
     for line in process.stdout:
         try:
             if not unread.is_set():
                 sys.stdout.write(prefix + line.rstrip('\n') + '\n')
                 sys.stdout.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            terminal.discard(sys.stdout)
             unread.set()
 
 
-def main():
+def main() -> None:
     """Reads the flags and runs the cluster."""
     own, command = sys.argv[1:], []
     if '--' in own:
@@ -105,10 +106,10 @@ def main():
     try:
         status = run(commands(command, given.workers, given.ps))
     except (FileNotFoundError, PermissionError) as error:
-        raise UsageError('%s cannot be run: %s' % (command[0], os.strerror(error.errno))) from error
+        raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}') from error
     if status:
         raise SystemExit(status)
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

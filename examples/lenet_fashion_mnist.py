@@ -16,15 +16,19 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
+from cifar10.cli import terminal  # noqa: E402
 
-console.start_tensorflow()
+terminal.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import devices, download, flags, modes  # noqa: E402
+from cifar10.cli import flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES  # noqa: E402
-from cifar10.console import UsageError  # noqa: E402
+from cifar10.data import download  # noqa: E402
+from cifar10.errors import UsageError  # noqa: E402
+from cifar10.parallel import devices  # noqa: E402
+from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.run import hooks, loop  # noqa: E402
 
 URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
 FILES = {  # name: bytes, SHA-256
@@ -44,8 +48,7 @@ def read(data_dir):
                 os.makedirs(data_dir, exist_ok=True)
                 download.fetch(URL + name, path, size, checksum)
             except (download.DownloadError, OSError) as error:
-                raise UsageError('%s; put the four files of Fashion-MNIST into %s by hand'
-                                 % (error, data_dir)) from error
+                raise UsageError(f'{error}; put the four files of Fashion-MNIST into {data_dir} by hand') from error
         arrays.append(read_idx(path))
     return arrays
 
@@ -58,7 +61,7 @@ def read_idx(path):
         shape = np.frombuffer(content, '>u4', content[3], 4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
     except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
-        raise UsageError('%s is not an idx.gz file of bytes (%s); delete it' % (path, error)) from error
+        raise UsageError(f'{path} is not an idx.gz file of bytes ({error}); delete it') from error
 
 
 def lenet(images):
@@ -92,8 +95,7 @@ def train(data, towers, epochs, batch_size, learning_rate, report):
       learning_rate: float.
       report: the function.
     """
-    train_x, train_y, test_x, test_y = data
-    count = len(towers.towers)
+    count, examples = len(towers.towers), len(data[0])
     shares = [slice(k * batch_size // count, (k + 1) * batch_size // count) for k in range(count)]
     with tf.Graph().as_default():
         images = tf.placeholder(tf.uint8, [None, 28, 28])
@@ -105,26 +107,46 @@ def train(data, towers, epochs, batch_size, learning_rate, report):
             # So weighted, the mean of the towers' gradients is the sum over the batch, divided by its size.
             return dict(total_loss=tf.reduce_sum(losses) * (count / batch_size))
 
-        update = modes.MODES['replicated'](towers.towers)
-        step = update.build(
+        step = UPDATE_MODES.load('replicated')(towers).build(
             tower_fn, lambda: tf.train.GradientDescentOptimizer(learning_rate), tf.train.create_global_step())
+        with tf.control_dependencies(step.train_ops):
+            train_step = tf.train.get_global_step().read_value()
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             found = tf.argmax(lenet(images), 1, output_type=tf.int32)
         correct = tf.reduce_sum(tf.cast(tf.equal(found, labels), tf.int32))
-        follow = update.after_restore()
-        with tf.Session(config=devices.session_config(towers)) as session:
-            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-            session.run(follow)
-            for epoch in range(1, epochs + 1):
-                order = np.random.default_rng(epoch).permutation(len(train_x))
-                begin = time.perf_counter()
-                for first in range(0, len(order) - batch_size + 1, batch_size):
-                    chosen = order[first:first + batch_size]
-                    session.run(step.train_ops, {images: train_x[chosen], labels: train_y[chosen]})
-                seconds = time.perf_counter() - begin
-                right = sum(session.run(correct, {images: test_x[i:i + 1000], labels: test_y[i:i + 1000]})
-                            for i in range(0, len(test_x), 1000))
-                report(epoch, seconds, right / len(test_x))
+        epochs_hook = EpochsHook(train_step, data, batch_size, images, labels, correct, report)
+        steps = epochs * (examples // batch_size)
+        loop.run(train_step, [epochs_hook, hooks.StopHook(train_step, steps)], config=devices.session_config(towers))
+
+
+class EpochsHook(hooks.StepHook):
+    """Feeds each step a batch of the shuffled training images, and reports on the test images after each epoch."""
+
+    def __init__(self, train_step, data, batch_size, images, labels, correct, report):
+        super().__init__(train_step)
+        self._train, self._test = data[:2], data[2:]
+        self._batch_size, self._images, self._labels = batch_size, images, labels
+        self._correct, self._report = correct, report
+        self._steps = len(self._train[0]) // batch_size  # in an epoch
+
+    def before_run(self, run_context):
+        epoch, batch = divmod(self._last, self._steps)
+        if batch == 0:
+            self._order = np.random.default_rng(epoch + 1).permutation(len(self._train[0]))
+            self._begin = time.perf_counter()
+        chosen = self._order[batch * self._batch_size:(batch + 1) * self._batch_size]
+        return tf.train.SessionRunArgs(self._fetches, self._feed(self._train, chosen))
+
+    def after_step(self, context, step):
+        if step % self._steps == 0:
+            seconds = time.perf_counter() - self._begin
+            count = len(self._test[0])
+            right = sum(context.session.run(self._correct, self._feed(self._test, slice(i, i + 1000)))
+                        for i in range(0, count, 1000))
+            self._report(step // self._steps, seconds, right / count)
+
+    def _feed(self, data, chosen):
+        return {self._images: data[0][chosen], self._labels: data[1][chosen]}
 
 
 def main():
@@ -143,20 +165,19 @@ def main():
     parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='N', help='(default: %(default)s)')
     given = parser.parse_args()
     if given.towers > given.batch_size:
-        raise UsageError('--towers=%d; a batch of %d can be split over 1 to %d'
-                         % (given.towers, given.batch_size, given.batch_size))
+        raise UsageError(f'--towers={given.towers}; a batch of {given.batch_size} can be split over 1 to '
+                         f'{given.batch_size}')
     towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
     devices.claim(towers)
     data = read(given.data_dir)
     if given.batch_size > len(data[0]):
-        raise UsageError('--batch_size=%d, but there are %d images; use a smaller one'
-                         % (given.batch_size, len(data[0])))
-    print('running on %s' % towers)
+        raise UsageError(f'--batch_size={given.batch_size}, but there are {len(data[0])} images; use a smaller one')
+    print(f'running on {towers}')
     if len(data[0]) % given.batch_size:
-        print('the last, smaller batch of an epoch, of %d images, is dropped' % (len(data[0]) % given.batch_size))
+        print(f'the last, smaller batch of an epoch, of {len(data[0]) % given.batch_size} images, is dropped')
     train(data, towers, given.epochs, given.batch_size, given.learning_rate,
-          lambda epoch, seconds, accuracy: print('epoch %d, time %.1f sec, test acc %.2f' % (epoch, seconds, accuracy)))
+          lambda epoch, seconds, accuracy: print(f'epoch {epoch}, time {seconds:.1f} sec, test acc {accuracy:.2f}'))
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

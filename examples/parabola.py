@@ -15,14 +15,19 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
+from cifar10.cli import terminal  # noqa: E402
 
-console.start_tensorflow()
+terminal.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import devices, flags, hooks, member, membership, modes  # noqa: E402
-from cifar10.console import UsageError  # noqa: E402
+from cifar10.cli import flags  # noqa: E402
+from cifar10.cluster import member, membership  # noqa: E402
+from cifar10.errors import UsageError  # noqa: E402
+from cifar10.parallel import devices  # noqa: E402
+from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.run import hooks, loop  # noqa: E402
+from cifar10.run.async_workers import AsyncWorkersHook  # noqa: E402
 
 POINTS = 50
 HIDDEN = 5
@@ -67,9 +72,9 @@ def fit(towers, steps, mode, before_session=None):
     x, y = points()
     count = len(towers.towers)
     if count > POINTS:
-        raise UsageError('there are points for 1 to %d towers, not for %d' % (POINTS, count))
+        raise UsageError(f'there are points for 1 to {POINTS} towers, not for {count}')
     with tf.Graph().as_default(), tf.device(towers.home):
-        update = modes.MODES[mode](towers.towers, towers.servers)
+        update = UPDATE_MODES.load(mode)(towers)
         turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
 
         def tower_fn(k, scope):
@@ -84,30 +89,38 @@ def fit(towers, steps, mode, before_session=None):
         global_step = tf.train.create_global_step()
         built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), global_step)
         with tf.control_dependencies([built.train_ops[0]]):
-            step = global_step.read_value()
+            train_step = global_step.read_value()
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             fitted = network(tf.constant(x))
         loss = tf.reduce_mean(tf.square(fitted - y))
-        with tf.control_dependencies([tf.local_variables_initializer()]):
-            scaffold = tf.train.Scaffold(local_init_op=tf.group(update.after_restore(), turns.initializer))
-        config = devices.session_config(towers)
-        drivers = hooks.DriverHook(built.train_ops[1:])
-        creator = hooks.SessionCreator(scaffold, towers.target, config, before_session)
-        with tf.train.MonitoredSession(creator, hooks=[drivers]) as session:
-            def now(tensor):
-                return session.run_step_fn(lambda step_context: step_context.session.run(tensor))
-            done = 0
-            while done < steps:
-                before = done
-                try:
-                    done = int(session.run(step))
-                except tf.errors.OutOfRangeError:  # another tower takes the last turn
-                    drivers.join()
-                    done = steps
-                if done // EVERY > before // EVERY or done == steps:
-                    print('step %4d, loss = %.6f' % (done, now(loss)))
-            drivers.join()
-            return now(fitted)
+        report = ReportHook(train_step, steps, loss, fitted)
+        scaffold = tf.train.Scaffold(local_init_op=tf.group(tf.local_variables_initializer(), turns.initializer))
+        loop.run(train_step, [AsyncWorkersHook(built.train_ops[1:]), report, hooks.StopHook(train_step, steps)],
+                 scaffold, towers.target, devices.session_config(towers), before_session)
+        return report.fitted
+
+
+class ReportHook(hooks.StepHook):
+    """Prints the loss over all points now and then and at the end.
+
+    Attributes:
+      fitted: the values of the fitted function at the points, once the loop has ended.
+    """
+
+    def __init__(self, train_step, last_step, loss, fitted):
+        super().__init__(train_step)
+        self._last_step, self._loss, self._fitted = last_step, loss, fitted
+
+    def after_step(self, context, step):
+        if self.due(EVERY) and step < self._last_step:
+            self._print(context.session, step)
+
+    def end(self, session):  # asynchronous towers have made their last updates by now
+        self._print(session, self._last_step)
+        self.fitted = session.run(self._fitted)
+
+    def _print(self, session, step):
+        print(f'step {step:4}, loss = {session.run(self._loss):.6f}')
 
 
 def plot(path, fitted):
@@ -143,8 +156,8 @@ def main():
         devices.claim(own)
         run(own)
     else:
-        member.take_part(found, own, run, given.cluster_timeout_secs, modes.MODES[given.variable_update].recovers)
+        member.take_part(found, own, run, given.cluster_timeout_secs, UPDATE_MODES.load(given.variable_update).recovers)
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

@@ -12,16 +12,17 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
+from cifar10.cli import terminal  # noqa: E402
 
-console.start_tensorflow()
+terminal.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import devices, flags  # noqa: E402
+from cifar10.cli import flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES  # noqa: E402
-from cifar10.console import UsageError  # noqa: E402
-from cifar10.towers import average_gradients, build_towers  # noqa: E402
+from cifar10.errors import UsageError  # noqa: E402
+from cifar10.parallel import devices  # noqa: E402
+from cifar10.parallel.towers import average_gradients, build_towers  # noqa: E402
 
 POINTS = 1200
 
@@ -65,7 +66,7 @@ def train(towers, steps):
         for step in range(1, steps + 1):
             found, _ = session.run([loss, train_op])
             if step % 100 == 0 or step == steps:
-                print('step %4d, loss = %.4f' % (step, found))
+                print(f'step {step:4}, loss = {found:.4f}')
 
 
 def main():
@@ -77,12 +78,12 @@ def main():
     parser.add_argument('--steps', type=flags.at_least(1), default=500, metavar='N', help='(default: %(default)s)')
     given = parser.parse_args()
     if POINTS % given.towers:
-        raise UsageError('--towers=%d cannot share %d points evenly; use a divisor of it' % (given.towers, POINTS))
+        raise UsageError(f'--towers={given.towers} cannot share {POINTS} points evenly; use a divisor of it')
     towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
     devices.claim(towers)
-    print('towers     %s' % towers)
+    print(f'towers     {towers}')
     train(towers, given.steps)
 
 
 if __name__ == '__main__':
-    sys.exit(console.run(main))
+    sys.exit(terminal.run(main))

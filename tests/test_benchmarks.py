@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import convergence, harness, scaling, throughput
-from cifar10.console import RunError
-from tests.conftest import ROOT
+from cifar10.errors import RunError
+from tests.helpers import ROOT
 
 
 def run(script, *arguments):
@@ -22,7 +22,7 @@ def run(script, *arguments):
 def test_scaling_measures_real_runs(data_dir, tmp_path):
     result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
                  '--modes=parameter_server,async', '--global_batch=16', '--steps=6', '--rounds=1',
-                 '--json=%s' % (tmp_path / 'out.json'))
+                 f"--json={tmp_path / 'out.json'}")
     assert result.returncode == 0, result.stderr
     assert len(result.stderr.splitlines()) == 2  # a line a measurement, as they come
     rates = json.loads((tmp_path / 'out.json').read_text())['images_per_sec']
@@ -33,16 +33,16 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
 def test_scaling_with_a_batch_a_tower_prints_seconds_a_batch(data_dir, tmp_path):
     result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
                  '--modes=parameter_server', '--batch_size=8', '--steps=4', '--rounds=1',
-                 '--json=%s' % (tmp_path / 'out.json'))
+                 f"--json={tmp_path / 'out.json'}")
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[:3] == ['parameter_server, 8 images a tower:', '', '| towers | sec/batch | images/s |']
     written = json.loads((tmp_path / 'out.json').read_text())
     for line, n in zip(lines[4:], (1, 2), strict=True):  # one tower is there without being asked for
-        rate, = written['images_per_sec']['parameter_server, %d towers' % n]
-        seconds, = written['sec_per_batch']['parameter_server, %d towers' % n]
+        rate, = written['images_per_sec'][f'parameter_server, {n} towers']
+        seconds, = written['sec_per_batch'][f'parameter_server, {n} towers']
         assert seconds == pytest.approx(8 * n / rate)
-        assert line == '| {0} | {1:.3f}, {1:.3f}-{1:.3f} | {2:.0f}, {2:.0f}-{2:.0f} |'.format(n, seconds, rate)
+        assert line == f'| {n} | {seconds:.3f}, {seconds:.3f}-{seconds:.3f} | {rate:.0f}, {rate:.0f}-{rate:.0f} |'
 
 
 def test_scalings_seconds_are_of_the_batches_of_all_towers(monkeypatch):
@@ -73,7 +73,7 @@ def test_scaling_measures_a_cluster(data_dir):
 @pytest.mark.parametrize('cells', ['bare step', pytest.param('bf16,evaluation,memory', marks=pytest.mark.stress)])
 def test_throughput_measures_its_cells(cells, data_dir, tmp_path):
     result = run('throughput.py', '--dataset=shapes', '--data_dir=' + data_dir, '--steps=4', '--rounds=1',
-                 '--cells=' + cells, '--json=%s' % (tmp_path / 'out.json'))
+                 '--cells=' + cells, f"--json={tmp_path / 'out.json'}")
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / 'out.json').read_text())['figures']
     assert list(figures) == cells.split(',') and all(each[0] > 0 for each in figures.values())
@@ -125,7 +125,7 @@ def test_a_compiled_peer_trains_or_says_in_a_line_why_not(peer, data_dir, tmp_pa
     check_trained(train_peer(data_dir, *throughput.PEERS[peer], TORCHINDUCTOR_CACHE_DIR=cache))
 
 
-def test_keras_distorts_each_image_of_a_batch_in_its_own_way():
+def test_keras_augments_each_image_of_a_batch_in_its_own_way():
     import tensorflow.compat.v1 as tf
 
     from benchmarks.peers import keras_mirrored
@@ -136,7 +136,7 @@ def test_keras_distorts_each_image_of_a_batch_in_its_own_way():
     levels = np.random.default_rng(0).integers(0, 100, [3, 32, 32]) + np.array([0, 70, 140]).reshape(3, 1, 1)
     record = bytes([7]) + levels.astype(np.uint8).tobytes()
     with tf.Graph().as_default(), tf.Session() as session:
-        images, labels = session.run(keras_mirrored.distorted(tf.constant([record] * 300)))
+        images, labels = session.run(keras_mirrored.augmented(tf.constant([record] * 300)))
     assert set(labels) == {7}
     assert np.allclose(images.mean((1, 2, 3)), 0, atol=1e-4) and np.allclose(images.std((1, 2, 3)), 1, atol=1e-4)
     crops = {(y, x, way): levels.transpose(1, 2, 0)[y:y + 24, x:x + 24][:, ::way]
@@ -186,7 +186,7 @@ def test_what_cannot_be_is_refused_before_measuring(script, argument, said, data
 
 def test_missing_data_are_told_in_a_line(tmp_path):
     (tmp_path / 'file').write_text('')
-    result = run('scaling.py', '--dataset=shapes', '--data_dir=%s' % (tmp_path / 'file'))
+    result = run('scaling.py', '--dataset=shapes', f"--data_dir={tmp_path / 'file'}")
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
 
 

@@ -11,9 +11,19 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import local_cluster, run_dir
+from cifar10 import local_cluster
 from cifar10.config import TrainConfig
-from tests.conftest import Tasks, assert_same_bits, read_until, run_script, scalars, start_script, train, variables
+from tests.helpers import (
+    Tasks,
+    assert_same_bits,
+    checkpoints,
+    read_until,
+    run_script,
+    scalars,
+    start_script,
+    train,
+    variables,
+)
 
 SECONDS = 60  # that a run of this file may take at most
 
@@ -26,7 +36,7 @@ def small(data_dir, tmp_path):
 
 
 def newest(train_dir):
-    return variables(run_dir.checkpoints(str(train_dir))[-1])
+    return variables(checkpoints(train_dir)[-1])
 
 
 @pytest.fixture(scope='module')
@@ -65,6 +75,7 @@ def test_asynchronous_workers_take_every_batch_once(small):
     assert (last['global_step'], last['examples_seen']) == (100, 800)
 
 
+@pytest.mark.stress
 def test_half_precision_runs_in_a_cluster(small):
     with Tasks(2, 0, **dict(small, precision='bf16', max_steps=3)) as tasks:
         ends = tasks.ends()
@@ -131,8 +142,8 @@ def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
         begin = time.monotonic()
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
     assert tasks['worker 0'].returncode == 1 and time.monotonic() - begin < 15
-    assert 'lost       worker 1 at %s; waiting up to 4 s for it' % address in output
-    assert 'error: worker 1 at %s cannot be reached after 4 s' % address in output
+    assert f'lost       worker 1 at {address}; waiting up to 4 s for it' in output
+    assert f'error: worker 1 at {address} cannot be reached after 4 s' in output
 
 
 def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continues(small):
@@ -150,6 +161,7 @@ def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continu
     assert 'resumed at step 2' in ends['worker 0'][1] and newest(flags['train_dir'])['global_step'] == 40
 
 
+@pytest.mark.stress
 def test_a_stopped_worker_changes_no_variable(small, tmp_path):
     flags = dict(small, max_steps=40, log_frequency=1)
     whole = two_towers(flags, tmp_path / 'whole')
@@ -200,7 +212,7 @@ def test_a_worker_with_other_data_is_refused_by_name(small, tmp_path):
     assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
     address = tasks.commands['worker 0'][-1].split(',')[1]
     path = os.path.join(folder, 'data_batch_3.bin')
-    assert "worker 1 at %s: its %s is not the chief's" % (address, path) in ends['worker 0'][1]
+    assert f"worker 1 at {address}: its {path} is not the chief's" in ends['worker 0'][1]
 
 
 def test_a_missing_worker_is_named_at_the_start(small):
@@ -208,8 +220,8 @@ def test_a_missing_worker_is_named_at_the_start(small):
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
         address = tasks.commands['worker 0'][-1].split(',')[1]
     assert tasks['worker 0'].returncode == 1
-    assert 'waiting    for worker 1 at %s, up to 5 s' % address in output
-    assert 'error: worker 1 at %s cannot be reached after 5 s' % address in output.splitlines()[-1]
+    assert f'waiting    for worker 1 at {address}, up to 5 s' in output
+    assert f'error: worker 1 at {address} cannot be reached after 5 s' in output.splitlines()[-1]
 
 
 def test_a_worker_with_other_devices_than_the_chiefs_is_refused_by_name(small):
@@ -219,7 +231,7 @@ def test_a_worker_with_other_devices_than_the_chiefs_is_refused_by_name(small):
         ends = tasks.ends()
     address = tasks.commands['worker 0'][-1].split(',')[1]
     assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
-    assert "error: worker 1 at %s has CPU:0, but not the chief's CPU:1; start all workers with the same" % address in (
+    assert f"error: worker 1 at {address} has CPU:0, but not the chief's CPU:1; start all workers with the same" in (
         ends['worker 0'][1])
 
 
@@ -229,20 +241,20 @@ def silent_address():
     with socket.socket() as listening:
         listening.bind(('127.0.0.1', 0))
         listening.listen()
-        yield '127.0.0.1:%d' % listening.getsockname()[1]
+        yield f'127.0.0.1:{listening.getsockname()[1]}'
 
 
 def test_something_else_at_a_peers_address_is_told_within_the_limit(small, silent_address):
-    hosts = '--worker_hosts=%s,%s' % (local_cluster.free_addresses(1)[0], silent_address)
+    hosts = f'--worker_hosts={local_cluster.free_addresses(1)[0]},{silent_address}'
     result = run_script('multi_gpu_train.py', SECONDS, tower_device='cpu', job_name='worker', cluster_timeout_secs=1,
                         worker_hosts=hosts.split('=')[1], **small)
     assert result.returncode == 1
-    assert 'something listens at %s, but does not answer as worker 1' % silent_address in result.stderr
-    assert 'waiting    for worker 1 at %s, up to 5 s' % silent_address in result.stdout
+    assert f'something listens at {silent_address}, but does not answer as worker 1' in result.stderr
+    assert f'waiting    for worker 1 at {silent_address}, up to 5 s' in result.stdout
 
 
 def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_address):
-    hosts = '%s,%s' % (local_cluster.free_addresses(1)[0], silent_address)
+    hosts = f'{local_cluster.free_addresses(1)[0]},{silent_address}'
     process = start_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts, **small)
     read_until(process, 'waiting ')
     process.send_signal(signal.SIGTERM)
@@ -252,13 +264,14 @@ def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_add
     process.stdout.close()
 
 
-@pytest.mark.parametrize('trouble', ['of another cluster', pytest.param('stopped', marks=pytest.mark.stress)])
+@pytest.mark.stress
+@pytest.mark.parametrize('trouble', ['of another cluster', 'stopped'])
 def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
     with Tasks(2, 0, started=[], **dict(small, cluster_timeout_secs=1)) as tasks:
         chief, worker = tasks.commands['worker 0'][-1].split('=')[1].split(',')
         if trouble == 'of another cluster':
             # To itself it is task 0 of a cluster of its own.
-            tasks.commands['worker 1'][-2:] = ['--task_index=0', '--worker_hosts=%s,%s' % (worker, chief),
+            tasks.commands['worker 1'][-2:] = ['--task_index=0', f'--worker_hosts={worker},{chief}',
                                                '--cluster_timeout_secs=60']
         tasks.start('worker 1')
         read_until(tasks['worker 1'], 'task       worker')
@@ -268,4 +281,4 @@ def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
         tasks.start('worker 0')
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
     assert tasks['worker 0'].returncode == 1
-    assert 'error: something listens at %s, but does not answer as worker 1 of this cluster' % worker in output
+    assert f'error: something listens at {worker}, but does not answer as worker 1 of this cluster' in output

@@ -9,10 +9,11 @@ import time
 
 import pytest
 
-from cifar10 import listener, local_cluster, member, membership, peers
+from cifar10 import local_cluster
+from cifar10.cluster import listener, member, membership, watch
 from cifar10.config import TrainConfig
-from cifar10.console import UsageError
-from tests.conftest import ROOT, Tasks, read_until, script_command
+from cifar10.errors import UsageError
+from tests.helpers import ROOT, Tasks, read_until, script_command
 
 SECONDS = 60  # that a run of this file may take at most
 
@@ -35,19 +36,18 @@ def small(data_dir, tmp_path):
     (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
     (['--job_name=ps', '--worker_hosts=a:1'], 'has no --task_index=0'),
     (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '192.0.2.77:2222: that is no address of this machine'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:%(taken)d'], 'in use: does another task have this --task_index?'),
-    (['--job_name=worker', '--worker_hosts=127.0.0.1:2222', '--variable_update=mirrored'], 'is of one machine')])
-def test_what_cannot_be_is_told_in_a_line_before_anything_starts(arguments, said, small):
+    (['--job_name=worker', '--worker_hosts=127.0.0.1:{taken}'], 'in use: does another task have this --task_index?'),
+    (['--job_name=worker', '--worker_hosts=127.0.0.1:2222', '--variable_update=mirrored'], 'one machine only')])
+def test_invalid_clusters_are_rejected_in_a_line_before_anything_starts(arguments, said, call, tmp_path):
     with socket.socket() as taken:
         taken.bind(('127.0.0.1', 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command = script_command('multi_gpu_train.py', tower_device='cpu', **small)
-        result = subprocess.run(command + [each % dict(taken=port) if '%(' in each else each for each in arguments],
-                                capture_output=True, text=True, timeout=SECONDS)
-    line, = result.stderr.splitlines()
-    assert result.returncode == 2 and said in line
-    assert not os.path.exists(small['train_dir'])
+        status, error = call('multi_gpu_train.py', '--tower_device=cpu',
+                             *[each.replace('{taken}', str(port)) for each in arguments])
+    line, = error.splitlines()
+    assert status == 2 and said in line
+    assert not os.path.exists(tmp_path / 'train')
 
 
 def config(**changes):
@@ -118,7 +118,7 @@ def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
 
 
 def test_a_name_that_stays_unknown_is_told_when_the_limit_has_passed(alone):
-    with pytest.raises(UsageError, match='nowhere.invalid, the host of this task, is no name that can be resolved'):
+    with pytest.raises(UsageError, match='nowhere.invalid, the host of this task, cannot be resolved'):
         alone('nowhere.invalid:2222', timeout=0)._own_addresses()
 
 
@@ -147,8 +147,8 @@ def test_a_port_is_closed_on_all_other_addresses(family, address, others):
         before = os.listdir('/proc/self/fd')
         listener.restrict(port, [address])
         assert os.listdir('/proc/self/fd') == before
-        assert peers.reachable('%s:%d' % (address, port))
-        assert not any(peers.reachable('%s:%d' % (other, port), 0.3) for other in others)
+        assert watch.reachable(f'{address}:{port}')
+        assert not any(watch.reachable(f'{other}:{port}', 0.3) for other in others)
         with pytest.raises(OSError, match='cannot be kept closed'):
             listener.restrict(1, [address])
 
@@ -160,23 +160,23 @@ def test_a_port_is_open_on_each_of_several_addresses():
         server.listen()
         port = server.getsockname()[1]
         listener.restrict(port, ['127.0.0.3', '::1', '127.0.0.1'])
-        assert all(peers.reachable('%s:%d' % (address, port)) for address in ('127.0.0.1', '127.0.0.3', '[::1]'))
-        assert not peers.reachable('127.0.0.2:%d' % port, 0.3)
+        assert all(watch.reachable(f'{address}:{port}') for address in ('127.0.0.1', '127.0.0.3', '[::1]'))
+        assert not watch.reachable(f'127.0.0.2:{port}', 0.3)
 
 
 def test_a_server_listens_at_the_given_address_alone(small):
     with Tasks(2, 0, started=['worker 0'], **small) as tasks:
         read_until(tasks['worker 0'], 'waiting ')
         port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
-        assert peers.reachable('127.0.0.1:' + port)
-        assert not peers.reachable('127.0.0.2:' + port, 0.3)
+        assert watch.reachable('127.0.0.1:' + port)
+        assert not watch.reachable('127.0.0.2:' + port, 0.3)
 
 
 @pytest.mark.parametrize('stop, status', [('watch.stop()', 0), ('pass', 1)])
 def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status):
     address, = local_cluster.free_addresses(1)
-    code = ('import time; from cifar10 import peers; watch = peers.Watch({"worker 1": %r}, 0); %s; time.sleep(4)'
-            % (address, stop))
+    code = ('import time; from cifar10.cluster.watch import Watch\n'
+            f'watch = Watch({{"worker 1": {address!r}}}, 0); {stop}; time.sleep(4)')
     result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
 
@@ -187,7 +187,9 @@ def local(*arguments, **options):
 
 
 def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure():
-    script = 'import sys; print(*sys.argv[1:3]); sys.exit("--job_name=ps" in sys.argv and 7)'
+    # The ps fails last, because its failure ends the others.
+    script = ('import sys, time; ps = "--job_name=ps" in sys.argv; time.sleep(ps); print(*sys.argv[1:3]);'
+              'sys.exit(7 * ps)')
     result = local('--workers=2', '--ps=1', '--', sys.executable, '-c', script)
     assert result.returncode == 7, result.stderr
     assert sorted(result.stdout.splitlines()) == [

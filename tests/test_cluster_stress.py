@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from cifar10 import run_dir
-from tests.conftest import ROOT, Tasks, assert_same_bits, read_until, variables
+from tests.helpers import ROOT, Tasks, assert_same_bits, checkpoints, read_until, variables
 
 pytestmark = pytest.mark.stress
 STEPS = 60
@@ -23,7 +22,7 @@ def small(data_dir, tmp_path):
 
 
 def newest(train_dir):
-    return variables(run_dir.checkpoints(str(train_dir))[-1])
+    return variables(checkpoints(train_dir)[-1])
 
 
 @pytest.mark.parametrize('victim', ['worker 1', 'ps 0', 'worker 0'])
@@ -35,7 +34,7 @@ def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbro
         flags = dict(small, train_dir=tmp_path / str(k))
         with Tasks(2, 1, **flags) as tasks:
             if k % 3:  # while it trains, or at any time since it was started
-                read_until(tasks['worker 0'], 'step %d,' % moments.randrange(1, STEPS - 5))
+                read_until(tasks['worker 0'], f'step {moments.randrange(1, STEPS - 5)},')
             else:
                 time.sleep(moments.uniform(0, 6))
             tasks[victim].kill()
@@ -73,7 +72,7 @@ def test_replicated_runs_end_after_a_kill_and_a_new_start_continues(victim, smal
     for k in range(4):
         flags['train_dir'] = tmp_path / str(k)
         with Tasks(2, 0, **flags) as tasks:
-            read_until(tasks['worker 0'], 'step %d,' % moments.randrange(1, STEPS - 20))
+            read_until(tasks['worker 0'], f'step {moments.randrange(1, STEPS - 20)},')
             tasks[victim].kill()
             ends = tasks.ends()
         assert all(status not in (0, None) for status, _ in ends.values()), (k, ends)
@@ -105,23 +104,23 @@ def two_machines():
             network('netns', 'add', name)
         network('link', 'add', 'link0', 'netns', names[0], 'type', 'veth', 'peer', 'link1', 'netns', names[1])
         for k, name in enumerate(names):
-            network('-n', name, 'addr', 'add', '10.99.0.%d/24' % (k + 1), 'dev', 'link%d' % k)
-            network('-n', name, 'link', 'set', 'link%d' % k, 'up')
+            network('-n', name, 'addr', 'add', f'10.99.0.{k + 1}/24', 'dev', f'link{k}')
+            network('-n', name, 'link', 'set', f'link{k}', 'up')
             network('-n', name, 'link', 'set', 'lo', 'up')
 
         def slow(rate, delay):
             """Returns what the link is then: not every kernel can delay."""
-            kinds = {'%s, %s' % (rate, delay): ['netem', 'delay', delay, 'rate', rate],
-                     '%s, no delay' % rate: ['tbf', 'rate', rate, 'burst', '256kb', 'latency', '100ms']}
+            kinds = {f'{rate}, {delay}': ['netem', 'delay', delay, 'rate', rate],
+                     f'{rate}, no delay': ['tbf', 'rate', rate, 'burst', '256kb', 'latency', '100ms']}
             for kind, words in kinds.items():
-                commands = [['ip', 'netns', 'exec', name, 'tc', 'qdisc', 'replace', 'dev', 'link%d' % k, 'root', *words]
+                commands = [['ip', 'netns', 'exec', name, 'tc', 'qdisc', 'replace', 'dev', f'link{k}', 'root', *words]
                             for k, name in enumerate(names)]
                 if not any(subprocess.run(command, capture_output=True).returncode for command in commands):
                     return kind
             return pytest.skip('the kernel can neither delay nor limit a link')
         yield slow
     except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        pytest.skip('no network namespaces here: %s' % (getattr(error, 'stderr', None) or error))
+        pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', None) or error}")
     finally:
         for name in names:
             subprocess.run(['ip', 'netns', 'delete', name], capture_output=True)
@@ -134,13 +133,13 @@ def test_modes_over_a_slow_network(two_machines, small, tmp_path):
         for mode in ('parameter_server', 'replicated', 'async'):
             steps = 40 if mode == 'async' else 20
             command = [sys.executable, str(ROOT / 'multi_gpu_train.py'), '--tower_device=cpu', '--dataset=shapes',
-                       '--data_dir=%s' % small['data_dir'], '--train_dir=%s' % (tmp_path / (rate + mode)),
-                       '--batch_size=64', '--max_steps=%d' % (2 * steps), '--log_frequency=%d' % (steps // 4),
+                       f"--data_dir={small['data_dir']}", f'--train_dir={tmp_path / (rate + mode)}',
+                       '--batch_size=64', f'--max_steps={2 * steps}', f'--log_frequency={steps // 4}',
                        '--summary_steps=0', '--variable_update=' + mode, '--job_name=worker', hosts]
-            processes = [subprocess.Popen(['ip', 'netns', 'exec', 'towers%d' % k, *command, '--task_index=%d' % k],
+            processes = [subprocess.Popen(['ip', 'netns', 'exec', f'towers{k}', *command, f'--task_index={k}'],
                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                          for k in range(2)]
             outputs = [process.communicate(timeout=300)[0] for process in processes]
             assert [process.returncode for process in processes] == [0, 0], outputs
             rates = [float(each) for each in re.findall(r'\(([\d.]+) examples/sec', outputs[0])][2:]
-            print('%s, %s: %.0f images/s' % (title, mode, statistics.median(rates)))
+            print(f'{title}, {mode}: {statistics.median(rates):.0f} images/s')

@@ -5,33 +5,11 @@ import subprocess
 import sys
 
 import pytest
-import tensorflow.compat.v1 as tf
 
-import cifar10_eval
-import multi_gpu_train
-from cifar10 import console, flags
+from cifar10.cli import flags
 from cifar10.config import EvalConfig, TrainConfig
-from cifar10.console import UsageError
-from tests.conftest import ROOT, run_script
-
-SCRIPTS = {'multi_gpu_train.py': multi_gpu_train.main, 'cifar10_eval.py': cifar10_eval.main}
-
-
-@pytest.fixture
-def call(monkeypatch, capsys, data_dir, tmp_path):
-    """A function that runs a script's `main` in this process; returns (status, standard error)."""
-    def run(script, *arguments):
-        defaults = {'multi_gpu_train.py': ['--dataset=shapes', '--data_dir=' + data_dir, '--max_steps=1',
-                                           '--train_dir=%s' % (tmp_path / 'train')],
-                    'cifar10_eval.py': ['--eval_dir=%s' % (tmp_path / 'eval'), '--run_once',
-                                        '--checkpoint_dir=%s' % tmp_path]}[script]
-        monkeypatch.setattr(sys, 'argv', [script] + defaults + list(arguments))
-        monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
-        monkeypatch.setattr(console, 'Termination', lambda: None)  # pytest keeps its own signal handlers
-        with tf.Graph().as_default():
-            status = console.run(SCRIPTS[script])
-        return status, capsys.readouterr().err
-    return run
+from cifar10.errors import UsageError
+from tests.helpers import ROOT, run_script
 
 
 @pytest.mark.parametrize('arguments, parts', [
@@ -133,5 +111,5 @@ def test_classic_defaults_are_kept():
 
 @pytest.mark.parametrize('wrong', [dict(restart='False'), dict(num_gpus=2.0), dict(seed=True), dict(train_dir=3)])
 def test_a_config_checks_types(wrong):
-    with pytest.raises(UsageError, match='--%s=' % next(iter(wrong))):
+    with pytest.raises(UsageError, match=f'--{next(iter(wrong))}='):
         TrainConfig(**wrong)

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import console, hooks
-from cifar10.console import RunError
-from tests.conftest import ROOT
+from cifar10.cli import terminal
+from cifar10.errors import RunError, UsageError, reason
+from cifar10.run import hooks
+from cifar10.run.train_dir import TrainDir
+from tests.helpers import ROOT
 
 
 def python(code):
@@ -19,26 +21,26 @@ def python(code):
 
 
 def test_tensorflow_starts_in_silence():
-    result = python('from cifar10 import console; console.start_tensorflow(); import tensorflow as tf;'
+    result = python('from cifar10.cli import terminal; terminal.start_tensorflow(); import tensorflow as tf;'
                     'print(tf.executing_eagerly())')
     assert (result.stdout, result.stderr) == ('False\n', '')
 
 
 def test_a_version_that_was_not_tried_is_named_and_not_refused():
-    result = python('from cifar10 import console; console.TRIED = (9, 0), (9, 3); console.start_tensorflow();'
+    result = python('from cifar10.cli import terminal; terminal.TRIED = (9, 0), (9, 3); terminal.start_tensorflow();'
                     'print("on")')
     assert re.fullmatch(r'warning: TensorFlow 2\.\d+\.\S+ is outside 9\.0 to 9\.3, .*\non\n', result.stdout)
 
 
 def test_the_declared_range_is_the_one_that_is_warned_of():
-    (oldest, newest), text = console.TRIED, (ROOT / 'setup.cfg').read_text()
-    declared = 'tensorflow>=%d.%d,<%d.%d' % (*oldest, newest[0], newest[1] + 1)
+    (oldest, newest), text = terminal.TRIED, (ROOT / 'setup.cfg').read_text()
+    declared = f'tensorflow>={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}'
     assert declared in text and declared.replace('tensorflow', 'tensorflow[and-cuda]') in text
 
 
 def test_lines_that_are_not_known_are_passed_on_in_order():
-    result = python('import os; from cifar10 import console\n'
-                    'with console.quiet_stderr():\n'
+    result = python('import os; from cifar10.cli import terminal\n'
+                    'with terminal.quiet_stderr():\n'
                     '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
                     'os.write(2, b"\\nafter\\n")')
     assert result.stderr == 'first\nlast\nafter\n'
@@ -47,19 +49,20 @@ def test_lines_that_are_not_known_are_passed_on_in_order():
 def test_errors_of_tensorflow_are_a_sentence():
     with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
         session.run(tf.raw_ops.HistogramSummary(tag='a', values=tf.constant([np.nan])))
-    sentence = console.reason(raised.value)
+    sentence = reason(raised.value)
     assert sentence.startswith('Nan in summary histogram') and '\n' not in sentence
 
 
 @pytest.mark.parametrize('error, status', [
-    (console.UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
+    (UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
     (KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (None, 0)])
 def test_statuses(error, status):
-    result = python('import sys; from cifar10.console import *\n'
+    result = python('import sys; from cifar10.cli.terminal import run\n'
+                    'from cifar10.errors import RunError, UsageError\n'
                     'def main():\n'
-                    '    error = %r\n'
+                    f'    error = {error!r}\n'
                     '    if error: raise error\n'
-                    'sys.exit(run(main))' % error)
+                    'sys.exit(run(main))')
     assert result.returncode == status
     assert len(result.stderr.splitlines()) == (0 if status == 0 or isinstance(error, BrokenPipeError) else 1)
 
@@ -68,7 +71,7 @@ def test_a_tower_that_is_not_the_last_is_watched_too():
     step = tf.assign_add(tf.train.create_global_step(), 1)
     losses = tf.constant([1.0, np.nan, 2.0])
     with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
-        with tf.train.MonitoredSession(hooks=[hooks.DivergenceHook(step, losses, '/nowhere')]) as session:
+        with tf.train.MonitoredSession(hooks=[hooks.DivergenceHook(step, losses, TrainDir('/nowhere'))]) as session:
             session.run(step)
 
 

@@ -5,10 +5,11 @@ import sys
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import devices
+from cifar10 import local_cluster
 from cifar10.config import TrainConfig
-from cifar10.console import UsageError
-from tests.conftest import ROOT, script_command
+from cifar10.errors import UsageError
+from cifar10.parallel import devices
+from tests.helpers import ROOT, script_command
 
 
 def test_gpus_are_divided_among_towers():
@@ -45,15 +46,14 @@ def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(gpus):
 
 def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(gpus):
     gpus([1024] * 4)
-    assert devices.choose(4, 'auto').towers == tuple('/gpu:%d' % k for k in range(4))
+    assert devices.choose(4, 'auto').towers == tuple(f'/gpu:{k}' for k in range(4))
 
 
 def test_parts_of_one_gpu_do_not_reduce_through_nccl(gpus):
     gpus([], [])
-    assert [devices.communication(name) for name in ('/gpu:1', '/job:worker/task:1/gpu:0', '/cpu:1')] == [
-        'nccl', 'nccl', 'ring']
+    assert [devices.communication(on_gpus) for on_gpus in (True, False)] == ['nccl', 'ring']
     gpus([1024] * 2)
-    assert devices.communication('/gpu:1') == 'ring'
+    assert devices.communication(on_gpus=True) == 'ring'
 
 
 def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
@@ -71,8 +71,8 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
     (dict(driver=True, nodes=True, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs')])
 def test_without_any_gpu_the_first_line_says_why(machine, reason, gpus):
     gpus(**machine)
-    assert str(devices.choose(2, 'auto')) == '2 on CPU devices (%s): /cpu:0 /cpu:1' % reason
-    with pytest.raises(UsageError, match='--tower_device=gpu: %s; use --tower_device=cpu' % reason):
+    assert str(devices.choose(2, 'auto')) == f'2 on CPU devices ({reason}): /cpu:0 /cpu:1'
+    with pytest.raises(UsageError, match=f'--tower_device=gpu: {reason}; use --tower_device=cpu'):
         devices.choose(1, 'gpu')
 
 
@@ -84,7 +84,7 @@ def test_without_any_gpu_the_first_line_says_why(machine, reason, gpus):
     (3, 'gpu', [[512] * 4, []], [(0, False)]),
     (5, 'gpu', [[512] * 4, [512] * 4, []], [(0, False), (1, False)])])
 def test_only_the_gpus_that_are_used_are_claimed_and_their_memory_grows(count, kind, memory_limits, expected):
-    towers = devices.Devices(tuple(('/%s:%d' % (kind, k),) for k in range(count)), 'asked' * (kind == 'cpu'))
+    towers = devices.Devices(tuple((f'/{kind}:{k}',) for k in range(count)), kind == 'gpu')
     assert devices.gpus_used(towers, memory_limits) == expected
 
 
@@ -100,19 +100,19 @@ def test_sessions_are_told_the_same_as_the_process(gpus):
 
 
 def test_what_is_missing_is_told_by_task_type_and_number():
-    local = devices.Devices((('/gpu:0',), ('/gpu:1',)))
+    local = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
     both = devices.spread(local, 2, 0, 'grpc://a:1')
-    present = ['/job:worker/replica:0/task:%d/device:GPU:0' % i for i in (0, 1)]
+    present = [f'/job:worker/replica:0/task:{i}/device:GPU:0' for i in (0, 1)]
     present += ['/job:worker/replica:0/task:1/device:GPU:1', '/job:worker/replica:0/task:0/device:CPU:1']
     assert devices.absent(both, present) == ['/job:worker/task:0/gpu:1']
-    assert devices.absent(local, ['/job:localhost/replica:0/task:0/device:GPU:%d' % k for k in (0, 1)]) == []
+    assert devices.absent(local, [f'/job:localhost/replica:0/task:0/device:GPU:{k}' for k in (0, 1)]) == []
 
 
 # TensorFlow refuses to change the devices once its process-wide runtime has started, which a script can see.
 CLAIMED_FIRST = """
 import runpy, sys
-import cifar10.console
-cifar10.console.start_tensorflow()
+from cifar10.cli import terminal
+terminal.start_tensorflow()
 import tensorflow.compat.v1 as tf
 claim, calls = tf.config.set_visible_devices, []
 def started():
@@ -140,7 +140,6 @@ except SystemExit as end:
     dict(variable_update='mirrored'), dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
 def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_dir, tmp_path):
     if 'worker_hosts' in flags:
-        from cifar10 import local_cluster
         flags = dict(flags, worker_hosts=local_cluster.free_addresses(1)[0])
     command = script_command('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train',
                              num_gpus=2, batch_size=4, max_steps=1, tower_device='cpu', **flags)
@@ -167,7 +166,7 @@ def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
     monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: ['one', 'other'])
     monkeypatch.setattr(tf.config, 'get_visible_devices', lambda kind: ['one'])
     monkeypatch.setattr(devices, '_memory_limits', lambda: [[], []])
-    devices.claim(devices.Devices((('/gpu:0',),)))
-    devices.claim(devices.Devices((('/cpu:0',),), 'as asked for'))
+    devices.claim(devices.Devices((('/gpu:0',),), on_gpus=True))
+    devices.claim(devices.Devices((('/cpu:0',),), on_gpus=False))
     with pytest.raises(UsageError, match='start a new one'):
-        devices.claim(devices.Devices((('/gpu:0',), ('/gpu:1',))))
+        devices.claim(devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True))

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import evaluation, records, run_dir, training
+from cifar10 import evaluation, training
 from cifar10.config import EvalConfig, TrainConfig
-from cifar10.console import RunError, UsageError
-from tests.conftest import read_until, rewrite, run_script, scalars, start_script, variables, write_records
+from cifar10.data import records
+from cifar10.errors import RunError, UsageError
+from cifar10.networks import classic
+from cifar10.run.train_dir import TrainDir
+from tests.helpers import checkpoints, read_until, rewrite, run_script, scalars, start_script, variables, write_records
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
                   r'precision @ 1 = (0\.\d{3}|1\.000) \((\d+) of (\d+)\), step (\d+)$', re.M)
@@ -67,7 +70,7 @@ def independent_result(arrays, files, count, suffix=''):
 
 def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tmp_path):
     data = records.find('shapes', data_dir, records.TEST_FILES)
-    arrays = variables(run_dir.checkpoints(run)[-1])
+    arrays = variables(checkpoints(run)[-1])
     correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
     for batch_size in (128, 333, 2000, 5000):
         precision, found, of, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)))
@@ -80,7 +83,7 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
 
 def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_dir):
     data = records.find('shapes', data_dir)
-    correct, _ = independent_result(variables(run_dir.checkpoints(run)[-1]), data.files, 2500)
+    correct, _ = independent_result(variables(checkpoints(run)[-1]), data.files, 2500)
     _, found, of, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=2500)
     assert of == 2500 and abs(found - correct) <= 1
 
@@ -93,7 +96,7 @@ def test_more_examples_than_there_are_is_an_error(evaluate):
 def test_a_checkpoint_of_the_tutorial_evaluates(evaluate, run, tmp_path, data_dir):
     # No configuration, a float32 global_step, no count of examples.
     (tmp_path / 'classic').mkdir()
-    prefix = run_dir.checkpoints(run)[-1]
+    prefix = checkpoints(run)[-1]
     classic = str(tmp_path / 'classic' / 'model.ckpt-40')
     rewrite(prefix, to=classic, without=['examples_seen'], global_step=np.float32(40))
     expected = evaluate()
@@ -133,7 +136,7 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
     os.truncate(tmp_path / 'copy' / 'model.ckpt-40.data-00000-of-00001', 100)
     for step in (38, 39):
         for suffix in ('.data-00000-of-00001', '.index'):
-            copy = tmp_path / 'copy' / ('model.ckpt-%d%s' % (step, suffix))
+            copy = tmp_path / 'copy' / (f'model.ckpt-{step}{suffix}')
             shutil.copy(os.path.join(run, 'model.ckpt-39' + suffix), copy)
     os.remove(tmp_path / 'copy' / 'model.ckpt-39.index')
     taken = []
@@ -146,7 +149,7 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
         return len(taken) != 2  # the second was rotated away: looked for again, at once
 
     with pytest.raises(KeyboardInterrupt):
-        evaluation._watch(EvalConfig(checkpoint_dir=str(tmp_path / 'copy'), eval_interval_secs=1), evaluate_one)
+        evaluation._watch(TrainDir(str(tmp_path / 'copy')), EvalConfig(eval_interval_secs=1), evaluate_one)
     assert taken == ['38', '39', '39']
 
 
@@ -160,7 +163,7 @@ def test_settings_that_are_not_known_are_an_error(evaluate, run, tmp_path):
 
 def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_path):
     (tmp_path / 'plain').mkdir()
-    prefix = run_dir.checkpoints(run)[-1]
+    prefix = checkpoints(run)[-1]
     averages = [name for name in variables(prefix) if 'Average' in name]
     rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-40'), without=averages)
     shutil.copy(os.path.join(run, 'config.json'), tmp_path / 'plain')
@@ -168,13 +171,14 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
         evaluate(checkpoint_dir=str(tmp_path / 'plain'))
     assert evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)[2] == 2000
     rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-41'), without=averages + ['conv2/weights'])
-    with pytest.raises(UsageError, match='has no conv2/weights; it is of another network'):
+    with pytest.raises(UsageError, match='has no conv2/weights; it belongs to another network'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
 
 
 def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
     config = EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), data_dir=data_dir)
-    built = evaluation.Evaluation(config, records.find('shapes', data_dir, records.TEST_FILES), 'classic', '/cpu:0')
+    data = records.find('shapes', data_dir, records.TEST_FILES)
+    built = evaluation.Evaluation(config, data, classic.NETWORK, '/cpu:0')
     with tf.Session() as session:
         assert built.run(session, os.path.join(run, 'model.ckpt-7'), None) is False
     assert capsys.readouterr().out == ''
@@ -195,7 +199,7 @@ def test_eval_dir_is_kept_and_refused_if_it_holds_checkpoints(evaluate, run, tmp
 
 def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path, data_dir):
     # A network that always says 4, on images that are all 4, then all 5.
-    prefix = run_dir.checkpoints(run)[-1]
+    prefix = checkpoints(run)[-1]
     average = '/ExponentialMovingAverage'
     arrays = variables(prefix)
     for label, expected in ((4, [1.0, 10]), (5, [0.0, 0])):
@@ -219,8 +223,8 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
         shutil.copy(os.path.join(run, 'config.json'), watched)
         for step in (39, 40):
             for suffix in ('.data-00000-of-00001', '.index'):
-                shutil.copy(os.path.join(run, 'model.ckpt-%d%s' % (step, suffix)), watched)
-            assert 'step %d' % step in read_until(process, 'precision @ 1')
+                shutil.copy(os.path.join(run, f'model.ckpt-{step}{suffix}'), watched)
+            assert f'step {step}' in read_until(process, 'precision @ 1')
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=30)[0]
         assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
@@ -232,4 +236,4 @@ def test_run_once_ends_with_1_and_a_line(tmp_path):
     result = run_script('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
     assert result.returncode == 1
     line, = result.stderr.strip().splitlines()
-    assert line.startswith('cifar10_eval.py: error: no checkpoint in --checkpoint_dir=%s' % tmp_path)
+    assert line.startswith(f'cifar10_eval.py: error: no checkpoint in --checkpoint_dir={tmp_path}')

@@ -1,6 +1,7 @@
 """The examples, as processes: what they print, and that it does not depend on the number of towers."""
 import gzip
 import re
+import runpy
 import subprocess
 import sys
 import zlib
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from tests.conftest import ROOT
+from tests.helpers import ROOT
 
 
 def run(script, *arguments):
@@ -17,7 +18,20 @@ def run(script, *arguments):
                           timeout=120)
 
 
-def losses(*arguments):
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """A function like `run` that runs the script in this process, where TensorFlow is imported already."""
+    def run_here(script, *arguments):
+        path = str(ROOT / 'examples' / script)
+        monkeypatch.setattr(sys, 'argv', [path, *arguments])
+        monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
+        with tf.Graph().as_default(), pytest.raises(SystemExit) as end:
+            runpy.run_path(path, run_name='__main__')
+        return subprocess.CompletedProcess(path, end.value.code, *capsys.readouterr())
+    return run_here
+
+
+def losses(run, *arguments):
     """Returns {step: loss} as parabola.py prints them."""
     result = run('parabola.py', *arguments)
     assert result.returncode == 0 and result.stderr == '', result.stderr
@@ -43,10 +57,10 @@ def numpy_losses(steps):
     return found
 
 
-def test_the_losses_of_any_number_of_towers_are_those_of_plain_numpy():
+def test_the_losses_of_any_number_of_towers_are_those_of_plain_numpy(call):
     expected = numpy_losses(1000)
-    for arguments in (['--towers=3'], ['--towers=4', '--variable_update=replicated']):
-        found = losses('--steps=1000', *arguments)
+    for runner, arguments in ((run, ['--towers=3']), (call, ['--towers=4', '--variable_update=replicated'])):
+        found = losses(runner, '--steps=1000', *arguments)
         assert list(found) == list(range(50, 1001, 50))
         np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-3, atol=2e-6)
 
@@ -63,18 +77,18 @@ def test_processes_whose_master_averages_print_the_same_losses():
     assert result.stdout.count('done       the training has ended') == 2
 
 
-def test_asynchronous_towers_fit_as_well():
-    found = losses('--towers=3', '--variable_update=async')
+def test_asynchronous_towers_fit_as_well(call):
+    found = losses(call, '--towers=3', '--variable_update=async')
     assert found[max(found)] < 0.05 and max(found) == 2000
 
 
-def test_many_asynchronous_towers_make_no_more_updates_than_asked_for():
-    assert max(losses('--towers=6', '--steps=130', '--variable_update=async')) == 130
+def test_many_asynchronous_towers_make_no_more_updates_than_asked_for(call):
+    assert max(losses(call, '--towers=6', '--steps=130', '--variable_update=async')) == 130
 
 
-def test_the_fit_is_plotted(tmp_path):
+def test_the_fit_is_plotted(call, tmp_path):
     pytest.importorskip('matplotlib')
-    result = run('parabola.py', '--steps=50', '--plot=%s' % (tmp_path / 'fit.png'))
+    result = call('parabola.py', '--steps=50', f"--plot={tmp_path / 'fit.png'}")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / 'fit.png').read_bytes().startswith(b'\x89PNG')
 
@@ -88,10 +102,10 @@ def test_the_fit_is_plotted(tmp_path):
     ('lenet_fashion_mnist.py', '--learning_rate=0', "'0' is not a number above 0"),
     ('lenet_fashion_mnist.py', '--tower_device=gpu', 'hides all GPUs; use --tower_device=cpu'),
     ('towers_by_hand.py', '--towers=7', 'cannot share 1200 points evenly')])
-def test_what_cannot_be_is_refused_before_it_starts(script, argument, said):
+def test_invalid_arguments_are_rejected_before_it_starts(script, argument, said, call):
     if argument.startswith('--plot'):
         pytest.importorskip('matplotlib')
-    result = run(script, argument)
+    result = call(script, argument)
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and said in line and result.stdout == ''
 
@@ -107,44 +121,45 @@ def stand_in(tmp_path_factory):
         images = (patterns[labels] + random.integers(0, 56, [count, 28, 28])).astype(np.uint8)
         for name, array in (('images-idx3', images), ('labels-idx1', labels)):
             header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, '>u4').tobytes()
-            with gzip.open(folder / ('%s-%s-ubyte.gz' % (part, name)), 'wb', compresslevel=1) as stream:
+            with gzip.open(folder / (f'{part}-{name}-ubyte.gz'), 'wb', compresslevel=1) as stream:
                 stream.write(header + array.tobytes())
     return folder
 
 
-def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in):
-    data = '--data_dir=%s' % stand_in
-    results = [run('lenet_fashion_mnist.py', data, '--towers=%d' % k, '--epochs=2') for k in (1, 3)]
+def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
+    data = f'--data_dir={stand_in}'
+    results = [runner('lenet_fashion_mnist.py', data, f'--towers={k}', '--epochs=2')
+               for k, runner in ((1, call), (3, run))]
     for k, result in zip((1, 3), results):
         assert result.returncode == 0 and result.stderr == '', result.stderr
         lines = result.stdout.splitlines()
-        assert lines[0].startswith('running on %d on ' % k)
+        assert lines[0].startswith(f'running on {k} on ')
         assert lines[1] == 'the last, smaller batch of an epoch, of 40 images, is dropped'
         assert len(lines) == 4
         for epoch, line in enumerate(lines[2:], 1):
-            assert re.fullmatch(r'epoch %d, time \d+\.\d sec, test acc [01]\.\d\d' % epoch, line)
+            assert re.fullmatch(f'epoch {epoch}, time \\d+\\.\\d sec, test acc [01]\\.\\d\\d', line)
     accuracies = [re.findall(r'acc (.*)', result.stdout) for result in results]
     np.testing.assert_allclose(*[np.array(each, float) for each in accuracies], atol=0.02)
 
 
-def test_lenet_learns(stand_in):
-    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % stand_in, '--towers=2', '--epochs=15', '--batch_size=64',
+def test_lenet_learns(stand_in, call):
+    result = call('lenet_fashion_mnist.py', f'--data_dir={stand_in}', '--towers=2', '--epochs=15', '--batch_size=64',
                  '--learning_rate=0.2', '--tower_device=cpu')
-    assert result.stdout.startswith('running on 2 on CPU devices (as asked for)')
+    assert result.stdout.startswith('running on 2 on CPU devices (as requested)')
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
 
 
-def test_a_broken_file_is_named(stand_in, tmp_path):
+def test_a_broken_file_is_named(stand_in, tmp_path, call):
     (tmp_path / 'train-images-idx3-ubyte.gz').write_bytes(b'broken')
-    result = run('lenet_fashion_mnist.py', '--data_dir=%s' % tmp_path)
+    result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}')
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and 'train-images-idx3-ubyte.gz is not an idx.gz file' in line
 
 
-def test_towers_by_hand_take_the_same_steps_whatever_their_number():
+def test_towers_by_hand_take_the_same_steps_whatever_their_number(call):
     losses = []
-    for k in (1, 4):
-        result = run('towers_by_hand.py', '--towers=%d' % k, '--steps=200', '--tower_device=cpu')
+    for k, runner in ((1, call), (4, run)):
+        result = runner('towers_by_hand.py', f'--towers={k}', '--steps=200', '--tower_device=cpu')
         assert result.returncode == 0, result.stderr
         losses.append(re.findall(r'step +\d+, loss = (\S+)', result.stdout))
     assert losses[0] == losses[1] and float(losses[0][-1]) < 0.2

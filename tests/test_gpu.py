@@ -12,8 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10 import run_dir
-from tests.conftest import ROOT, WITH_GPUS, assert_same_bits, read_until, script_command, variables
+from tests.helpers import ROOT, WITH_GPUS, assert_same_bits, checkpoints, read_until, script_command, variables
 
 pytestmark = pytest.mark.gpu
 
@@ -24,9 +23,9 @@ FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
 # Trains with the TrainConfig that is given as JSON; the first GPU is split into logical ones if there are too few.
 TRAIN = """
 import json, sys
-from cifar10 import console
+from cifar10.cli import terminal
 def main():
-    console.start_tensorflow()
+    terminal.start_tensorflow()
     import tensorflow as tf
     from cifar10 import training
     from cifar10.config import TrainConfig
@@ -36,7 +35,7 @@ def main():
         parts = [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * settings['num_gpus']
         tf.config.set_logical_device_configuration(gpus[0], parts)
     training.train(TrainConfig(**settings))
-sys.exit(console.run(main))
+sys.exit(terminal.run(main))
 """
 
 
@@ -65,14 +64,14 @@ def train(data_dir, tmp_path):
         settings.update(changes)
         result = python('-c', TRAIN, json.dumps(settings), **environment)
         assert result.returncode == 0, result.stdout + result.stderr
-        return variables(run_dir.checkpoints(settings['train_dir'])[-1]), result.stdout
+        return variables(checkpoints(settings['train_dir'])[-1]), result.stdout
     return run
 
 
 @pytest.mark.parametrize('mode', MODES)
 def test_each_mode_trains_on_gpus_as_on_cpu_devices(mode, train):
     found, output = train('gpu', variable_update=mode)
-    assert 'towers     %d on GPUs: /gpu:0 /gpu:1 /gpu:2 /gpu:3' % TOWERS in output
+    assert f'towers     {TOWERS} on GPUs: /gpu:0 /gpu:1 /gpu:2 /gpu:3' in output
     if mode == 'async':  # the order of its updates is another each time
         assert found['global_step'] == 10 and all(np.isfinite(array).all() for array in found.values())
         return
@@ -97,12 +96,13 @@ def test_a_killed_deterministic_run_resumes_to_the_bit_on_gpus(train):
 
 @pytest.mark.parametrize('flags', [
     dict(), dict(precision='bf16'), dict(precision='fp16'), dict(xla=True), dict(precision='bf16', xla=True)],
-    ids=lambda flags: ' '.join('%s=%s' % item for item in flags.items()) or 'fp32')
+    ids=lambda flags: ' '.join(f'{item[0]}={item[1]}' for item in flags.items()) or 'fp32')
 def test_the_rate_of_each_precision(flags, train):
     _, output = train('run', {}, num_gpus=1, batch_size=128, max_steps=600, log_frequency=200, **flags)
     rates = [float(rate) for rate in re.findall(r'\(([\d.]+) examples/sec', output)]
     losses = [float(loss) for loss in re.findall(r'loss = ([\d.]+)', output)]
-    print('%s: %.0f images/s' % (flags or 'fp32', rates[-1]))
+    name = flags or 'fp32'
+    print(f'{name}: {rates[-1]:.0f} images/s')
     assert losses[-1] < losses[0]
 
 
@@ -124,8 +124,8 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
         read_until(trainer, 'step 100,')
         # The classic network's tensors are some 200 MB; CUDA and its libraries take up to a gigabyte by themselves.
         assert memory_used() - before < 4000
-        result = python('cifar10_eval.py', '--run_once', '--checkpoint_dir=%s' % (tmp_path / 'train'),
-                        '--eval_dir=%s' % (tmp_path / 'eval'), '--tower_device=gpu')
+        result = python('cifar10_eval.py', '--run_once', f"--checkpoint_dir={tmp_path / 'train'}",
+                        f"--eval_dir={tmp_path / 'eval'}", '--tower_device=gpu')
         assert result.returncode == 0 and 'precision @ 1' in result.stdout, result.stderr
         trainer.send_signal(signal.SIGTERM)
         output, _ = trainer.communicate(timeout=60)
@@ -136,9 +136,9 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
 
 
 CLAIMED = """
-from cifar10 import console; console.start_tensorflow()
+from cifar10.cli import terminal; terminal.start_tensorflow()
 import tensorflow as tf
-from cifar10 import devices
+from cifar10.parallel import devices
 devices.claim(devices.choose(%d, %r))
 print([(gpu.name, tf.config.experimental.get_memory_growth(gpu)) for gpu in tf.config.get_visible_devices('GPU')])
 """
@@ -151,14 +151,14 @@ def test_only_what_is_used_is_visible_and_grows():
 
 def test_hidden_gpus_are_no_gpus(data_dir, tmp_path):
     result = python('multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, '--max_steps=1',
-                    '--batch_size=8', '--train_dir=%s' % tmp_path, CUDA_VISIBLE_DEVICES='-1')
+                    '--batch_size=8', f'--train_dir={tmp_path}', CUDA_VISIBLE_DEVICES='-1')
     assert result.returncode == 0 and 'CPU devices (CUDA_VISIBLE_DEVICES=-1 hides all GPUs)' in result.stdout
 
 
 def test_more_gpus_than_there_are_is_an_error_with_their_number(gpus, data_dir, tmp_path):
-    result = python('multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, '--train_dir=%s' % tmp_path,
-                    '--num_gpus=%d' % (gpus + 1))
-    assert result.returncode == 2 and '--num_gpus=%d, but this machine has %d' % (gpus + 1, gpus) in result.stderr
+    result = python('multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, f'--train_dir={tmp_path}',
+                    f'--num_gpus={gpus + 1}')
+    assert result.returncode == 2 and f'--num_gpus={gpus + 1}, but this machine has {gpus}' in result.stderr
     assert not os.path.exists(tmp_path / 'config.json')
 
 

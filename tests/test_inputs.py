@@ -3,8 +3,13 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import devices, inputs, modes, records, training
-from tests import conftest
+from cifar10 import training
+from cifar10.data import augment, pipeline, records
+from cifar10.parallel import devices
+from cifar10.run import checkpoint
+from cifar10.run.train_dir import TrainDir
+from tests import helpers
+from tests.helpers import update_mode
 
 COUNT = 5000
 
@@ -17,7 +22,7 @@ def run(fetches):
 def orders(seed, epochs, count=COUNT):
     """Returns the shuffled order of whole epochs, int64 [epochs, count]."""
     positions = tf.range(epochs * count, dtype=tf.int64)
-    return run(inputs.shuffled(positions, count, seed)).reshape(epochs, count)
+    return run(pipeline.shuffled(positions, count, seed)).reshape(epochs, count)
 
 
 def test_every_epoch_has_every_example_once():
@@ -40,14 +45,14 @@ def test_batch_means_spread_as_those_of_random_batches():
 
 
 def test_the_numbers_of_a_position_do_not_depend_on_the_batch():
-    whole, parts = run([inputs.draws(tf.constant(1000, tf.int64), 64, 7),
-                        [inputs.draws(tf.constant(1000 + start, tf.int64), 16, 7) for start in (0, 16, 32, 48)]])
+    whole, parts = run([augment.draws(tf.constant(1000, tf.int64), 64, 7),
+                        [augment.draws(tf.constant(1000 + start, tf.int64), 16, 7) for start in (0, 16, 32, 48)]])
     np.testing.assert_array_equal(whole, np.concatenate(parts))
-    assert not np.array_equal(whole, run(inputs.draws(tf.constant(1000, tf.int64), 64, 8)))
+    assert not np.array_equal(whole, run(augment.draws(tf.constant(1000, tf.int64), 64, 8)))
 
 
 def test_the_numbers_are_uniform_and_independent():
-    numbers = run(inputs.draws(tf.constant(0, tf.int64), 100000, 0))
+    numbers = run(augment.draws(tf.constant(0, tf.int64), 100000, 0))
     np.testing.assert_allclose(numbers.mean(0), 0.5, atol=0.005)
     np.testing.assert_allclose(numbers.var(0), 1 / 12, atol=0.002)
     neighbours = np.concatenate([numbers[:-1], numbers[1:]], 1)
@@ -58,7 +63,7 @@ def test_the_numbers_are_uniform_and_independent():
 def loaded(data_dir):
     """Returns (session, variable, NumPy rows) of the test images."""
     data = records.find('shapes', data_dir, records.TEST_FILES)
-    memory, read = inputs.load(data)
+    memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
         yield session, memory, np.fromfile(data.files[0], np.uint8).reshape(-1, 3073)
@@ -70,19 +75,19 @@ def pixels(rows):
 
 def test_records_are_read_as_they_lie_in_the_files(data_dir):
     data = records.find('shapes', data_dir)
-    memory, read = inputs.load(data)
+    memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
         found = session.run(memory.read_value())
     np.testing.assert_array_equal(found.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
 
 
-def test_distortion_equals_stock_operations(loaded):
+def test_augmentation_equals_stock_operations(loaded):
     session, memory, rows = loaded
     first, n, seed = 1990, 64, 5  # across the end of the first epoch
-    images, labels = session.run(inputs.train_batch(memory, tf.constant(first, tf.int64), n, seed))
-    examples, numbers = run([inputs.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
-                             inputs.draws(tf.constant(first, tf.int64), n, seed)])
+    images, labels = session.run(pipeline.train_batch(memory, tf.constant(first, tf.int64), n, seed))
+    examples, numbers = run([pipeline.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
+                             augment.draws(tf.constant(first, tf.int64), n, seed)])
     np.testing.assert_array_equal(labels, rows[examples, 0])
     expected = []
     for image, (row, column, mirror, contrast) in zip(pixels(rows[examples]), numbers):
@@ -99,7 +104,7 @@ def test_distortion_equals_stock_operations(loaded):
 
 def test_evaluation_takes_the_centre_of_each_example_once(loaded):
     session, memory, rows = loaded
-    iterator, start = inputs.eval_batches(memory, 1000, 300)
+    iterator, start = pipeline.eval_batches(memory, 1000, 300)
     batch = iterator.get_next()
     session.run(start)
     images, labels = map(np.concatenate, zip(*[session.run(batch) for _ in range(4)]))
@@ -112,7 +117,7 @@ def test_evaluation_takes_the_centre_of_each_example_once(loaded):
 
 def test_a_flat_image_stays_finite():
     planes = tf.fill([2, 3, 24, 24], 255.0)
-    np.testing.assert_array_equal(run(inputs.standardise(planes)), np.zeros([2, 24, 24, 3]))
+    np.testing.assert_array_equal(run(augment.standardise(planes)), np.zeros([2, 24, 24, 3]))
 
 
 class Marked:
@@ -145,20 +150,20 @@ class Marked:
 
 def consumed(config, steps, directory):
     """Runs the training graph, resuming what is in `directory`; returns the examples of each tower and step."""
-    from cifar10 import checkpoint
     marked = Marked(COUNT)
     with tf.Graph().as_default():
         towers = devices.choose(config.num_gpus, 'cpu')
-        update = modes.MODES[config.variable_update](towers.towers)
+        update = update_mode(config.variable_update, towers)
         built = training.Training(config, records.find('shapes', config.data_dir), towers, update)
-        checkpoints = checkpoint.Checkpoints(directory, tf.train.get_global_step(), built.examples_seen, 5)
+        checkpoints = checkpoint.Checkpoints(
+            TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
         scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: checkpoints.restore(session),
                                      local_init_op=built.initialise)
         taken = []
         with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
                 scaffold, config=devices.session_config(towers))) as session:
             for _ in range(steps):
-                step, batches = session.run([built.step, built.batches])
+                step, batches = session.run([built.train_step, built.batches])
                 taken.append([marked.identify(*batch) for batch in batches])
             session.run_step_fn(lambda step_context: checkpoints.save(step_context.session, step))
     return np.array(taken)
@@ -166,7 +171,7 @@ def consumed(config, steps, directory):
 
 def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_path):
     marked = Marked(COUNT)
-    conftest.write_records(tmp_path / 'marked', marked.labels, marked.images)
+    helpers.write_records(tmp_path / 'marked', marked.labels, marked.images)
     common = dict(data_dir=str(tmp_path / 'marked'), max_steps=100)
     (tmp_path / 'run').mkdir()
     first = consumed(settings(num_gpus=4, batch_size=32, **common), 20, str(tmp_path / 'run'))

@@ -1,53 +1,67 @@
-"""The shape of the code, and that README, help and code agree."""
+"""The shape of the code, and that documentation, help and code agree."""
 import ast
-import pathlib
 import re
 
 import pytest
 
 import cifar10
 from cifar10.config import EvalConfig, TrainConfig
-from tests.conftest import ROOT
+from cifar10.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
+from tests.helpers import ROOT
 
-ORDER = re.findall(r'^    (\w+) ', cifar10.__doc__, re.M)
-FILES = sorted((ROOT / 'cifar10').rglob('*.py'))
+PACKAGE = ROOT / 'cifar10'
+FILES = sorted(PACKAGE.rglob('*.py'))
 SOURCES = FILES + sorted(ROOT.glob('*.py')) + sorted((ROOT / 'tests').glob('*.py'))
+DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').glob('*.md'))
+# The floors of the house, the ground last, as the package's docstring has them.
+FLOORS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    .*', cifar10.__doc__, re.M)]
+ROOMS = [room for floor in FLOORS for room in floor]
 
 
-def module_of(path):
+def room_of(path):
     """Returns the first name below cifar10 of a file."""
-    return path.relative_to(ROOT / 'cifar10').parts[0].removesuffix('.py')
+    return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
 
 
 def imports_of(path):
-    """Returns the modules of cifar10 that a file imports."""
+    """Returns the rooms of cifar10 that a file imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == 'cifar10':
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or '').startswith('cifar10.'):
             found.add(node.module.split('.')[1])
-    return found - {module_of(path)} if path in FILES else found
+    return found
 
 
-def test_every_module_is_in_the_list():
-    assert {module_of(path) for path in FILES} - {'__init__'} == set(ORDER)
+def test_every_room_has_its_floor():
+    assert {room_of(path) for path in FILES} - {'__init__'} == set(ROOMS)
 
 
 @pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_import_only_what_is_above_them(path):
-    if path == ROOT / 'cifar10' / '__init__.py':
+def test_imports_run_downwards(path):
+    if path == PACKAGE / '__init__.py':
         assert not imports_of(path)
+        return
+    floor = next(i for i, floor in enumerate(FLOORS) if room_of(path) in floor)
+    if floor == len(FLOORS) - 1:  # files, not rooms: in their order
+        ground = FLOORS[floor]
+        assert imports_of(path) <= set(ground[ground.index(room_of(path)) + 1:])
     else:
-        assert imports_of(path) <= set(ORDER[:ORDER.index(module_of(path))])
+        below = {room for floor in FLOORS[floor + 1:] for room in floor}
+        assert imports_of(path) <= below | ({room_of(path)} if path.parent != PACKAGE else set())
 
 
-def test_towers_and_updates_know_nothing_of_images_or_networks():
-    assert imports_of(ROOT / 'cifar10' / 'towers.py') == set()
-    assert imports_of(ROOT / 'cifar10' / 'updates.py') == {'towers', 'packing'}
-    for name in ('towers', 'updates'):
-        text = (ROOT / 'cifar10' / (name + '.py')).read_text()
-        assert not re.search(r'cifar(?!10\.(?:towers|packing))|records|inference', text)
+def test_update_modes_know_nothing_of_images_or_networks():
+    for path in (PACKAGE / 'parallel').glob('*.py'):
+        assert imports_of(path) <= {'parallel', 'errors'}, path
+        assert not re.search(r'inference|[Cc]ifar(?!10\.)|CIFAR', path.read_text()), path
+
+
+def test_names_that_flags_choose_stand_once():
+    for registry in (UPDATE_MODES, NETWORKS, DATASETS, PRECISIONS):
+        for name in registry:
+            assert registry.load(name) is not None
 
 
 def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():
@@ -70,10 +84,11 @@ def code_lines(path):
 
 
 def test_the_default_path_reads_in_one_sitting():
-    path = [ROOT / 'cifar10' / name for name in ('towers.py', 'updates.py', 'training.py')]
+    path = [PACKAGE / name for name in
+            ('parallel/towers.py', 'parallel/update.py', 'parallel/parameter_server.py', 'training.py')]
     assert sum(map(code_lines, path)) < 250
     for each in path:
-        assert not re.search(r'replica[^t]|cluster|all-reduce', each.read_text()), each
+        assert not re.search(r'replica[^t]|cluster|all-reduce|preset', each.read_text()), each
 
 
 @pytest.mark.parametrize('path', SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -94,25 +109,46 @@ def test_files_and_functions_are_short_and_documented(path):
 
 
 def table(section):
-    """Returns the (flag, default) rows of the README's table of flags of a script."""
-    text = (ROOT / 'README.md').read_text().split('### `%s`' % section)[1].split('\n### ')[0].split('\n## ')[0]
+    """Returns the (flag, default) rows of the table of a script's flags in docs/flags.md."""
+    text = (ROOT / 'docs' / 'flags.md').read_text().split(f'## `{section}`')[1].split('\n## ')[0]
     return dict(re.findall(r'^\| `--(\w+)` \| (.*?) \|', text, re.M))
 
 
 @pytest.mark.parametrize('script, config', [('multi_gpu_train.py', TrainConfig), ('cifar10_eval.py', EvalConfig)])
-def test_the_readme_has_every_flag_with_its_default(script, config):
+def test_the_documentation_has_every_flag_with_its_default(script, config):
     rows = table(script)
     fields = {name: field for name, field in config.__dataclass_fields__.items() if field.metadata['group']}
     assert set(rows) == set(fields)
     for name, field in fields.items():
         if field.default is not None:
             shown = str(field.default).lower() if field.type is bool else str(field.default)
-            assert rows[name] == '`%s`' % shown, name
+            assert rows[name] == f'`{shown}`', name
 
 
-def test_links_and_files_of_the_readme_are_there():
-    text = (ROOT / 'README.md').read_text()
-    for target in re.findall(r'\]\(([^)#:]+)\)', text):
-        assert (ROOT / target).exists(), target
+@pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_files_of_the_documentation_are_there(path):
+    text = path.read_text()
+    for target, anchor in re.findall(r'\]\(([^)#:]*)(?:#([^)]+))?\)', text):
+        linked = path.parent / target if target else path
+        assert linked.exists(), target
+        if anchor:
+            headings = re.findall(r'^#+ (.*)$', linked.read_text(), re.M)
+            assert anchor in [re.sub(r'[^\w -]', '', heading).lower().replace(' ', '-') for heading in headings], anchor
     for name in re.findall(r'`((?:cifar10/|tests/)[\w/]+\.py)`', text):
-        assert pathlib.Path(ROOT / name).exists(), name
+        assert (ROOT / name).exists(), name
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / 'README.md').read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_public_signatures_have_types(path):
+    tree = ast.parse(path.read_text())
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith('_')]
+    # A method of a derived class overrides one that has types, or a hook of TensorFlow's.
+    for node in tree.body + [node for each in classes if not each.bases for node in each.body]:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith('_'):
+            arguments = [each for each in node.args.args + node.args.kwonlyargs if each.arg not in ('self', 'cls')]
+            assert all(each.annotation for each in arguments), node.name
+            assert node.returns, node.name

@@ -6,9 +6,27 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import config, devices, hooks, modes, records, run_dir, training
-from cifar10.console import RunError
-from tests.conftest import assert_same_bits, read_until, run_script, scalars, start_script, train, variables
+from cifar10 import training
+from cifar10.cli import flags
+from cifar10.config import TrainConfig
+from cifar10.data import records
+from cifar10.errors import RunError
+from cifar10.parallel import devices
+from cifar10.registry import UPDATE_MODES
+from cifar10.run import hooks
+from cifar10.run.async_workers import AsyncWorkersHook
+from cifar10.run.train_dir import TrainDir, step_of
+from tests.helpers import (
+    assert_same_bits,
+    checkpoints,
+    read_until,
+    run_script,
+    scalars,
+    start_script,
+    train,
+    update_mode,
+    variables,
+)
 
 SYNCHRONOUS = ['parameter_server', 'replicated', 'mirrored']
 
@@ -25,13 +43,9 @@ def assert_close(found, expected):
 def thirty_steps(tmp_path_factory, data_dir):
     """The variables after 30 steps of one tower of 32."""
     with tf.Graph().as_default():
-        return train(config.TrainConfig(
+        return train(TrainConfig(
             dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('thirty')), batch_size=32,
             max_steps=30, tower_device='cpu'))
-
-
-def test_the_flags_choices_are_the_modes():
-    assert set(config.VARIABLE_UPDATES) == set(modes.MODES)
 
 
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
@@ -48,16 +62,16 @@ def test_a_tower_over_two_devices_takes_the_same_steps(mode, settings, thirty_st
 
 
 def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
-    towers = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')))
+    towers = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
     training.Training(settings(num_gpus=4, gpus_per_tower=2), records.find('shapes', data_dir), towers,
-                      modes.MODES['parameter_server'](towers.towers))
+                      update_mode('parameter_server', towers))
     seen = set()
     for node in tf.get_default_graph().as_graph_def().node:
         part = re.match(r'tower_(\d)/(?:gradients/tower_\d/)?(conv|pool|norm|local|softmax_linear)', node.name)
         if part and node.op in ('Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput', 'MatMul', 'Rsqrt', 'RealDiv',
                                 'MaxPool', 'MaxPoolGrad', 'BiasAddGrad', 'ReluGrad', 'L2Loss'):
             device = 2 * int(part.group(1)) + (part.group(2) in ('local', 'softmax_linear'))
-            assert node.device == '/device:GPU:%d' % device, node.name
+            assert node.device == f'/device:GPU:{device}', node.name
             seen.add((node.op, device))
     for device in range(4):
         assert {('MatMul', device), ('Conv2DBackpropFilter', device)} & seen
@@ -68,7 +82,7 @@ def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_di
     # Looked at on CPU devices: the strategy asks for devices that are there.
     towers = devices.choose(2, 'cpu')
     training.Training(settings(num_gpus=2, variable_update=mode), records.find('shapes', data_dir), towers,
-                      modes.MODES[mode](towers.towers))
+                      update_mode(mode, towers))
     updated, reduced = set(), set()
     for node in tf.get_default_graph().as_graph_def().node:
         if node.op == 'ResourceApplyGradientDescent':
@@ -80,11 +94,11 @@ def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_di
 
 
 def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, data_dir):
-    towers = devices.Devices((('/gpu:0',), ('/gpu:1',)))
+    towers = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
     training.Training(settings(num_gpus=2), records.find('shapes', data_dir), towers,
-                      modes.MODES['replicated'](towers.towers))
+                      update_mode('replicated', towers))
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
-    assert [node.device for node in nodes] == ['/device:GPU:%d' % k for k in (0, 0, 1, 1)]
+    assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 1, 1)]
     assert {node.attr['communication_hint'].s for node in nodes} == {b'nccl'}
     for first, second in (nodes[:2], nodes[2:]):
         assert '^' + first.name in second.input
@@ -116,7 +130,7 @@ def test_checkpoints_cross_modes_and_tower_counts(plan, settings):
         assert len(last) == 22
 
 
-@pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
+@pytest.mark.parametrize('mode', ['replicated', pytest.param('mirrored', marks=pytest.mark.stress)])
 def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
     flags = dict(dataset='shapes', data_dir=data_dir, num_gpus=2, batch_size=8, log_frequency=1, save_steps=8,
                  max_steps=30, tower_device='cpu', variable_update=mode)
@@ -127,17 +141,39 @@ def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
     process.communicate()
     result = run_script('multi_gpu_train.py', train_dir=broken, **flags)
     assert result.returncode == 0, result.stderr
-    unbroken = train(config.TrainConfig(**dict(flags, train_dir=str(whole))))
-    assert_same_bits(variables(run_dir.checkpoints(str(broken))[-1]), unbroken)
+    unbroken = train(TrainConfig(**dict(flags, train_dir=str(whole))))
+    assert_same_bits(variables(checkpoints(broken)[-1]), unbroken)
+
+
+def test_a_mirrored_run_resumes_to_the_bit(settings, tmp_path):
+    changes = dict(variable_update='mirrored', num_gpus=2)
+    train(settings(max_steps=4, **changes))
+    resumed = train(settings(max_steps=9, **changes))
+    assert_same_bits(resumed, train(settings(max_steps=9, train_dir=str(tmp_path / 'whole'), **changes)))
+
+
+def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
+    (tmp_path / 'first_tower_alone.py').write_text(
+        'from cifar10.parallel.parameter_server import ParameterServer\n'
+        'class FirstTowerAlone(ParameterServer):\n'
+        '    def reduce(self, tower_grads):\n'
+        '        return super().reduce(tower_grads[:1])\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(UPDATE_MODES, 'first_tower', 'first_tower_alone:FirstTowerAlone')
+    config = flags.parse(TrainConfig, '', ['--variable_update=first_tower'])
+    found = train(settings(variable_update=config.variable_update, num_gpus=2, max_steps=1))
+    expected = train(settings(max_steps=1, train_dir=str(tmp_path / 'alone')))
+    assert found.pop('examples_seen') == 2 * expected.pop('examples_seen')
+    assert_same_bits(found, expected)
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
     run = settings(variable_update='async', num_gpus=3, max_steps=200, save_steps=50, summary_steps=5)
     last = train(run)
     assert (last['global_step'], last['examples_seen']) == (200, 200 * 8)
-    for prefix in run_dir.checkpoints(run.train_dir):  # saved with no tower in the middle of an update
+    for prefix in checkpoints(run.train_dir):  # saved with no tower in the middle of an update
         saved = variables(prefix)
-        assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * run_dir.step_of(prefix)
+        assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * step_of(prefix)
     staleness = [value for _, value in scalars(run.train_dir, 'staleness')]
     assert len(staleness) > 3 and min(staleness) >= 0 and max(staleness) > 0
     assert len(scalars(run.train_dir, 'tower_2/total_loss')) == len(staleness)
@@ -151,7 +187,7 @@ def test_an_asynchronous_run_ends_in_good_order_on_a_signal(data_dir, tmp_path):
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=30)[0]
     assert process.returncode == 0, output
-    saved = variables(run_dir.checkpoints(str(tmp_path))[-1])
+    saved = variables(checkpoints(tmp_path)[-1])
     assert saved['examples_seen'] == 8 * saved['global_step'] > 0
 
 
@@ -159,14 +195,14 @@ def test_a_failing_tower_ends_an_asynchronous_run_with_its_error():
     step = tf.assign_add(tf.train.create_global_step(), 1)
     broken = tf.debugging.Assert(tf.constant(False), ['tower 2 is broken'])
     with pytest.raises(tf.errors.InvalidArgumentError, match='tower 2 is broken'):
-        with tf.train.MonitoredSession(hooks=[hooks.DriverHook([step.op, broken])]) as session:
+        with tf.train.MonitoredSession(hooks=[AsyncWorkersHook([step.op, broken])]) as session:
             for _ in range(100000):
                 session.run(step)
 
 
 def test_a_diverging_tower_of_an_asynchronous_run_is_named():
     # Tower 1's loss is infinite; the thread that reports is tower 0's.
-    update = modes.MODES['async'](['/cpu:0', '/cpu:0'])
+    update = update_mode('async', ['/cpu:0', '/cpu:0'])
 
     def tower_fn(k, scope):
         a = tf.get_variable('a', [], initializer=tf.constant_initializer(1.0))
@@ -176,7 +212,7 @@ def test_a_diverging_tower_of_an_asynchronous_run_is_named():
         step = tf.train.get_global_step().read_value()
     losses = tf.stack([scalars['total_loss'] for scalars in built.towers])
     with pytest.raises(RunError, match='the loss of tower 1 is inf'):
-        with tf.train.MonitoredSession(hooks=[hooks.DivergenceHook(step, losses, '/nowhere'),
-                                              hooks.DriverHook(built.train_ops[1:])]) as session:
+        with tf.train.MonitoredSession(hooks=[hooks.DivergenceHook(step, losses, TrainDir('/nowhere')),
+                                              AsyncWorkersHook(built.train_ops[1:])]) as session:
             for _ in range(100000):
                 session.run(step)

@@ -4,8 +4,10 @@ import re
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import devices, records, training
-from cifar10.updates import ParameterServer
+from cifar10 import training
+from cifar10.data import records
+from cifar10.parallel import devices
+from cifar10.parallel.parameter_server import ParameterServer
 
 TOWERS = 3
 
@@ -14,8 +16,8 @@ TOWERS = 3
 def nodes(settings, data_dir):
     """The nodes of a training graph for three GPUs, by name."""
     config = settings(num_gpus=TOWERS)
-    gpus = devices.Devices(tuple(('/gpu:%d' % k,) for k in range(TOWERS)))
-    training.Training(config, records.find('shapes', data_dir), gpus, ParameterServer(gpus.towers))
+    gpus = devices.Devices(tuple((f'/gpu:{k}',) for k in range(TOWERS)), on_gpus=True)
+    training.Training(config, records.find('shapes', data_dir), gpus, ParameterServer(gpus))
     return {node.name: node for node in tf.get_default_graph().as_graph_def().node}
 
 
@@ -24,7 +26,7 @@ def test_a_towers_forward_and_backward_pass_are_on_its_gpu(nodes):
     for name, node in nodes.items():
         tower = re.match(r'tower_(\d+)/', name)
         if tower and node.op != 'ReadVariableOp':
-            assert node.device == '/device:GPU:%s' % tower.group(1), name
+            assert node.device == f'/device:GPU:{tower.group(1)}', name
             seen.add((int(tower.group(1)), node.op))
     for k in range(TOWERS):
         assert {(k, op) for op in ('Conv2D', 'Conv2DBackpropFilter', 'Conv2DBackpropInput', 'Rsqrt', 'RealDiv',
@@ -66,6 +68,6 @@ def test_what_is_shared_is_on_the_cpu(nodes):
 def test_every_tower_is_one_box_in_the_graph(nodes):
     # TensorBoard draws a box for each first part of a name; loose operations clutter the picture.
     top = {name.split('/')[0] for name in nodes}
-    assert top == {'tower_%d' % k for k in range(TOWERS)} | {
+    assert top == {f'tower_{k}' for k in range(TOWERS)} | {
         'input', 'learning_rate', 'update', 'losses', 'after_update', 'summaries', 'initialise', 'global_step',
         'examples_seen', 'conv1', 'conv2', 'local3', 'local4', 'softmax_linear'}

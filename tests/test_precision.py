@@ -5,11 +5,16 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import config, devices, inputs, modes, packing, precision, records, training
+from cifar10 import training
+from cifar10.data import pipeline, records
+from cifar10.errors import UsageError
 from cifar10.networks import classic
 from cifar10.networks.lrn import local_response_normalisation
-from cifar10.towers import average_gradients
-from tests.conftest import assert_same_bits, run_script, train, variables
+from cifar10.optim import precision
+from cifar10.parallel import devices, packing
+from cifar10.parallel.towers import average_gradients
+from cifar10.registry import UPDATE_MODES
+from tests.helpers import assert_same_bits, initialise, run_script, train, update_mode, variables
 
 
 def evaluate(fetches):
@@ -80,12 +85,12 @@ def test_activations_are_those_before_pooling():
 def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
     towers = devices.choose(2, 'cpu')
     built = training.Training(settings(num_gpus=2, precision=name), records.find('shapes', data_dir), towers,
-                              modes.MODES['parameter_server'](towers.towers))
+                              update_mode('parameter_server', towers))
     graph = tf.get_default_graph()
     types = {op.name: op.outputs[0].dtype for op in graph.get_operations() if op.type in ('Conv2D', 'MatMul')}
     for k in range(2):
-        assert types['tower_%d/conv1/Conv2D' % k] == types['tower_%d/local3/matmul' % k] == operation
-        assert types['tower_%d/softmax_linear/matmul' % k] == tf.float32
+        assert types[f'tower_{k}/conv1/Conv2D'] == types[f'tower_{k}/local3/matmul'] == operation
+        assert types[f'tower_{k}/softmax_linear/matmul'] == tf.float32
     assert built.losses.dtype == tf.float32
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     assert all(labels.dtype == tf.int32 for _, labels in built.batches)
@@ -120,7 +125,7 @@ def test_fp16_resumes_to_the_bit_scale_included(settings, tmp_path):
     assert whole['good_steps'] == 4
 
 
-@pytest.mark.parametrize('mode', list(modes.MODES))
+@pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_a_step_that_overflows_changes_nothing_halves_the_scale_and_counts(mode):
     factor = tf.placeholder_with_default(1.0, [])
 
@@ -128,17 +133,15 @@ def test_a_step_that_overflows_changes_nothing_halves_the_scale_and_counts(mode)
         a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
         # In float16 1e4 times the first scale of 32,768 overflows; 1 does not.
         return dict(total_loss=tf.cast(tf.cast(a, tf.float16) * tf.cast(factor, tf.float16), tf.float32))
-    update = modes.MODES[mode](['/cpu:0', '/cpu:1'])
-    make = precision.optimizer('fp16', lambda: tf.train.GradientDescentOptimizer(0.5))
+    update = update_mode(mode, ['/cpu:0', '/cpu:1'])
+    make = precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5))
     step = update.build(tower_fn, make, tf.train.create_global_step())
-    follow = update.after_restore()
     named = {variable.op.name: variable for variable in tf.global_variables()}
 
     def state():
         return [session.run(named[name].read_value()) for name in ('a', 'current_loss_scale', 'global_step')]
     with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(follow)
+        initialise(session)
         for count in range(1, 4):
             session.run(step.train_ops[0], {factor: 10000.0})
             assert state() == [2.0, 2.0 ** (15 - count), count]
@@ -147,14 +150,14 @@ def test_a_step_that_overflows_changes_nothing_halves_the_scale_and_counts(mode)
 
 
 def test_emulation_is_known_from_the_cpus_flags():
-    assert precision.is_emulated('bf16', True, {'avx2', 'avx512f'})
-    assert not precision.is_emulated('bf16', True, {'avx512_bf16'})
-    assert precision.is_emulated('fp16', True, {'avx512_bf16'})
-    assert not precision.is_emulated('fp32', True, set()) and not precision.is_emulated('bf16', False, set())
+    assert precision.BF16.is_emulated({'avx2', 'avx512f'})
+    assert not precision.BF16.is_emulated({'avx512_bf16'})
+    assert precision.FP16.is_emulated({'avx512_bf16'})
+    assert not precision.FP32.is_emulated(set())
 
 
 def test_emulation_is_told_in_a_line(settings, monkeypatch, capsys):
-    monkeypatch.setattr(precision, 'is_emulated', lambda name, on_cpu: name == 'bf16' and on_cpu)
+    monkeypatch.setattr(precision.Precision, 'is_emulated', lambda each: each is precision.BF16)
     train(settings(precision='bf16', max_steps=1))
     assert capsys.readouterr().out.count('so --precision=bf16 is emulated and slow\n') == 1
 
@@ -162,7 +165,7 @@ def test_emulation_is_told_in_a_line(settings, monkeypatch, capsys):
 def test_packing_is_a_detour_to_the_same_mean():
     random = np.random.default_rng(0)
     shapes = [(3, 4), (600, 500), (5,), (), (1000, 300)]
-    vs = [tf.get_variable('v%d' % i, shape) for i, shape in enumerate(shapes)]
+    vs = [tf.get_variable(f'v{i}', shape) for i, shape in enumerate(shapes)]
     unused, table = tf.get_variable('unused', []), tf.get_variable('table', [6, 2])
     towers = []
     for _ in range(3):
@@ -181,9 +184,9 @@ def test_packing_is_a_detour_to_the_same_mean():
 
 
 def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_needed(settings, data_dir):
-    gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)))
+    gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
     training.Training(settings(num_gpus=2), records.find('shapes', data_dir), gpus,
-                      modes.MODES['parameter_server'](gpus.towers))
+                      update_mode('parameter_server', gpus))
     nodes = {node.name: node for node in tf.get_default_graph().as_graph_def().node}
     stacks = [node for node in nodes.values() if node.op == 'Pack' and node.name.startswith('update/stack')]
     sources = [nodes[name.split(':')[0]].device for node in stacks for name in node.input]
@@ -195,8 +198,8 @@ def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_need
 def test_batches_copied_ahead_are_the_same(data_dir):
     found = records.find('shapes', data_dir)
     first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
-    source = inputs.Source(found, ['/cpu:0'], 8, 0)
-    streams = [source.side_by_side(first, last, ahead) for ahead in (None, ['/cpu:1'])]
+    source = pipeline.Source(found, ['/cpu:0'], 8, 0)
+    streams = [source.batches(first, last, devices=ahead) for ahead in (None, ['/cpu:1'])]
     following = [batches[0] for batches, _ in streams]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run([starts for _, starts in streams])
@@ -209,10 +212,10 @@ def test_batches_copied_ahead_are_the_same(data_dir):
 
 
 def test_xla_is_asked_for_on_gpus_and_refused_on_cpus(settings):
-    gpus = devices.Devices((('/gpu:0',),))
+    gpus = devices.Devices((('/gpu:0',),), on_gpus=True)
     levels = [devices.session_config(gpus, xla=on).graph_options.optimizer_options.global_jit_level for on in (0, 1)]
     assert levels == [tf.OptimizerOptions.DEFAULT, tf.OptimizerOptions.ON_1]
-    with pytest.raises(config.UsageError, match='--xla'):
+    with pytest.raises(UsageError, match='--xla'):
         train(settings(xla=True))
 
 

@@ -19,9 +19,18 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import run_dir
 from cifar10.config import TrainConfig
-from tests.conftest import assert_same_bits, read_until, run_script, script_command, start_script, train, variables
+from tests.helpers import (
+    ROOT,
+    assert_same_bits,
+    checkpoints,
+    read_until,
+    run_script,
+    script_command,
+    start_script,
+    train,
+    variables,
+)
 
 SCRIPT = 'multi_gpu_train.py'
 
@@ -34,7 +43,7 @@ def small(data_dir, tmp_path):
 
 
 def last_variables(train_dir):
-    return variables(run_dir.checkpoints(str(train_dir))[-1])
+    return variables(checkpoints(train_dir)[-1])
 
 
 def train_here(flags, train_dir):
@@ -49,7 +58,7 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(small,
     for first in (1, 51):
         process = start_script(SCRIPT, **small)
         at = first + moments.randrange(45)
-        read_until(process, 'step %d,' % at)
+        read_until(process, f'step {at},')
         time.sleep(moments.random() * 0.05)
         process.kill()
         output = process.communicate()[0]
@@ -97,7 +106,7 @@ def check_curves_in_tensorboard(train_dir, steps, arrays):
         process.wait()
 
 
-@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize('number', [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.stress)])
 def test_a_signal_ends_the_run_in_good_order(small, number):
     process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
     read_until(process, 'step 5,')
@@ -107,13 +116,13 @@ def test_a_signal_ends_the_run_in_good_order(small, number):
     step = int(re.findall(r'step (\d+), loss', output)[-1]) if 'loss' in output else 5
     arrays = last_variables(small['train_dir'])
     assert arrays['global_step'] == step and arrays['examples_seen'] == 16 * step
-    assert 'stopping   %s' % signal.Signals(number).name in output and 'start again to go on' in output
+    assert f'stopping   {signal.Signals(number).name}' in output and 'start again to continue' in output
     assert 'Traceback' not in output
 
 
 def test_a_second_signal_ends_the_process_at_once(small):
     # Both within one step of a second or more: the first is acknowledged in the middle of it.
-    process = start_script(SCRIPT, **dict(small, num_gpus=1, batch_size=4000, max_steps=100000))
+    process = start_script(SCRIPT, **dict(small, num_gpus=1, batch_size=2500, max_steps=100000))
     read_until(process, 'step 1,')
     process.send_signal(signal.SIGTERM)
     read_until(process, 'stopping   SIGTERM: after this step; once more ends at once')
@@ -160,11 +169,17 @@ def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
 
 
 def test_deterministic_runs_give_the_same_bits(small, tmp_path):
-    # Deterministic operations round otherwise than the others, so both runs are processes of their own with the flag.
-    for name in 'one', 'other':
-        result = run_script(SCRIPT, **dict(small, train_dir=tmp_path / name, max_steps=3, deterministic=True))
-        assert result.returncode == 0, result.stderr
-    assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'other'))
+    # In a process of their own: deterministic operations are for the whole process, and round differently.
+    code = ('import json, sys; from cifar10.cli import terminal; terminal.start_tensorflow()\n'
+            'from cifar10 import training; from cifar10.config import TrainConfig\n'
+            'for name in sys.argv[2:]:\n'
+            '    training.train(TrainConfig(**json.loads(sys.argv[1]), train_dir=name))')
+    flags = {name: value for name, value in dict(small, max_steps=3, deterministic=True).items() if name != 'train_dir'}
+    directories = [str(tmp_path / 'one'), str(tmp_path / 'two')]
+    result = subprocess.run([sys.executable, '-c', code, json.dumps(flags), *directories],
+                            capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert result.returncode == 0, result.stderr
+    assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'two'))
 
 
 def test_a_disk_that_is_really_full(small, tmp_path):
@@ -228,6 +243,7 @@ def test_device_placement_is_printed_when_asked_for(small):
                      result.stdout + result.stderr)
 
 
+@pytest.mark.stress  # `.ci/run` does the same
 def test_real_images_are_learnt(real_data_dir, tmp_path):
     result = run_script(SCRIPT, data_dir=real_data_dir, train_dir=tmp_path / 'train', max_steps=120, log_frequency=20)
     assert result.returncode == 0, result.stderr
@@ -253,7 +269,7 @@ def test_summaries_show_what_numpy_computes(small):
                 values[event.step, value.tag] = value.simple_value
     assert start == 1
     for step in range(2, 6):
-        before, after = (variables(os.path.join(small['train_dir'], 'model.ckpt-%d' % k)) for k in (step - 1, step))
+        before, after = (variables(os.path.join(small['train_dir'], f'model.ckpt-{k}')) for k in (step - 1, step))
         for name in ('conv1/weights', 'local4/biases', 'softmax_linear/weights'):
             array = before[name].astype(np.float64)
             shown, gradient = histograms[step, name], histograms[step, name + '/gradients']
@@ -262,7 +278,7 @@ def test_summaries_show_what_numpy_computes(small):
             # What was applied: rate x gradient.
             change = (before[name].astype(np.float64) - after[name]) / 0.1
             np.testing.assert_allclose([gradient.min, gradient.max], [change.min(), change.max()], atol=2e-6)
-        towers = [values[step, 'tower_%d/total_loss' % k] for k in (0, 1)]
+        towers = [values[step, f'tower_{k}/total_loss'] for k in (0, 1)]
         np.testing.assert_allclose(values[step, 'total_loss'], np.mean(towers), rtol=1e-6)
         assert towers[0] != towers[1]
         decay = sum(0.004 * (before[name].astype(np.float64) ** 2).sum() / 2

@@ -10,9 +10,9 @@ import threading
 import numpy as np
 import pytest
 
-from cifar10 import download, records, shapes
-from cifar10.console import UsageError
-from tests.conftest import run_script
+from cifar10.data import download, records, shapes
+from cifar10.errors import UsageError
+from tests.helpers import run_script
 
 FOLDER = 'cifar-10-batches-bin'
 
@@ -40,7 +40,7 @@ def test_counts_come_from_the_files(cifar_dir):
 
 
 def test_the_inner_folder_is_not_data_dir(cifar_dir):
-    with pytest.raises(UsageError, match='use --data_dir=%s$' % cifar_dir):
+    with pytest.raises(UsageError, match=f'use --data_dir={cifar_dir}$'):
         records.find('cifar10', str(cifar_dir / FOLDER))
 
 
@@ -79,7 +79,7 @@ def archive(path, source, extra=()):
     """Packs the files of `source` as the published archive is packed, with extra (TarInfo, bytes) members."""
     with tarfile.open(path, 'w:gz', compresslevel=1) as tar:
         for name in sorted(os.listdir(source)):
-            tar.add(source / name, '%s/%s' % (FOLDER, name))
+            tar.add(source / name, f'{FOLDER}/{name}')
         for info, content in extra:
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
@@ -154,7 +154,7 @@ def test_a_broken_archive_is_named_and_would_be_replaced(tmp_path, closed_networ
     broken.write_bytes(b'not an archive')
     with pytest.raises(UsageError, match='cannot be reached'):
         records.find('cifar10', str(tmp_path))
-    assert '%s cannot be read' % broken in capsys.readouterr().out
+    assert f'{broken} cannot be read' in capsys.readouterr().out
     assert broken.read_bytes() == b'not an archive'  # until there is a good one
 
 
@@ -171,7 +171,7 @@ class Server:
 
         self._server = http.server.ThreadingHTTPServer(
             ('127.0.0.1', 0), functools.partial(Handler, directory=str(folder)))
-        self.url = 'http://127.0.0.1:%d/' % self._server.server_port
+        self.url = f'http://127.0.0.1:{self._server.server_port}/'
 
     def __enter__(self):
         threading.Thread(target=self._server.serve_forever, daemon=True).start()

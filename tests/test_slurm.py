@@ -6,10 +6,10 @@ import subprocess
 
 import pytest
 
-from cifar10 import membership, slurm
+from cifar10.cluster import membership, slurm
 from cifar10.config import TrainConfig
-from cifar10.console import UsageError
-from tests.conftest import ROOT, script_command
+from cifar10.errors import UsageError
+from tests.helpers import ROOT, script_command
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
         step(nodes, tasks_per_node, rank, node, local, len(expected))
         found = membership.resolve(TrainConfig())
         assert (found.job, found.index) == ('worker', rank) and found.ps == ()
-        assert found.workers == tuple('%s:%d' % (host, BASE + k) for host, k in expected)
+        assert found.workers == tuple(f'{host}:{BASE + k}' for host, k in expected)
     assert 'CUDA_VISIBLE_DEVICES' not in os.environ or os.environ['CUDA_VISIBLE_DEVICES'] == '-1'
 
 

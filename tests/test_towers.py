@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.towers import average_gradients, build_towers, tower_loss
+from cifar10.parallel.towers import average_gradients, build_towers, tower_loss
 
 CPUS = ['/cpu:0'] * 3
 
@@ -17,7 +17,7 @@ def run(fetches):
 def test_average_is_numpys_mean():
     random = np.random.default_rng(0)
     shapes = [(3, 4), (5,), ()]
-    variables = [tf.get_variable('v%d' % i, shape) for i, shape in enumerate(shapes)]
+    variables = [tf.get_variable(f'v{i}', shape) for i, shape in enumerate(shapes)]
     values = [[random.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(3)]
     averaged = average_gradients([[(tf.constant(g), v) for g, v in zip(tower, variables)] for tower in values])
     assert [variable is expected for (_, variable), expected in zip(averaged, variables)] == [True] * 3

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import checkpoint, run_dir, training
-from cifar10.console import UsageError
-from tests.conftest import ROOT, assert_same_bits, read_until, rewrite, train
+from cifar10 import training
+from cifar10.errors import UsageError
+from cifar10.run import checkpoint
+from cifar10.run.train_dir import TrainDir, step_of
+from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, train
 
 
 def test_old_checkpoints_are_rotated_across_a_resume(settings):
@@ -21,14 +23,14 @@ def test_old_checkpoints_are_rotated_across_a_resume(settings):
     train(config)
     train(settings(max_steps=6, save_steps=1, max_to_keep=3))
     assert not [name for name in os.listdir(config.train_dir) if name.endswith('.part')]
-    assert [run_dir.step_of(prefix) for prefix in run_dir.checkpoints(config.train_dir)] == [4, 5, 6]
+    assert [step_of(prefix) for prefix in checkpoints(config.train_dir)] == [4, 5, 6]
     assert tf.train.latest_checkpoint(config.train_dir).endswith('model.ckpt-6')
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
     config = settings(max_steps=4, save_steps=1)
     expected = train(config)
-    newest = run_dir.checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
+    newest = checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(newest, 1000)
     assert_same_bits(train(config), expected)
     output = capsys.readouterr().out
@@ -37,13 +39,13 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     with open(newest, 'r+b') as stream:
         stream.seek(5000)
         stream.write(bytes([stream.read(1)[0] ^ 1]))
-    assert checkpoint.damage(run_dir.checkpoints(config.train_dir)[-1])
+    assert checkpoint.corruption(checkpoints(config.train_dir)[-1])
 
 
 def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     config = settings(max_steps=2)
     train(config)
-    prefix = run_dir.checkpoints(config.train_dir)[-1]
+    prefix = checkpoints(config.train_dir)[-1]
     os.remove(os.path.join(config.train_dir, 'config.json'))
     rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
     training.train(settings(max_steps=2))  # leaves it alone
@@ -62,7 +64,7 @@ def test_another_run_is_refused_with_both_values_and_both_remedies(settings, cha
         training.train(settings(max_steps=2, **changes))
     field = next(iter(changes))
     old = {'seed': 0, 'dataset': 'shapes'}[field]
-    for part in ('%s=%s (now %s)' % (field, old, changes[field]), '--train_dir', '--restart'):
+    for part in (f'{field}={old} (now {changes[field]})', '--train_dir', '--restart'):
         assert part in str(refused.value)
 
 
@@ -105,10 +107,11 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
         removed.append(path)
         remove(path)
     monkeypatch.setattr(os, 'remove', break_off)
+    directory = TrainDir(settings().train_dir)
     with pytest.raises(KeyboardInterrupt):
-        run_dir.RunDir(settings(restart=True))
+        directory.restart(checkpoint.is_ours)
     monkeypatch.undo()
-    run_dir.RunDir(settings(restart=True)).close()
+    directory.restart(checkpoint.is_ours)
     assert os.listdir(settings().train_dir) == ['lock']
 
 
@@ -116,19 +119,19 @@ def test_settings_of_another_program_are_refused(settings):
     os.makedirs(settings().train_dir)
     with open(os.path.join(settings().train_dir, 'config.json'), 'w') as stream:
         json.dump(dict(program='another', dataset='shapes', network='classic', seed=0), stream)
-    with pytest.raises(UsageError, match='config.json is not of this program; use another directory'):
+    with pytest.raises(UsageError, match='config.json was not written by this program; use another directory'):
         training.train(settings())
 
 
 def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
     for step in (10, 9, 100):
-        (tmp_path / ('model.ckpt-%d.index' % step)).write_text('')
-    assert [run_dir.step_of(prefix) for prefix in run_dir.checkpoints(str(tmp_path))] == [9, 10, 100]
+        (tmp_path / (f'model.ckpt-{step}.index')).write_text('')
+    assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [9, 10, 100]
 
 
 def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path):
     train(settings(max_steps=1))
-    prefix = run_dir.checkpoints(settings().train_dir)[-1]
+    prefix = checkpoints(settings().train_dir)[-1]
     # A checkpoint of the classic scripts beside our configuration.
     rewrite(prefix, to=os.path.join(settings().train_dir, 'model.ckpt-7'), without=['examples_seen'])
     before = sorted(os.listdir(settings().train_dir))
@@ -142,10 +145,9 @@ def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path
 
 
 def test_two_processes_do_not_train_in_one_directory(settings):
-    first = run_dir.RunDir(settings())
-    with pytest.raises(UsageError, match='another process is training'):
-        training.train(settings())
-    first.close()
+    with TrainDir(settings().train_dir).locked():
+        with pytest.raises(UsageError, match='another process is training'):
+            training.train(settings())
     train(settings(max_steps=1))
 
 
@@ -153,37 +155,38 @@ def test_restart_leaves_the_lock_that_it_holds(settings):
     train(settings(max_steps=1))
     lock = os.path.join(settings().train_dir, 'lock')
     before = os.stat(lock).st_ino
-    held = run_dir.RunDir(settings(restart=True))
-    assert os.stat(lock).st_ino == before
-    with pytest.raises(UsageError, match='another process is training'):
-        run_dir.RunDir(settings())
-    held.close()
+    directory = TrainDir(settings().train_dir)
+    with directory.locked():
+        directory.restart(checkpoint.is_ours)
+        assert os.stat(lock).st_ino == before
+        with pytest.raises(UsageError, match='another process is training'):
+            training.train(settings())
 
 
 def test_the_lock_is_on_a_file_opened_for_writing(settings):
     # NFS keeps such a lock for all machines; one on a directory is this machine's alone.
-    held = run_dir.RunDir(settings())
     path = os.path.join(settings().train_dir, 'lock')
-    number, = [name for name in os.listdir('/proc/self/fd') if os.path.realpath('/proc/self/fd/' + name) == path]
-    flags, = [line.split()[1] for line in open('/proc/self/fdinfo/' + number) if line.startswith('flags')]
-    assert os.path.isfile(path) and int(flags, 8) & os.O_ACCMODE == os.O_RDWR
-    held.close()
+    with TrainDir(settings().train_dir).locked():
+        number, = [name for name in os.listdir('/proc/self/fd') if os.path.realpath('/proc/self/fd/' + name) == path]
+        flags, = [line.split()[1] for line in open('/proc/self/fdinfo/' + number) if line.startswith('flags')]
+        assert os.path.isfile(path) and int(flags, 8) & os.O_ACCMODE == os.O_RDWR
 
 
 def test_a_file_system_without_locks_is_told(settings, monkeypatch, capsys):
     def refuse(descriptor, operation):
         raise OSError(errno.ENOLCK, 'No locks available')
     monkeypatch.setattr(fcntl, 'flock', refuse)
-    run_dir.RunDir(settings()).close()
-    assert 'warning: %s/lock cannot be locked (No locks available)' % settings().train_dir in capsys.readouterr().out
+    with TrainDir(settings().train_dir).locked():
+        pass
+    assert f'warning: {settings().train_dir}/lock cannot be locked (No locks available)' in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(settings, capsys):
     # A process writes and removes checkpoints as a trainer does that keeps one, as fast as it can.
     train(settings(max_steps=1))
     rotate = (
-        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10 import console\n'
-        'console.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
+        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10.cli import terminal\n'
+        'terminal.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
         'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
         'end = time.time() + 4\n'
         'while time.time() < end: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
@@ -192,7 +195,7 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     read_until(process, 'on')
     found = set()
     while process.poll() is None:
-        found.add(checkpoint.newest(settings().train_dir))
+        found.add(checkpoint.newest(TrainDir(settings().train_dir)))
     process.stdout.close()
     assert len(found) > 3 and None not in found
     assert 'cannot be read' not in capsys.readouterr().out
@@ -201,11 +204,11 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
 def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settings):
     train(settings(max_steps=1))
     directory = settings().train_dir
-    prefix = run_dir.checkpoints(directory)[-1]
+    prefix = checkpoints(directory)[-1]
     os.remove(os.path.join(directory, 'config.json'))
     rewrite(prefix, without=['conv2/weights'])
     before = sorted(os.listdir(directory))
-    with pytest.raises(UsageError, match='has no conv2/weights: it is of another network; use another --train_dir'):
+    with pytest.raises(UsageError, match='has no conv2/weights: it belongs to another network; use another --train'):
         training.train(settings(max_steps=2))
     with open(os.path.join(directory, 'model.ckpt-9.index'), 'w') as stream:
         stream.write('of somebody')
@@ -219,7 +222,7 @@ def test_a_checkpoint_of_other_shapes_is_refused(settings):
     # A restore into resource variables does not look at shapes, and the first step would never end.
     config = settings(max_steps=1)
     train(config)
-    rewrite(run_dir.checkpoints(config.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
+    rewrite(checkpoints(config.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
     with pytest.raises(UsageError, match=r'has conv1/weights of shape \[3, 3, 3, 8\] instead of \[5, 5, 3, 64\]'):
         training.train(settings(max_steps=2))
 
@@ -227,7 +230,7 @@ def test_a_checkpoint_of_other_shapes_is_refused(settings):
 def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(settings):
     config = settings(max_steps=1)
     train(config)
-    data = run_dir.checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
+    data = checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(data, 100)
     with pytest.raises(UsageError, match='no checkpoint in .* can be read; use another --train_dir, or --restart'):
         training.train(settings(max_steps=2))
@@ -237,11 +240,11 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(settings)
 def test_the_tutorials_own_checkpoints_are_never_rotated_away(settings):
     config = settings(max_steps=1)
     train(config)
-    prefix = run_dir.checkpoints(config.train_dir)[-1]
+    prefix = checkpoints(config.train_dir)[-1]
     for step in (0, 1):
-        rewrite(prefix, to=os.path.join(config.train_dir, 'model.ckpt-%d' % step), without=['examples_seen'],
+        rewrite(prefix, to=os.path.join(config.train_dir, f'model.ckpt-{step}'), without=['examples_seen'],
                 global_step=np.float32(step))
     train(settings(max_steps=5, save_steps=1, max_to_keep=2))
-    assert [run_dir.step_of(each) for each in run_dir.checkpoints(config.train_dir)] == [0, 1, 4, 5]
+    assert [step_of(each) for each in checkpoints(config.train_dir)] == [0, 1, 4, 5]
     train(settings(max_steps=6, max_to_keep=1))  # fewer than there are: the surplus goes too
-    assert [run_dir.step_of(each) for each in run_dir.checkpoints(config.train_dir)] == [0, 1, 6]
+    assert [step_of(each) for each in checkpoints(config.train_dir)] == [0, 1, 6]

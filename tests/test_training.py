@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import devices, networks, records, run_dir, schedule, training
+from cifar10 import training
 from cifar10.config import TrainConfig
-from cifar10.console import RunError
-from cifar10.networks import classic
-from cifar10.updates import ParameterServer
-from tests.conftest import assert_same_bits, rewrite, scalars, train, variables
+from cifar10.data import records
+from cifar10.errors import RunError
+from cifar10.networks import Network, classic
+from cifar10.optim import schedule
+from cifar10.parallel import devices
+from tests.helpers import assert_same_bits, checkpoints, rewrite, scalars, train, update_mode, variables
 
 
 @pytest.fixture(scope='module')
@@ -69,7 +71,8 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
             if extra:
                 tf.random_normal([3])
             towers = devices.choose(1, 'cpu')
-            training.Training(settings(), records.find('shapes', data_dir), towers, ParameterServer(towers.towers))
+            training.Training(settings(), records.find('shapes', data_dir), towers,
+                              update_mode('parameter_server', towers))
             with tf.Session() as session:
                 names = {v.op.name: v for v in tf.trainable_variables()}
                 session.run([v.initializer for v in names.values()])
@@ -89,7 +92,7 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
 def test_moving_averages_follow_each_update(settings):
     config = settings(max_steps=6, save_steps=1, max_to_keep=0)
     training.train(config)
-    steps = [variables(prefix) for prefix in run_dir.checkpoints(config.train_dir)]
+    steps = [variables(prefix) for prefix in checkpoints(config.train_dir)]
     assert [int(each['global_step']) for each in steps] == [1, 2, 3, 4, 5, 6]
     name = 'local4/weights'
     for before, after in zip(steps, steps[1:]):
@@ -120,7 +123,7 @@ def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
         for name in os.listdir(config.train_dir):
             if 'tfevents' in name:  # names of event files differ by the second only
                 os.remove(os.path.join(config.train_dir, name))
-        rewrite(run_dir.checkpoints(config.train_dir)[-1], examples_seen=np.int64(examples), global_step=np.int64(1))
+        rewrite(checkpoints(config.train_dir)[-1], examples_seen=np.int64(examples), global_step=np.int64(1))
         training.train(settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1))
         rates.append(scalars(config.train_dir, 'learning_rate')[-1][1])
     np.testing.assert_allclose(rates, [0.1, 0.01], rtol=1e-6)
@@ -138,12 +141,12 @@ def test_a_run_that_is_there_already_says_so(settings, capsys):
 def test_a_diverged_run_ends_before_it_writes(settings):
     config = settings(max_steps=1, summary_steps=1)
     train(config)
-    good = run_dir.checkpoints(config.train_dir)[-1]
+    good = checkpoints(config.train_dir)[-1]
     weights = variables(good)['softmax_linear/weights']
     rewrite(good, **{'softmax_linear/weights': np.full_like(weights, np.nan)})
     with pytest.raises(RunError, match=r'step 2: the loss of tower 0 is nan; the newest checkpoint is .*model.ckpt-1'):
         training.train(settings(max_steps=9, save_steps=1, summary_steps=1))
-    assert run_dir.checkpoints(config.train_dir) == [good]
+    assert checkpoints(config.train_dir) == [good]
     assert scalars(config.train_dir, 'total_loss') == []
 
 
@@ -151,7 +154,7 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
     def broken(images, devices):
         in_first = tf.get_default_graph().get_name_scope().startswith('tower_0')
         return classic.inference(images, devices) * (np.nan if in_first else 1.0)
-    monkeypatch.setitem(networks._NETWORKS, 'classic', broken)
+    monkeypatch.setattr(classic, 'NETWORK', Network(broken))
     with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan; there is no checkpoint yet'):
         training.train(settings(num_gpus=3, max_steps=3, save_steps=1))
 
@@ -166,7 +169,7 @@ def test_what_is_shown_of_a_step_is_the_mean_over_the_towers(settings, tmp_path,
         names = ('total_loss', 'cross_entropy', 'weight_loss', 'train_accuracy')
         shown[num_gpus] = [[value for _, value in scalars(config.train_dir, name)] for name in names]
     np.testing.assert_allclose(shown[2], shown[1], rtol=1e-4)
-    towers = [[value for _, value in scalars(config.train_dir, 'tower_%d/total_loss' % k)] for k in (0, 1)]
+    towers = [[value for _, value in scalars(config.train_dir, f'tower_{k}/total_loss')] for k in (0, 1)]
     assert np.abs(np.subtract(*towers)).max() > 0.02  # so that two digits tell the mean from either
     lines = re.findall(r'step \d, loss = (\d\.\d\d) ', capsys.readouterr().out)
     np.testing.assert_allclose(np.array(lines[6:], float), np.mean(towers, 0), atol=0.0051)
@@ -176,12 +179,12 @@ def test_an_update_that_overflows_is_not_saved(settings):
     # The loss of the step is finite still; its update is not.
     config = settings(max_steps=1)
     train(config)
-    good = run_dir.checkpoints(config.train_dir)[-1]
+    good = checkpoints(config.train_dir)[-1]
     average = variables(good)['local4/biases/ExponentialMovingAverage']
     rewrite(good, **{'local4/biases/ExponentialMovingAverage': np.full_like(average, np.inf)})
     with pytest.raises(RunError, match='no longer finite, so no checkpoint is written'):
         training.train(settings(max_steps=2))
-    assert run_dir.checkpoints(config.train_dir) == [good]
+    assert checkpoints(config.train_dir) == [good]
 
 
 def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsys):
@@ -198,7 +201,7 @@ def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsy
 def test_what_is_printed_at_the_start(settings, capsys):
     train(settings(num_gpus=2, max_steps=1))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == 'towers     2 on CPU devices (as asked for): /cpu:0 /cpu:1'
+    assert lines[0] == 'towers     2 on CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 10,000 images in ')
     assert lines[3] == 'batch      8 a tower, 16 a step; 625.0 steps an epoch'

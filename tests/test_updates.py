@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import modes
+from cifar10.registry import UPDATE_MODES
+from tests.helpers import initialise, update_mode
 
 RATE = 0.1
 FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # a row a tower
@@ -19,7 +20,7 @@ SYNCHRONOUS = ['parameter_server', 'replicated', 'mirrored']
 
 
 def devices_of(num_towers):
-    return ['/cpu:%d' % k for k in range(num_towers)]
+    return [f'/cpu:{k}' for k in range(num_towers)]
 
 
 def tower_fn(k, scope):
@@ -39,12 +40,10 @@ def gradient_descent():
 @contextlib.contextmanager
 def built(mode, num_towers, make_optimizer=gradient_descent):
     """Builds a mode's towers; yields (session, update, step) with all variables initialised."""
-    update = modes.MODES[mode](devices_of(num_towers))
+    update = update_mode(mode, devices_of(num_towers))
     step = update.build(tower_fn, make_optimizer, tf.train.create_global_step())
-    follow = update.after_restore()
     with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': num_towers})) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(follow)
+        initialise(session)
         yield session, update, step
 
 
@@ -71,7 +70,7 @@ def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
             assert session.run(tf.train.get_global_step()) == k
 
 
-@pytest.mark.parametrize('mode', list(modes.MODES))
+@pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
     # A variable that is merely fetched with the train op races with it.
     with built(mode, 2) as (session, _, step):
@@ -96,12 +95,11 @@ def test_packed_gradients_reach_their_own_variables(mode, devices):
         return dict(total_loss=tf.add_n([
             i * tf.reduce_mean(x) * tf.reduce_sum(tf.get_variable(name, shape, initializer=tf.zeros_initializer()))
             for i, (name, shape) in enumerate(shapes.items(), 1)]))
-    update = modes.MODES[mode](devices)
+    update = update_mode(mode, devices)
     step = update.build(tower, gradient_descent, tf.train.create_global_step())
     config = tf.ConfigProto(device_count={'CPU': 2}, allow_soft_placement=True)
     with tf.Session(config=config) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(update.after_restore())
+        initialise(session)
         session.run(step.train_ops)
         names = {variable.op.name: variable for variable in tf.global_variables()}
         for i, name in enumerate(shapes, 1):
@@ -122,16 +120,16 @@ def test_an_asynchronous_update_is_one_towers():
 
 def test_staleness_counts_the_updates_between_a_read_and_its_write():
     # A gate in the tower's loss holds it up while other towers go on.
-    gates = [tf.FIFOQueue(100, tf.float32, shapes=[[]], name='gate_%d' % k) for k in range(2)]
+    gates = [tf.FIFOQueue(100, tf.float32, shapes=[[]], name=f'gate_{k}') for k in range(2)]
 
     def gated(k, scope):
         scalars = tower_fn(k, scope)
         return dict(total_loss=scalars['total_loss'] * gates[k].dequeue())
-    update = modes.MODES['async'](devices_of(2))
+    update = update_mode('async', devices_of(2))
     step = update.build(gated, gradient_descent, tf.train.create_global_step())
     opened = [gate.enqueue(1.0) for gate in gates]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
-        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        initialise(session)
         slow = threading.Thread(target=session.run, args=(step.train_ops[1],))
         slow.start()
         time.sleep(0.5)
@@ -145,7 +143,7 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
         assert shown == [0, 3]
 
 
-@pytest.mark.parametrize('mode', list(modes.MODES))
+@pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_one_set_of_names_is_saved(mode):
     with built(mode, 3, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, _, _), \
             tempfile.TemporaryDirectory() as directory:
@@ -154,7 +152,7 @@ def test_one_set_of_names_is_saved(mode):
         assert names == ['a', 'a/Momentum', 'b', 'b/Momentum', 'global_step', 'unused']
 
 
-@pytest.mark.parametrize('mode', list(modes.MODES))
+@pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_a_variable_changes_only_after_its_towers_have_read_it(mode):
     # The gradient by `a` needs `b` alone, so it may be there before `a` is read.
     with built(mode, 2):
@@ -194,7 +192,7 @@ def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
             saver = tf.train.Saver()
             if restore:
                 saver.restore(session, restore)
-                session.run(update.after_restore())
+                session.run(tf.local_variables_initializer())
             for _ in range(num_steps):
                 session.run(step.train_ops)
             return saver.save(session, str(tmp_path / 'model')), saved(session)
@@ -203,7 +201,7 @@ def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
 
 
 def test_the_parameter_servers_variables_and_slots_are_on_the_cpu():
-    update = modes.MODES['parameter_server'](['/gpu:0', '/gpu:1'])
+    update = update_mode('parameter_server', ['/gpu:0', '/gpu:1'])
     update.build(tower_fn, lambda: tf.train.MomentumOptimizer(RATE, 0.9), tf.train.create_global_step())
     devices = {v.op.name: v.device for v in tf.global_variables() if v.op.name != 'global_step'}
     assert devices == dict.fromkeys(['a', 'a/Momentum', 'b', 'b/Momentum', 'unused'], '/device:CPU:0')
@@ -219,7 +217,7 @@ def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
         assert len(replicas) == 3 * 4 and not set(replicas) & set(tf.trainable_variables())
         primaries = {v.op.name: v for v in tf.global_variables()}
         session.run(primaries['a'].assign(3.25))  # as a restore does
-        session.run(update.after_restore())
+        session.run(tf.local_variables_initializer())
         for _ in range(50):
             session.run(step.train_ops)
             values = session.run({v.op.name: v.read_value() for v in tf.global_variables() + replicas})
@@ -234,4 +232,4 @@ def test_a_variable_that_one_tower_leaves_out_is_named():
             scalars['total_loss'] += tf.get_variable('unused', [])
         return scalars
     with pytest.raises(ValueError):
-        modes.MODES['replicated'](devices_of(2)).build(lopsided, gradient_descent, tf.train.create_global_step())
+        update_mode('replicated', devices_of(2)).build(lopsided, gradient_descent, tf.train.create_global_step())

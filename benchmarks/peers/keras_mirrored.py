@@ -16,8 +16,8 @@ os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 import tensorflow as tf  # noqa: E402
 
 
-def distorted(values):
-    """Returns the distorted images and the labels of a batch of records; each image is distorted in its own way."""
+def augmented(values):
+    """Returns the augmented images and the labels of a batch of records; each image is augmented in its own way."""
     records = tf.io.decode_raw(values, tf.uint8)
     n = tf.shape(records)[0]
     across = tf.range(24)
@@ -32,10 +32,10 @@ def distorted(values):
 
 
 def batches(files, batch_size):
-    """Builds the input: the records kept in memory, shuffled in every pass and distorted a batch at a time."""
+    """Builds the input: the records kept in memory, shuffled in every pass and augmented a batch at a time."""
     records = tf.data.FixedLengthRecordDataset(files, 1 + 3 * 32 * 32).cache()
     data = records.shuffle(20000).repeat().batch(batch_size, drop_remainder=True)
-    return data.map(distorted, tf.data.AUTOTUNE, deterministic=False).prefetch(tf.data.AUTOTUNE)
+    return data.map(augmented, tf.data.AUTOTUNE, deterministic=False).prefetch(tf.data.AUTOTUNE)
 
 
 class Lrn(tf.keras.layers.Layer):
@@ -102,7 +102,7 @@ def main():
     processor = tf.config.list_physical_devices('CPU')[0]
     tf.config.set_logical_device_configuration(
         processor, [tf.config.LogicalDeviceConfiguration()] * flags.num_devices)
-    strategy = tf.distribute.MirroredStrategy(['/cpu:%d' % k for k in range(flags.num_devices)])
+    strategy = tf.distribute.MirroredStrategy([f'/cpu:{k}' for k in range(flags.num_devices)])
     examples = flags.batch_size * flags.num_devices
     with strategy.scope():
         model = network()
@@ -112,7 +112,7 @@ def main():
     clock = Clock(flags.warmup, flags.steps)
     model.fit(batches(files, examples), steps_per_epoch=flags.warmup + flags.steps, callbacks=[clock],
               shuffle=False, verbose=0)
-    print('images_per_sec=%.1f loss=%.3f' % (flags.steps * examples / clock.seconds, clock.loss))
+    print(f'images_per_sec={flags.steps * examples / clock.seconds:.1f} loss={clock.loss:.3f}')
 
 
 if __name__ == '__main__':

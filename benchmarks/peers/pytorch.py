@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Peer: PyTorch, eager or compiled, in fp32 or bf16, with whole batches distorted beside the training.
+"""Peer: PyTorch, eager or compiled, in fp32 or bf16, with whole batches augmented beside the training.
 
 Trains the classic network on the processor and prints a line with images/s at the end; it shares no code
 with the program that it is compared to. Wants a folder of CIFAR binary files, and torch; without that it
@@ -25,7 +25,7 @@ FORMATS = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_
 
 
 class Distorted(torch.utils.data.IterableDataset):
-    """Endless batches of distorted images, for a DataLoader that does not batch them again."""
+    """Endless batches of augmented images, for a DataLoader that does not batch them again."""
 
     def __init__(self, files, batch_size, memory_format):
         super().__init__()
@@ -41,9 +41,9 @@ class Distorted(torch.utils.data.IterableDataset):
         while True:
             for rows in torch.randperm(len(self.labels)).split(self.batch_size):
                 if len(rows) == self.batch_size:
-                    yield self.distort(rows), self.labels[rows]
+                    yield self.augment(rows), self.labels[rows]
 
-    def distort(self, rows):
+    def augment(self, rows):
         """Returns these rows cropped, flipped, with another brightness and contrast, and standardised."""
         n = len(rows)
         across = torch.arange(24).expand(n, 24)
@@ -134,8 +134,8 @@ def main():
     try:
         seconds, loss = train(flags)
     except torch._dynamo.exc.TorchDynamoException as error:  # there is no public name for it
-        sys.exit('pytorch.py: torch.compile: %s' % str(error).splitlines()[0])
-    print('images_per_sec=%.1f loss=%.3f' % (flags.steps * flags.batch_size / seconds, loss))
+        sys.exit(f'pytorch.py: torch.compile: {str(error).splitlines()[0]}')
+    print(f'images_per_sec={flags.steps * flags.batch_size / seconds:.1f} loss={loss:.3f}')
 
 
 if __name__ == '__main__':

@@ -100,7 +100,7 @@ def main():
                 begin = time.perf_counter()
             value, _ = session.run([loss, update])
         seconds = time.perf_counter() - begin
-    print('images_per_sec=%.1f loss=%.3f' % (flags.steps * flags.batch_size / seconds, value))
+    print(f'images_per_sec={flags.steps * flags.batch_size / seconds:.1f} loss={value:.3f}')
 
 
 if __name__ == '__main__':

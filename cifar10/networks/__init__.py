@@ -1,13 +1,20 @@
-"""The networks, one file each: `inference(images, devices)` returns logits and adds its L2 losses to `losses`.
+"""The networks, one file each.
 
-A network is a function of its images. It knows no tower and no update mode: where its variables live
-is decided around it. Devices it knows only as two names, for the case that a tower has more than one.
+A network is a function of its images. It knows no tower and no update mode: where its variables live is
+decided around it.
 """
-from cifar10.networks import classic
+from collections.abc import Callable
+from typing import NamedTuple
 
-_NETWORKS = {'classic': classic.inference}
 
+class Network(NamedTuple):
+    """A network.
 
-def get(name):
-    """Returns the function (images, devices) -> logits of the network called `name`."""
-    return _NETWORKS[name]
+    Attributes:
+      inference: function (images, devices) -> logits, float32 [n, classes]. It makes its variables with
+        `tf.get_variable`, adds its L2 losses to the collection LOSSES and its layers' outputs to ACTIVATIONS.
+        `devices` names the devices that share its work.
+      parts: into how many parts it can be divided, each on a device of its own.
+    """
+    inference: Callable
+    parts: int = 1

@@ -3,15 +3,17 @@
 Variables have the tutorial's names, so its checkpoints fit.
 """
 import zlib
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.networks import Network
 from cifar10.networks.lrn import local_response_normalisation
 
 NUM_CLASSES = 10
 
 
-def inference(images, devices=('',)):
+def inference(images: tf.Tensor, devices: Sequence[str] = ('',)) -> tf.Tensor:
     """Builds the network in the current variable scope.
 
     Args:
@@ -91,3 +93,6 @@ def _weights(shape, stddev):
 def _read(name, shape, initializer):
     # Read once, for all uses: each read of a variable on the CPU is a copy to the tower's device.
     return tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))
+
+
+NETWORK = Network(inference, parts=2)

@@ -1,14 +1,13 @@
 """Local response normalisation as few wide operations, with its exact gradient.
 
 `tf.nn.lrn` has a gradient that is a scalar loop on the CPU, and no bfloat16 there. Here the sum over
-neighbouring channels is one product with a banded matrix, which is what CPUs and GPUs do best. Knows
-tensors; nothing of networks.
+neighbouring channels is one product with a banded matrix, which is what CPUs and GPUs do best.
 """
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 
-def local_response_normalisation(x, depth_radius, alpha, name):
+def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, name: str) -> tf.Tensor:
     """Computes y_c = x_c * s_c^-0.75, where s_c = 1 + alpha * sum of x_j^2 over |j - c| <= depth_radius.
 
     The function of `tf.nn.lrn` with bias 1 and beta 0.75 (Krizhevsky et al. 2012, section 3.3). With

@@ -1,0 +1,1 @@
+"""What a person at a terminal meets: flags, messages, signals."""

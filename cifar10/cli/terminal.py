@@ -1,0 +1,141 @@
+"""The terminal: errors in one line, exit statuses, TensorFlow started without its log lines.
+
+This module must not import TensorFlow when it is imported, so that `--help` and a mistyped flag answer at once.
+"""
+import contextlib
+import os
+import re
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from cifar10.cli.signals import Termination
+from cifar10.errors import RunError, UsageError, describe_os_error
+
+# Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
+# because they are written before the logging library reads it. Anything else is passed on.
+_START_UP_CHATTER = re.compile(
+    rb'All log messages before absl::InitializeLog'
+    rb'|oneDNN custom operations are on'
+    rb'|Could not find cuda drivers on your machine'
+    rb'|failed call to cuInit'
+    rb'|Unable to register cu\w+ (factory|plug)'
+    rb'|computation placer already registered'
+    rb'|binary is optimized to use available CPU instructions'
+    rb'|To enable the following instructions'
+    rb'|MLIR V1 optimization pass is not enabled')
+
+# The oldest and the newest TensorFlow with which the whole test suite has passed.
+TRIED = (2, 16), (2, 21)
+
+
+def run(main: Callable[[], None]) -> int:
+    """Calls a script's `main` and returns the exit status of the process.
+
+    Args:
+      main: a function without arguments.
+
+    Returns:
+      0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + its number
+      after a signal that came before there was anything to save.
+    """
+    program = os.path.basename(sys.argv[0])
+    sys.stdout.reconfigure(line_buffering=True)  # in a file or a pipe too, a line is there when it is printed
+    try:
+        main()
+        status = 0
+    except UsageError as error:
+        status = _fail(program, error, 2)
+    except RunError as error:
+        status = _fail(program, error, 1)
+    except BrokenPipeError:
+        discard(sys.stdout)  # nobody is left to tell
+        status = 1
+    except OSError as error:
+        status = _fail(program, describe_os_error(error), 1)
+    except BaseException as error:
+        # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
+        number = Termination.interrupted or (isinstance(error, KeyboardInterrupt) and signal.SIGINT)
+        if not number:
+            raise
+        status = _fail(program, 'interrupted', 128 + number)
+    return status
+
+
+def discard(stream: TextIO) -> None:
+    """Lets everything that is still written to a stream vanish, once its reader has gone (`| head`)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _fail(program, message, status):
+    line = ' '.join(str(message).split())
+    print(f'{program}: error: {line}', file=sys.stderr, flush=True)
+    return status
+
+
+def start_tensorflow(verbose: bool = False) -> None:
+    """Imports TensorFlow quietly and switches it to graph mode.
+
+    Args:
+      verbose: keep TensorFlow's own log lines (`--log_device_placement` writes through them).
+    """
+    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
+    with contextlib.nullcontext() if verbose else quiet_stderr():
+        import tensorflow.compat.v1 as tf
+        untried = _untried(tf.__version__)
+        if untried:
+            print(untried, flush=True)
+        tf.disable_eager_execution()
+        tf.enable_resource_variables()
+        tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+        threading.excepthook = _excepthook
+        # Said of more than 32 towers that take turns at one iterator.
+        warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
+        # Looking for devices is what makes the CUDA libraries speak.
+        tf.config.list_physical_devices()
+        with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:
+            with session.graph.as_default():
+                session.run(tf.no_op())
+
+
+def _untried(version):
+    """Returns a warning about a version of TensorFlow outside the range that was tried, or None."""
+    if TRIED[0] <= tuple(int(part) for part in version.split('.')[:2]) <= TRIED[1]:
+        return None
+    oldest, newest = ('.'.join(map(str, each)) for each in TRIED)
+    return f'warning: TensorFlow {version} is outside {oldest} to {newest}, with which this program was tested'
+
+
+def _excepthook(arguments):
+    """Ignores errors in the thread of an event file: whoever writes next gets them."""
+    if arguments.thread.name != 'EventLoggerThread':
+        sys.__excepthook__(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+
+
+@contextlib.contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Holds back the known start-up lines on file descriptor 2, and passes on all others."""
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    reading, writing = os.pipe()
+    os.dup2(writing, 2)
+    os.close(writing)
+    relay = threading.Thread(target=_relay, args=(reading, terminal), daemon=True)
+    relay.start()
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(terminal, 2)  # closes the pipe's last writing end, which ends the relay
+        relay.join()
+        os.close(terminal)
+
+
+def _relay(source, target):
+    with os.fdopen(source, 'rb') as lines:
+        for line in lines:
+            if not _START_UP_CHATTER.search(line):
+                os.write(target, line)

@@ -1,0 +1,190 @@
+"""The input pipeline: batches of augmented images, a pure function of (seed, position), in the graph on the CPU.
+
+A position is an index into the endless stream of shuffled epochs. The number of positions that were consumed
+is all the state that has to be saved.
+"""
+import os
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.data.augment import IMAGE_SIZE, augment, draws, standardise
+from cifar10.data.records import RECORD_BYTES, SIZE, Records
+
+# The operation's default of 4 rounds leaves consecutive epochs correlated (0.6 to 0.75).
+_SHUFFLE_ROUNDS = 8
+
+# What we hand to `Dataset.map` is made of graph operations already; reading its source takes a second.
+_as_graph = tf.autograph.experimental.do_not_convert
+
+
+def load(records: Records) -> tuple[tf.Variable, tf.Operation]:
+    """Makes the variable that holds a data set in memory, on the device of the caller.
+
+    Args:
+      records: a `records.Records`.
+
+    Returns:
+      (variable uint8 [count, 3073]: a label and the red, green and blue planes of an image in each
+      row; the operation that reads the files into it). The variable is local, so it is never saved.
+    """
+    memory = tf.Variable(lambda: tf.raw_ops.Empty(shape=[records.count, RECORD_BYTES], dtype=tf.uint8), trainable=False,
+                         collections=[tf.GraphKeys.LOCAL_VARIABLES], name='records')
+    # One file after the other into its place: a second copy of the whole would be 150 MB. Through a
+    # placeholder with a default, or graph optimisation would read the files to see whether they are constant.
+    paths = tf.placeholder_with_default(list(records.files), [len(records.files)], name='files')
+    row, read = 0, memory.initializer
+    for i, path in enumerate(records.files):
+        with tf.control_dependencies([read]):
+            rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(paths[i]), tf.uint8), [-1, RECORD_BYTES])
+            count = os.path.getsize(path) // RECORD_BYTES
+            read = tf.scatter_update(memory, tf.range(row, row + count), rows).op
+            row += count
+    return memory, read
+
+
+def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
+    """Returns the examples at positions: in each epoch, each of `count` examples exactly once.
+
+    Args:
+      positions: int64 [n].
+      count: examples in an epoch.
+      seed: int.
+
+    Returns:
+      int64 [n] in [0, count).
+    """
+    epochs = positions // count
+    seeds = tf.stack([tf.fill(tf.shape(epochs), tf.constant(seed, tf.int64)), tf.zeros_like(epochs), epochs], 1)
+    return tf.raw_ops.RandomIndexShuffle(
+        index=positions % count, seed=tf.cast(seeds, tf.int32), max_index=tf.constant(count - 1, tf.int64),
+        rounds=_SHUFFLE_ROUNDS)
+
+
+def train_batch(records: tf.Variable, first_position: tf.Tensor, batch_size: int,
+                seed: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the batch of `batch_size` consecutive positions.
+
+    Args:
+      records: the variable that `load` makes.
+      first_position: int64 scalar.
+      batch_size: int.
+      seed: int.
+
+    Returns:
+      (images float32 [batch_size, 24, 24, 3], augmented and standardised; labels int32 [batch_size]).
+    """
+    positions = first_position + tf.range(batch_size, dtype=tf.int64)
+    labels, planes = _split(tf.gather(records, shuffled(positions, records.shape[0], seed)))
+    return standardise(augment(planes, draws(first_position, batch_size, seed))), labels
+
+
+def _split(rows):
+    """Returns (labels int32 [n], planes uint8 [n, 3, 32, 32]) of records uint8 [n, 3073]."""
+    return tf.cast(rows[:, 0], tf.int32), tf.reshape(rows[:, 1:], [-1, 3, SIZE, SIZE])
+
+
+class Source:
+    """The training batches of all towers.
+
+    Args:
+      records: a `records.Records`.
+      hosts: for each tower the CPU device beside it, which reads the records and makes its batches.
+      batch_size: int, of one tower.
+      seed: int.
+    """
+
+    def __init__(self, records: Records, hosts: Sequence[str], batch_size: int, seed: int):
+        self._hosts, self._batch_size, self._seed = hosts, batch_size, seed
+        self._loaded = {}
+        for host in hosts:
+            if host not in self._loaded:
+                with tf.device(host):
+                    self._loaded[host] = load(records)
+
+    def batches(self, start: tf.Tensor, stop: tf.Tensor, sharded: bool = True,
+                devices: Sequence[str] | None = None) -> tuple[list, list]:
+        """Builds the towers' input.
+
+        Args:
+          start, stop: int64 scalars, the first position and the one before which the stream ends; read when it is
+            started.
+          sharded: whether every step takes a batch for each tower, the k-th for tower k; otherwise the next batch goes
+            to whichever tower comes next.
+          devices: the GPUs to whose memory each tower's batch is copied before it is needed; None: none.
+
+        Returns:
+          (for each tower what `train_batch` returns; operations that read the records and start the
+          streams, to be run in the session's local initialisation, after a restore).
+        """
+        return self._sharded(start, stop, devices) if sharded or len(self._hosts) == 1 else self._shared(start, stop)
+
+    def _sharded(self, start, stop, devices):
+        batches, starts = [], []
+        for k, host in enumerate(self._hosts):
+            with tf.device(host):
+                positions = tf.data.Dataset.range(start + k * self._batch_size, stop,
+                                                  len(self._hosts) * self._batch_size)
+                iterator, begin = self._batches(positions, host, devices[k] if devices else None)
+                batches.append(iterator.get_next())
+                starts.append(begin)
+        return batches, starts
+
+    def _shared(self, start, stop):
+        positions = tf.data.Dataset.range(start, stop, self._batch_size)
+        if len(self._loaded) == 1:
+            iterator, begin = self._batches(positions, self._hosts[0])
+            return [iterator.get_next() for _ in self._hosts], [begin]
+        # Only positions travel between machines; each makes its own batches.
+        iterator, begin = _iterator(positions, [read for _, read in self._loaded.values()])
+        batches = []
+        for host in self._hosts:
+            first = iterator.get_next()
+            with tf.device(host):
+                batches.append(train_batch(self._loaded[host][0], first, self._batch_size, self._seed))
+        return batches, [begin]
+
+    def _batches(self, positions, host, device=None):
+        """Returns (an iterator of the batches at positions; the operation that reads the records and starts it)."""
+        memory, read = self._loaded[host]
+        batches = positions.map(_as_graph(lambda first: train_batch(memory, first, self._batch_size, self._seed)))
+        batches = batches.prefetch(2)
+        if device is None:
+            return _iterator(batches, [read])
+        with tf.device(device):
+            return _iterator(batches.apply(tf.data.experimental.copy_to_device(device, host)).prefetch(1), [read])
+
+
+def _iterator(dataset, after):
+    options = tf.data.Options()
+    # There is nothing to tune, and closing a session waits up to a minute for the tuner's thread.
+    options.autotune.enabled = False
+    dataset = dataset.with_options(options)
+    iterator = tf.data.Iterator.from_structure(tf.data.get_output_types(dataset), tf.data.get_output_shapes(dataset))
+    with tf.control_dependencies(after):
+        return iterator, iterator.make_initializer(dataset)
+
+
+def eval_batches(records: tf.Variable, num_examples: int,
+                 batch_size: int) -> tuple[tf.data.Iterator, tf.Operation]:
+    """The first `num_examples` examples in order, centrally cropped and standardised.
+
+    Args:
+      records: the variable that `load` makes; to be read once, before the first pass.
+      num_examples: int.
+      batch_size: int.
+
+    Returns:
+      (a `tf.data.Iterator` of (images float32 [n, 24, 24, 3], labels int32 [n]), n being batch_size
+      but for the last batch; the operation that starts it at the first example).
+    """
+    edge = (SIZE - IMAGE_SIZE) // 2
+
+    def batch(first):
+        # Not records[first:last], which copies the whole variable: one that was scattered into is read so.
+        rows = tf.gather(records, tf.range(first, tf.minimum(first + batch_size, num_examples)))
+        labels, planes = _split(rows)
+        return standardise(tf.cast(planes[:, :, edge:-edge, edge:-edge], tf.float32)), labels
+
+    starts = tf.data.Dataset.range(0, num_examples, batch_size)
+    return _iterator(starts.map(_as_graph(batch)).prefetch(2), [])

@@ -1,0 +1,40 @@
+"""Loss and accuracy of a network that classifies images, the same for training and evaluation."""
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+
+def cross_entropies(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns the softmax cross entropy of each example, float32 [n].
+
+    Args:
+      logits: float32 [n, classes].
+      labels: int32 [n].
+    """
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns which examples have their label's logit as the largest, bool [n]; arguments as above."""
+    return tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels)
+
+
+def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, devices: Sequence[str] = ('',),
+             dtype: tf.DType = tf.float32) -> dict:
+    """Builds a network on a batch and adds its cross entropy to the collection LOSSES.
+
+    Args:
+      inference: a Network's.
+      images: float32 [n, height, width, 3].
+      labels: int32 [n].
+      devices: names of the devices that share the network's work.
+      dtype: the type that the network computes in.
+
+    Returns:
+      Float32 scalars: 'cross_entropy', the mean over the batch, and 'train_accuracy'.
+    """
+    logits = inference(tf.cast(images, dtype), devices)
+    cross_entropy = tf.reduce_mean(cross_entropies(logits, labels), name='cross_entropy')
+    tf.add_to_collection(tf.GraphKeys.LOSSES, cross_entropy)
+    accuracy = tf.reduce_mean(tf.cast(correct(logits, labels), tf.float32))
+    return dict(cross_entropy=cross_entropy, train_accuracy=accuracy)

@@ -1,0 +1,69 @@
+"""Asynchronous updates: one copy of the variables; each tower applies its gradients as soon as it has them.
+
+Each tower is run by a thread of its own (`run.async_workers`) and waits for no other, so a gradient may be
+stale: computed from variables that other towers have changed since.
+"""
+import contextlib
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.parameter_server import ParameterServer
+from cifar10.parallel.towers import average_gradients
+from cifar10.parallel.update import Update
+
+
+class Asynchronous(ParameterServer):
+    """As ParameterServer, but with a train operation for each tower, each of which counts as an update."""
+    synchronous = False
+
+    def build(self, tower_fn, make_optimizer, global_step):
+        self._steps_at_read = [None] * len(self.devices.towers)
+        step = super().build(tower_fn, make_optimizer, global_step)
+        with tf.device('/cpu:0'), tf.name_scope('report'):
+            recorded = [_record(k, scalars, fallback=step.towers[0]) for k, scalars in enumerate(step.towers)]
+        return step._replace(
+            towers=[step.towers[0], *[last for _, last in recorded[1:]]],
+            train_ops=[tf.group(train_op, record_op) for train_op, (record_op, _) in zip(step.train_ops, recorded)])
+
+    @contextlib.contextmanager
+    def tower_reads(self, k, global_step):
+        with tf.device('/cpu:0'):
+            self._steps_at_read[k] = global_step.read_value()
+        with tf.control_dependencies([self._steps_at_read[k]]):  # before any variable is read
+            yield
+
+    def reduce(self, tower_grads):
+        # The mean of one tower's gradients is those gradients. `average_gradients` is called all the same, so that
+        # whoever changes how gradients are averaged (clips them, say) changes every mode that has one copy.
+        return [Update(average_gradients([pairs]), [k], '/cpu:0') for k, pairs in enumerate(tower_grads)]
+
+    def apply(self, k, tower, gradients, global_step):
+        with tf.control_dependencies([gradient for gradient, _ in gradients if gradient is not None]):
+            staleness = tf.cast(global_step.read_value() - self._steps_at_read[k], tf.float32)
+        tower.scalars['staleness'] = staleness
+        with tf.control_dependencies([staleness]):
+            return super().apply(k, tower, gradients, global_step)
+
+
+def _record(k, scalars, fallback):
+    """Keeps a tower's scalars for the thread that reports, which must not run the tower itself.
+
+    Args:
+      k: the tower's number.
+      scalars: dict of float32 scalars.
+      fallback: the same of another tower, reported until this one has ended a step.
+
+    Returns:
+      (the operation that records them, dict of those recorded last).
+    """
+    with tf.variable_scope(f'last_of_tower_{k}'):
+        def variable(name):
+            return tf.get_variable(name, [], tf.float32, tf.zeros_initializer(), trainable=False,
+                                   collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        steps = variable('steps')
+        kept = {name: variable(name) for name in scalars}
+        assigned = [kept[name].assign(value, read_value=False) for name, value in scalars.items()]
+        with tf.control_dependencies(assigned):
+            record_op = steps.assign_add(1.0, read_value=False)
+        any_yet = steps.read_value() > 0
+        return record_op, {name: tf.where(any_yet, kept[name].read_value(), fallback[name]) for name in scalars}

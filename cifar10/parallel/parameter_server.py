@@ -1,0 +1,40 @@
+"""The default update mode: one copy of the variables on the CPU, updated once by the towers' mean gradient."""
+import contextlib
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.packing import pack_gradients
+from cifar10.parallel.towers import average_gradients, shared_variables
+from cifar10.parallel.update import Update, UpdateMode
+
+
+class ParameterServer(UpdateMode):
+    """Shared variables; `average_gradients` takes the mean over the towers, and the optimizer applies it once."""
+
+    def __init__(self, devices):
+        super().__init__(devices)
+        self._elements = dict.fromkeys(devices.servers, 0)  # held by each
+
+    @contextlib.contextmanager
+    def tower_variables(self, k):
+        with tf.variable_creator_scope(self._create_on_server), shared_variables(k):
+            yield
+
+    def reduce(self, tower_grads):
+        with tf.device('/cpu:0'):
+            return [Update(self._average(tower_grads), range(len(tower_grads)), '/cpu:0')]
+
+    def _average(self, tower_grads):
+        if not self.devices.on_gpus:
+            return average_gradients(tower_grads)
+        # A transfer from a GPU costs more in delay than in bytes, so small gradients travel as one tensor. Between
+        # CPU devices nothing travels, and packing would only copy.
+        packed_grads, unpack = pack_gradients(tower_grads, self.devices.towers)
+        return unpack(average_gradients(packed_grads))
+
+    def _create_on_server(self, next_creator, **arguments):
+        server = min(self._elements, key=self._elements.get)
+        with tf.device(server):
+            variable = next_creator(**arguments)
+        self._elements[server] += variable.shape.num_elements()
+        return variable

@@ -1,0 +1,100 @@
+"""Replicated variables: each device has its own copy, and gradients are all-reduced to their mean.
+
+Every device applies the same mean to the same values, so the copies never drift apart, and only gradients
+travel between devices.
+"""
+import contextlib
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.devices import communication
+from cifar10.parallel.packing import pack
+from cifar10.parallel.towers import gradients_by_variable
+from cifar10.parallel.update import Update, UpdateMode
+
+_GROUP_KEY = 1  # any number, the same in all members
+
+
+class Replicated(UpdateMode):
+    """A copy of the variables on each device; tower 0's are the primaries, the only ones that are saved."""
+    recovers = False  # the members of a collective would wait for a lost one without end
+
+    def __init__(self, devices):
+        super().__init__(devices)
+        self._trainable = [[] for _ in devices.towers]  # variables of each tower
+        self._created = [0 for _ in devices.towers]  # how many each has, slots included
+        self._primary_values = []  # reads of tower 0's
+
+    def optimizers(self, make_optimizer):
+        optimizers = []
+        for k, device in enumerate(self.devices.towers):
+            with tf.device(device), self.tower_variables(k):
+                optimizers.append(make_optimizer())
+        return optimizers
+
+    @contextlib.contextmanager
+    def tower_variables(self, k):
+        """Tower 0 makes plain variables; the others local, unsaved copies that start with the primary's value."""
+        def creator(next_creator, **arguments):
+            trained = arguments.get('trainable') is not False
+            if k > 0:
+                # Towers make their variables in the same order. Local variables are initialised after the primaries
+                # were initialised or restored, so the copies follow a restore by themselves.
+                arguments.update(collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False,
+                                 initial_value=self._primary_values[self._created[k]])
+            variable = next_creator(**arguments)
+            self._created[k] += 1
+            if trained:
+                self._trainable[k].append(variable)
+            if k == 0:
+                with tf.control_dependencies(None):
+                    self._primary_values.append(variable.read_value())
+            return variable
+
+        scope = f'replica_{k}' if k else tf.get_variable_scope()
+        with tf.variable_creator_scope(creator), tf.variable_scope(scope, auxiliary_name_scope=False):
+            yield
+
+    def trainable_variables(self, k):
+        return self._trainable[k]
+
+    def reduce(self, tower_grads):
+        primaries = [variable for _, variable in tower_grads[0]]
+        matched = gradients_by_variable([[(g, v) for (g, _), v in zip(pairs, primaries)] for pairs in tower_grads])
+        used = [i for i, (gradients, _) in enumerate(matched) if gradients is not None]
+        updates = []
+        for k, (device, pairs) in enumerate(zip(self.devices.towers, tower_grads)):
+            with tf.device(device), tf.name_scope(f'all_reduce_{k}'):
+                gradients = [tf.convert_to_tensor(pairs[i][0]) for i in used]
+                hint = communication(self.devices.on_gpus)
+                means = dict(zip(used, _mean_over_group(gradients, len(tower_grads), hint)))
+            updates.append(Update([(means.get(i), variable) for i, (_, variable) in enumerate(pairs)], [k], device))
+        return updates
+
+    def apply(self, k, tower, gradients, global_step):
+        with self.tower_variables(k):  # the slots are replicated too
+            return super().apply(k, tower, gradients, global_step)
+
+
+def _mean_over_group(tensors, size, hint):
+    """Builds one member's part of an all-reduce.
+
+    Each collective waits for the one before it in the same member: if two members ran two collectives in
+    different orders, each would wait for the other.
+
+    Args:
+      tensors: float32 tensors; the same shapes in every member.
+      size: members of the group.
+      hint: 'nccl' or 'ring', how they communicate.
+
+    Returns:
+      The tensors' means over the group.
+    """
+    packed, unpack = pack(tensors)
+    means = []
+    for i, tensor in enumerate(packed):
+        with tf.control_dependencies(means[-1:]):
+            means.append(tf.raw_ops.CollectiveReduce(
+                input=tensor, group_size=size, group_key=_GROUP_KEY, instance_key=i + 1, merge_op='Add',
+                final_op='Div', subdiv_offsets=[0], communication_hint=hint))
+    return unpack(means)

@@ -1,0 +1,142 @@
+"""The skeleton of the update modes: towers, their gradients, the order of reads and updates.
+
+A mode overrides where a tower's variables live, how the towers' gradients are reduced, and how they are
+applied. Any model can be built on this: nothing here knows images or networks.
+"""
+import contextlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.towers import build_towers, shared_variables
+
+
+class Step(NamedTuple):
+    """What a mode builds.
+
+    Attributes:
+      towers: for each tower a dict of float32 scalars, by the names that `tower_fn` gave them.
+      gradients: (gradient, variable) pairs, as they are applied to the variables that are saved.
+      values: variable name -> its value before the update, for summaries.
+      train_ops: one operation for each thread that runs steps; each run of one is an update.
+    """
+    towers: list
+    gradients: list
+    values: dict
+    train_ops: list
+
+
+class Tower(NamedTuple):
+    """One tower as it is built: its scalars, its (gradient, variable) pairs, and the optimizer that made them."""
+    scalars: dict
+    gradients: list
+    optimizer: tf.train.Optimizer
+
+
+class Update(NamedTuple):
+    """Gradients that are applied together.
+
+    Attributes:
+      gradients: (gradient, variable) pairs.
+      readers: numbers of the towers that read these variables: none changes before they have their losses.
+      device: where the update runs.
+    """
+    gradients: list
+    readers: Sequence[int]
+    device: str
+
+
+class UpdateMode:
+    """How K towers' gradients become updates of the variables.
+
+    Attributes:
+      devices: the `Devices` of the towers.
+      synchronous: whether one update consumes the batches of all towers.
+      recovers: whether training continues when a lost device comes back.
+    """
+    synchronous = True
+    recovers = True
+
+    def __init__(self, devices: Devices):
+        self.devices = devices
+
+    @property
+    def batches(self) -> int:
+        """How many towers' batches one update consumes."""
+        return len(self.devices.towers) if self.synchronous else 1
+
+    def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
+              global_step: tf.Variable) -> Step:
+        """Builds the towers and their updates.
+
+        Args:
+          tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss'; builds tower k.
+          make_optimizer: function that returns a new optimizer.
+          global_step: int64 variable, incremented by each update.
+        """
+        optimizers = self.optimizers(make_optimizer)
+
+        def tower(k, scope):
+            with self.tower_reads(k, global_step):
+                scalars = dict(tower_fn(k, scope))
+                gradients = optimizers[k].compute_gradients(
+                    scalars['total_loss'], self.trainable_variables(k), colocate_gradients_with_ops=True)
+            return Tower(scalars, gradients, optimizers[k])
+
+        towers = build_towers(self.devices.towers, tower, self.tower_variables)
+        with tf.name_scope('update'):
+            updates, applied = self.reduce([tower.gradients for tower in towers]), []
+            with tf.device(updates[0].device):
+                values = {variable.op.name: variable.read_value() for _, variable in updates[0].gradients}
+            for k, update in enumerate(updates):
+                # Some gradients are there before a tower has read every variable. No variable changes until its
+                # readers have their losses, and with them all that they read, and until what is shown was read.
+                reads = [towers[i].scalars['total_loss'] for i in update.readers]
+                reads += values.values() if k == 0 else []
+                with tf.device(update.device), tf.control_dependencies(reads):
+                    applied.append(self.apply(k, towers[k], update.gradients, global_step))
+            train_ops = self.train_ops(applied)
+        return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops)
+
+    def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
+        """Returns each tower's optimizer; here one for all, on the CPU."""
+        with tf.device('/cpu:0'):
+            return [make_optimizer()] * len(self.devices.towers)
+
+    def tower_variables(self, k: int) -> AbstractContextManager:
+        """Returns the context in which tower k makes its variables."""
+        return shared_variables(k)
+
+    def trainable_variables(self, k: int) -> list | None:
+        """Returns the variables that tower k's gradients are of; None: all in the graph's collection."""
+        del k
+        return None
+
+    def tower_reads(self, k: int, global_step: tf.Variable) -> AbstractContextManager:
+        """Returns the context in which tower k's computation is built."""
+        del k, global_step
+        return contextlib.nullcontext()
+
+    def reduce(self, tower_grads: list) -> list:
+        """Returns the Updates that the towers' gradients become.
+
+        Args:
+          tower_grads: K towers x N (gradient, variable) pairs.
+        """
+        raise NotImplementedError
+
+    def apply(self, k: int, tower: Tower, gradients: list, global_step: tf.Variable) -> tf.Operation:
+        """Builds the k-th update with tower k's optimizer; returns its operation."""
+        # The updates of a synchronous step count once.
+        return tower.optimizer.apply_gradients(gradients, global_step if k == 0 or not self.synchronous else None)
+
+    def train_ops(self, applied: list) -> list:
+        """Returns the train operations, one for each thread that runs steps, of the updates' operations."""
+        return [tf.group(applied)] if self.synchronous else applied
+
+    def scope(self) -> AbstractContextManager:
+        """Returns the context in which the session must be made."""
+        return contextlib.nullcontext()

@@ -1,0 +1,40 @@
+"""Everything that a flag chooses by name: update modes, networks, data sets and precisions.
+
+An entry is 'module:object'. Nothing is imported before an entry is used, so that `--help` and a mistyped
+flag need no TensorFlow.
+"""
+import importlib
+from typing import Any
+
+
+class Registry(dict):
+    """Maps names to 'module:object'; `load` returns the object."""
+
+    def load(self, name: str) -> Any:
+        """Imports and returns the object that is registered as `name`.
+
+        Raises:
+          KeyError: the name is not registered.
+        """
+        module, _, attribute = self[name].partition(':')
+        return getattr(importlib.import_module(module), attribute)
+
+
+# The first entry of each is the default. An update mode is a `parallel.update.UpdateMode`.
+UPDATE_MODES = Registry({
+    'parameter_server': 'cifar10.parallel.parameter_server:ParameterServer',
+    'replicated': 'cifar10.parallel.replicated:Replicated',
+    'async': 'cifar10.parallel.asynchronous:Asynchronous',
+    'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
+
+# A `networks.Network`.
+NETWORKS = Registry({'classic': 'cifar10.networks.classic:NETWORK'})
+
+# A `data.records.Dataset`.
+DATASETS = Registry({'cifar10': 'cifar10.data.records:CIFAR10', 'shapes': 'cifar10.data.records:SHAPES'})
+
+# An `optim.precision.Precision`.
+PRECISIONS = Registry({
+    'fp32': 'cifar10.optim.precision:FP32',
+    'bf16': 'cifar10.optim.precision:BF16',
+    'fp16': 'cifar10.optim.precision:FP16'})

@@ -1,0 +1,1 @@
+"""A training run: its directory, checkpoints, summaries, hooks, and the loop."""

@@ -1,0 +1,201 @@
+"""Checkpoints: writing whole ones, finding the newest that can be read, and restoring it.
+
+A checkpoint of the classic tutorial fits too: it has the same variable names, a global_step in float32, and
+no count of examples.
+"""
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import RunError, UsageError, reason
+from cifar10.optim.precision import LOSS_SCALE
+from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
+
+EXAMPLES_SEEN = 'examples_seen'  # the name of the variable that counts examples
+_CLASSIC_BATCH = 128  # of the tutorial: a step of its checkpoints stands for so many examples
+_RETRY_SECS = 0.5
+
+# Corrupt checkpoints that this process has reported. Of the process, because a watching evaluator looks again and
+# again, from several places, and is to report each once.
+_reported = set()
+
+
+def newest(directory: TrainDir) -> str | None:
+    """Returns the prefix of the newest checkpoint whose every byte can be read, or None.
+
+    A corrupt one (a full disk, a broken copy) is reported in a line, once. One that is removed while it is
+    being read, because a newer one took its place, is not corrupt.
+    """
+    corrupt = set()
+    while True:
+        prefix = next((each for each in reversed(directory.checkpoints()) if each not in corrupt), None)
+        why = prefix and corruption(prefix)
+        if why:
+            time.sleep(_RETRY_SECS)  # the trainer removes a checkpoint file by file
+            if prefix not in directory.checkpoints():
+                continue
+            why = corruption(prefix)
+        if not why:
+            return prefix
+        corrupt.add(prefix)
+        if prefix not in _reported:
+            _reported.add(prefix)
+            print(f'warning: {prefix} cannot be read ({why}); looking for the one before it')
+
+
+def newest_of_run(directory: TrainDir) -> str | None:
+    """Returns what `newest` does, for a run that is to be resumed.
+
+    Raises:
+      UsageError: there are checkpoints, but none can be read, or it is unclear whose they are.
+    """
+    if directory.settings() is None:
+        for prefix in directory.checkpoints():
+            why = _unreadable(prefix)
+            if why:
+                raise UsageError(f'{prefix} cannot be read, and there is no {SETTINGS} beside it; use another '
+                                 '--train_dir')
+    prefix = newest(directory)
+    if prefix is None and directory.checkpoints():
+        raise UsageError(f'no checkpoint in --train_dir={directory.path} can be read; use another --train_dir, or '
+                         '--restart to delete that run')
+    return prefix
+
+
+def corruption(prefix: str) -> str | None:
+    """Returns why a checkpoint cannot be read, in a line, or None if it can."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)  # checks lengths and checksums
+    except Exception as error:  # of any type: the reader translates some of its errors and not others
+        return reason(error)
+    return None
+
+
+def _unreadable(prefix):
+    try:
+        tf.train.load_checkpoint(prefix)
+    except Exception as error:  # of any type, as above
+        return reason(error)
+    return None
+
+
+def is_ours(prefix: str) -> bool:
+    """Returns whether this program wrote a checkpoint; the classic scripts count no examples."""
+    try:
+        return tf.train.load_checkpoint(prefix).has_tensor(EXAMPLES_SEEN)
+    except Exception:
+        return True  # corrupted since it was written: a run does not begin beside one that cannot be read
+
+
+def saved_step(prefix: str) -> int:
+    """Returns the global_step in a checkpoint; the tutorial's is a float32."""
+    return int(tf.train.load_checkpoint(prefix).get_tensor('global_step'))
+
+
+def describe_latest(directory: TrainDir) -> str:
+    """Returns a phrase that says which checkpoint a user can continue from."""
+    prefix = newest(directory)
+    return f'the newest checkpoint is {prefix}' if prefix else 'there is no checkpoint yet'
+
+
+def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | None:
+    """Returns what in a checkpoint does not fit, as a phrase, or None if all does.
+
+    A restore into resource variables does not look at shapes, and what follows is undefined.
+
+    Args:
+      prefix: of the checkpoint.
+      variables: name in the checkpoint -> variable.
+    """
+    saved = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    for name, variable in sorted(variables.items()):
+        if name not in saved:
+            return f'has no {name}'
+        if saved[name] != variable.shape.as_list():
+            return f'has {name} of shape {saved[name]} instead of {variable.shape.as_list()}'
+    return None
+
+
+class Checkpoints:
+    """Writes and restores all global variables of a graph; to be made when they are all there.
+
+    Args:
+      directory: a TrainDir.
+      start: prefix of the checkpoint to restore first, verified, or None.
+      global_step, examples_seen: int64 variables.
+      max_to_keep: how many of the newest checkpoints are kept; 0: all.
+
+    Attributes:
+      last: the prefix that was saved or restored last, or None.
+
+    Raises:
+      UsageError: `start` is a checkpoint of another graph.
+    """
+
+    def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
+                 examples_seen: tf.Variable, max_to_keep: int):
+        self.last = None
+        self._directory, self._start, self._max_to_keep = directory, start, max_to_keep
+        self._counters = (global_step, examples_seen)
+        variables = tf.global_variables()
+        with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
+            self._saver = tf.train.Saver(variables, max_to_keep=max_to_keep, save_relative_paths=True)
+            # Not in every checkpoint of the network: the tutorial's counts no examples, fp32's scales no loss.
+            self._extras = [v for v in variables if v is examples_seen or v.op.name in LOSS_SCALE]
+            self._common = tf.train.Saver([v for v in variables if v is not global_step and v not in self._extras],
+                                          name='restore_common')
+            floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
+            self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
+        found = start and incompatibility(
+            start, {variable.op.name: variable for variable in variables if variable not in self._extras})
+        if found:
+            raise UsageError(f'{start} {found}: it belongs to another network; use another --train_dir')
+
+    def restore(self, session: tf.Session) -> None:
+        """Restores the newest readable checkpoint, if there is one, and keeps count of the older ones."""
+        # The first session starts where the run was found; one that follows a lost device looks again, or the
+        # run would go back to where it started.
+        prefix, self._start = self._start or newest(self._directory), None
+        if prefix is None:
+            return
+        reader = tf.train.load_checkpoint(prefix)
+        if all(reader.has_tensor(variable.op.name) for variable in self._extras):
+            self._saver.restore(session, prefix)
+        else:
+            self._common.restore(session, prefix)
+            step, (global_step, examples_seen) = saved_step(prefix), self._counters
+            seen = reader.get_tensor(EXAMPLES_SEEN) if reader.has_tensor(EXAMPLES_SEEN) else step * _CLASSIC_BATCH
+            for variable, value in ((global_step, step), (examples_seen, seen)):
+                variable.load(np.int64(value), session)
+        self.last = prefix
+        self._continue_rotation()
+
+    def _continue_rotation(self):
+        """Tells the saver of earlier processes' checkpoints, so that it rotates them; others' it never deletes."""
+        ours = [each for each in self._directory.checkpoints() if step_of(each) <= step_of(self.last) and is_ours(each)]
+        surplus = len(ours) - self._max_to_keep if self._max_to_keep else 0
+        for each in ours[:max(surplus, 0)]:
+            tf.train.remove_checkpoint(each)
+        self._saver.recover_last_checkpoints(ours[max(surplus, 0):])
+
+    def save(self, session: tf.Session, step: int) -> None:
+        """Writes a checkpoint named by `step`; it gets its name when it is whole.
+
+        Raises:
+          RunError: a variable is not finite, or the disk does not take it.
+        """
+        if not session.run(self._finite):
+            raise RunError(f'step {step}: a variable is no longer finite, so no checkpoint is written; '
+                           f'{describe_latest(self._directory)}')
+        try:
+            self.last = self._saver.save(session, self._directory.checkpoint_prefix, step, write_meta_graph=False)
+        except (tf.errors.AbortedError, tf.errors.UnavailableError):
+            raise  # a device was lost, from which the session may recover
+        except (tf.errors.OpError, OSError) as error:
+            self._directory.remove_partial(step)  # the disk may be full of it
+            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); '
+                           f'{describe_latest(self._directory)}') from error

@@ -1,0 +1,141 @@
+"""What TensorBoard shows of a step, as summary operations on the CPU, and the file that it reads.
+
+The names are the project's contract (README, "TensorBoard"). The raw operations are used because
+they take a tag as it is; `tf.summary` would put the name scope before it.
+"""
+import contextlib
+import re
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import RunError, reason
+from cifar10.parallel.update import Step
+from cifar10.run.train_dir import EVENTS_SUFFIX
+
+# A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights
+# as long: 8 images' will do, and every n-th value, at least so many of them.
+_HISTOGRAM_IMAGES = 8
+_HISTOGRAM_VALUES = 1 << 16
+_MAX_IMAGES = 4
+
+
+def strip_tower(name: str) -> str:
+    """Returns a name without the tower's prefix; this is the one place that knows it."""
+    return re.sub(r'^tower_\d+/', '', name)
+
+
+def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Builds the summary of a training step.
+
+    Args:
+      step: a `parallel.update.Step`; its towers' scalars are 'total_loss', 'cross_entropy', 'weight_loss'
+        and 'train_accuracy'.
+      rate: the learning rate, a float32 scalar.
+      images: the first tower's batch, float32 [n, height, width, 3].
+      activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
+
+    Returns:
+      A string tensor: a serialised `tf.Summary`.
+    """
+    with tf.device('/cpu:0'), tf.name_scope('summaries'):
+        parts = [_scalar('learning_rate', rate)]
+        for name in step.towers[0]:
+            parts.append(_scalar(name, tf.reduce_mean([scalars[name] for scalars in step.towers])))
+        for k, scalars in enumerate(step.towers):
+            parts.append(_scalar(f'tower_{k}/total_loss', scalars['total_loss']))
+        for name, value in step.values.items():
+            parts.append(_histogram(name, value))
+        for gradient, variable in step.gradients:
+            if gradient is not None:
+                parts.append(_histogram(variable.op.name + '/gradients', tf.convert_to_tensor(gradient)))
+        for activation in activations:
+            layer = strip_tower(activation.op.name).rsplit('/', 1)[0]
+            parts.append(_histogram(layer + '/activations', activation[:_HISTOGRAM_IMAGES]))
+            parts.append(_scalar(layer + '/sparsity', tf.nn.zero_fraction(activation)))
+        parts.append(_image('images', images))
+        for name, value in step.values.items():
+            if value.shape.rank == 4 and value.shape[2] == 3:  # filters that see colours
+                parts.append(_image(name, _tiled(value)))
+        return tf.raw_ops.MergeSummary(inputs=parts)
+
+
+def _scalar(tag, value):
+    return tf.raw_ops.ScalarSummary(tags=tag, values=value)
+
+
+def _histogram(tag, value):
+    """A histogram of a tensor's values; of a large one, of every n-th value."""
+    surplus = value.shape.num_elements() // _HISTOGRAM_VALUES if value.shape.is_fully_defined() else 1
+    if surplus > 1:
+        value = tf.reshape(value, [-1])[::surplus]
+    # The operation fails on a NaN, and the step with it; reporting that the run diverged is DivergenceHook's part.
+    value = tf.where(tf.is_finite(value), value, tf.zeros_like(value))
+    return tf.raw_ops.HistogramSummary(tag=tag, values=value)
+
+
+def _image(tag, value):
+    return tf.raw_ops.ImageSummary(tag=tag, tensor=value, max_images=_MAX_IMAGES)
+
+
+def _tiled(filters):
+    """Returns filters [height, width, 3, n] as one image, eight in a row, a pixel apart."""
+    height, width, depth, n = filters.shape.as_list()
+    columns = min(8, n)
+    rows = -(-n // columns)
+    tiles = tf.pad(tf.transpose(filters, [3, 0, 1, 2]), [[0, rows * columns - n], [0, 1], [0, 1], [0, 0]])
+    tiles = tf.reshape(tiles, [rows, columns, height + 1, width + 1, depth])
+    return tf.reshape(tf.transpose(tiles, [0, 2, 1, 3, 4]), [1, rows * (height + 1), columns * (width + 1), depth])
+
+
+class Events:
+    """An event file of this program in a directory, for TensorBoard.
+
+    Every method but `close` raises a RunError if the file cannot be written.
+    """
+
+    def __init__(self, directory: str):
+        with self._errors():
+            self._writer = tf.summary.FileWriter(directory, filename_suffix=EVENTS_SUFFIX)
+
+    def begin(self, graph: tf.Graph, last_step: int | None = None) -> None:
+        """Writes the graph; TensorBoard drops what earlier processes wrote of the steps after `last_step`, if given."""
+        if last_step is not None:
+            self.drop_after(last_step)
+        with self._errors():
+            self._writer.add_graph(graph)
+
+    def drop_after(self, last_step: int) -> None:
+        """Makes TensorBoard drop what was written of the steps after `last_step`: they are taken again."""
+        with self._errors():
+            self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
+
+    def add(self, summary: tf.Summary | bytes, step: int) -> None:
+        """Writes a `tf.Summary` or a serialised one, and sees to it that it is in the file on return."""
+        with self._errors():
+            self._writer.add_summary(summary, step)
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file, ignoring errors: every summary is in it already."""
+        with contextlib.suppress(Exception):
+            self._writer.close()
+
+    @contextlib.contextmanager
+    def _errors(self):
+        try:
+            yield
+        except Exception as error:  # of any type: it depends on where in the writer's thread the disk was full
+            raise RunError(f'the file for TensorBoard cannot be written ({reason(error)})') from error
+
+
+def scalars(**values: float) -> tf.Summary:
+    """Returns a `tf.Summary` of Python numbers."""
+    return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+
+
+def text(tag: str, markdown: str) -> tf.Summary:
+    """Returns a `tf.Summary` of a text."""
+    metadata = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name='text'))
+    tensor = tf.make_tensor_proto([markdown.encode()], tf.string)
+    return tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

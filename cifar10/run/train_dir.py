@@ -1,0 +1,180 @@
+"""A train_dir: the names of all files in it, and whose they are.
+
+Nothing the user has is deleted: a run found in a train_dir is resumed, files that are not this program's are
+left alone, and a restart deletes only files that provably belong to an earlier run of this program.
+"""
+import contextlib
+import errno
+import fcntl
+import glob
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from cifar10.errors import UsageError, describe_os_error
+
+EVENTS_SUFFIX = '.cifar10'
+_CHECKPOINT = 'model.ckpt'
+SETTINGS = 'config.json'
+_LOCK = 'lock'
+_PROGRAM = 'cifar10 multi_gpu_train'
+# A run that differs in one of these is another run.
+_IDENTITY = ('dataset', 'network', 'seed')
+_OWN_FILES = re.compile(
+    rf'{re.escape(_CHECKPOINT)}-\d+\.(index|meta|data-\d{{5}}-of-\d{{5}})(\.tempstate\d+)?'
+    rf'|checkpoint|checkpoint\.tmp\w+|events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
+    rf'|{re.escape(SETTINGS)}(\.part)?|trace-\d+-\d+\.json')
+
+
+class TrainDir:
+    """The directory of a training run.
+
+    Attributes:
+      path: of the directory.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+
+    @property
+    def checkpoint_prefix(self) -> str:
+        """The path of every checkpoint up to '-<step>'."""
+        return os.path.join(self.path, _CHECKPOINT)
+
+    def checkpoints(self) -> list[str]:
+        """Returns the prefixes of the checkpoints, oldest step first."""
+        found = glob.glob(glob.escape(self.checkpoint_prefix) + '-*.index')
+        prefixes = [path.removesuffix('.index') for path in found]
+        return sorted((prefix for prefix in prefixes if prefix.rsplit('-', 1)[1].isdigit()), key=step_of)
+
+    def remove_partial(self, step: int) -> None:
+        """Removes what a failed save of this step left behind."""
+        for path in glob.glob(f'{glob.escape(self.checkpoint_prefix)}-{step}.*'):
+            os.remove(path)
+
+    def trace_path(self, first: int, last: int) -> str:
+        """Returns the path of the trace of these steps."""
+        return os.path.join(self.path, f'trace-{first}-{last}.json')
+
+    def settings(self) -> dict | None:
+        """Returns the settings of the run, or None where there are none.
+
+        Raises:
+          UsageError: the file cannot be read, or is another program's.
+        """
+        path = os.path.join(self.path, SETTINGS)
+        try:
+            with open(path) as stream:
+                settings = json.load(stream)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
+        if not isinstance(settings, dict) or settings.pop('program', None) != _PROGRAM:
+            raise UsageError(f'{path} was not written by this program; use another directory')
+        return settings
+
+    def write_settings(self, settings: Mapping[str, Any]) -> str:
+        """Writes the settings of the run, atomically; returns them as JSON text."""
+        text = json.dumps(dict(program=_PROGRAM, **settings), indent=2)
+        path = os.path.join(self.path, SETTINGS)
+        with open(path + '.part', 'w') as stream:
+            stream.write(text + '\n')
+        os.replace(path + '.part', path)
+        for name in os.listdir(self.path):
+            if '.tempstate' in name and _OWN_FILES.fullmatch(name):
+                os.remove(os.path.join(self.path, name))  # of a save that was killed
+        return text
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Context in which no other process trains here; makes the directory if need be.
+
+        Raises:
+          UsageError: it cannot be used, or another process trains in it.
+        """
+        make_dir(self.path, '--train_dir')
+        # A regular file opened for writing: NFS keeps such a lock on its server, for all machines, where one on a
+        # directory is known to this machine alone. The file is never removed: a process could then lock the old
+        # one and another the new.
+        path = os.path.join(self.path, _LOCK)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # the second by NFS
+                    raise UsageError(f'another process is training in --train_dir={self.path}; wait for it, or use '
+                                     'another --train_dir') from None
+                print(f'warning: {path} cannot be locked ({error.strerror}); make sure that no other process trains in '
+                      'this --train_dir')
+            yield
+        finally:
+            os.close(descriptor)
+
+    def refuse_another_run(self, settings: Mapping[str, Any]) -> None:
+        """Raises a UsageError if the directory holds a run with other settings than may change in a run."""
+        stored = self.settings()
+        if not stored:
+            return
+        difference = ', '.join(f'{name}={stored.get(name)} (now {settings[name]})' for name in _IDENTITY
+                               if stored.get(name) != settings[name])
+        if difference:
+            raise UsageError(f'--train_dir={self.path} holds a run with {difference}; use another --train_dir, or '
+                             '--restart to delete that run')
+
+    def restart(self, is_ours: Callable[[str], bool]) -> None:
+        """Deletes the files of an earlier run of this program, having said so.
+
+        Args:
+          is_ours: function prefix -> whether this program wrote that checkpoint.
+
+        Raises:
+          UsageError: not all of them are provably of this program.
+        """
+        if not os.path.exists(os.path.join(self.path, SETTINGS)):
+            if self.checkpoints():
+                raise UsageError(f'--restart: {self.path} holds checkpoints, but no {SETTINGS} of this program, so '
+                                 'they are not deleted; use another --train_dir')
+            return
+        self.settings()
+        foreign = [prefix for prefix in self.checkpoints() if not is_ours(prefix)]
+        if foreign:
+            raise UsageError(f'--restart: {foreign[0]} was not written by this program, so it is not deleted; '
+                             'use another --train_dir')
+        names = [name for name in sorted(os.listdir(self.path)) if _OWN_FILES.fullmatch(name)]
+        print(f'restart    deleting the {len(names)} files of the run in {self.path}')
+        # The configuration goes last: while it is there, what remains is known to be ours.
+        for name in sorted(names, key=lambda name: name == SETTINGS):
+            os.remove(os.path.join(self.path, name))
+
+
+def step_of(prefix: str) -> int:
+    """Returns the step in a checkpoint's name."""
+    return int(prefix.rsplit('-', 1)[1])
+
+
+def make_dir(path: str, flag: str) -> None:
+    """Makes a directory, parents included, unless it is there.
+
+    Raises:
+      UsageError: it cannot be made, read or written; the message names `flag`.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        cause = 'it is not a directory' if os.path.exists(path) else describe_os_error(error)
+        raise UsageError(f'{flag}={path} cannot be used: {cause}; use another directory') from error
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise UsageError(f'{flag}={path} cannot be read and written; use another directory')
+
+
+def check_eval_dir(path: str, checkpoint_dir: str) -> None:
+    """Makes an eval_dir; raises a UsageError if it holds or gets checkpoints, where TensorBoard would mix the two."""
+    make_dir(path, '--eval_dir')
+    if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
+        raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')
+    if TrainDir(path).checkpoints() or os.path.exists(os.path.join(path, 'checkpoint')):
+        raise UsageError(f'--eval_dir={path} holds checkpoints; use another directory')

@@ -1,0 +1,154 @@
+"""What the tests share: scripts run as real processes, checkpoints and event files read as arrays."""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from cifar10.cli import terminal
+
+# The default tests run on CPU devices, on a machine with GPUs too; tests marked `gpu` start processes that see them.
+WITH_GPUS = dict(os.environ)
+os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+
+terminal.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+# `tf.distribute` looks CPU devices up in a list that the first look fixes for the process.
+tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
+                                           [tf.config.LogicalDeviceConfiguration()] * 8)
+
+from cifar10 import local_cluster, training  # noqa: E402
+from cifar10.data import records  # noqa: E402
+from cifar10.parallel.devices import Devices  # noqa: E402
+from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.run.train_dir import TrainDir  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def update_mode(name, devices):
+    """Returns a new update mode on devices: a Devices, or a list of the towers' device names."""
+    if not isinstance(devices, Devices):
+        devices = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0])
+    return UPDATE_MODES.load(name)(devices)
+
+
+def initialise(session):
+    """Initialises the variables as the loop does: the local ones after the others."""
+    session.run(tf.global_variables_initializer())
+    session.run(tf.local_variables_initializer())
+
+
+def checkpoints(directory):
+    """Returns the prefixes of the checkpoints in a directory, oldest step first."""
+    return TrainDir(str(directory)).checkpoints()
+
+
+def script_command(script, **flags):
+    """Returns the command line of a script with flags."""
+    return [sys.executable, str(ROOT / script)] + [f'--{name}={value}' for name, value in flags.items()]
+
+
+def run_script(script, timeout=120, **flags):
+    """Runs a script to its end as a process of its own; returns the CompletedProcess with text output."""
+    return subprocess.run(script_command(script, **flags), capture_output=True, text=True, timeout=timeout)
+
+
+def start_script(script, **flags):
+    """Starts a script; returns its Popen, standard output and error together as lines of text."""
+    return subprocess.Popen(script_command(script, **flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True)
+
+
+class Tasks:
+    """The processes of a cluster; killed at the end of a test, whatever became of them."""
+
+    def __init__(self, workers=2, ps=0, started=None, **flags):
+        command = script_command('multi_gpu_train.py', tower_device='cpu', **flags)
+        self.commands = local_cluster.commands(command, workers, ps)
+        self.processes = {}
+        for name in self.commands if started is None else started:
+            self.start(name)
+
+    def start(self, name):
+        """Starts a task, for the first time or again."""
+        self.processes[name] = subprocess.Popen(self.commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                                text=True)
+
+    def __getitem__(self, name):
+        return self.processes[name]
+
+    def ends(self, seconds=60):
+        """Waits for all; returns {name: (status, output)}."""
+        limit = time.monotonic() + seconds
+        return {name: (process.communicate(timeout=max(limit - time.monotonic(), 1))[0], process.returncode)[::-1]
+                for name, process in self.processes.items()}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def read_until(process, text):
+    """Reads lines of a process until one holds `text`; returns it."""
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if text in line:
+            return line
+    raise AssertionError(f'no {text!r} in:\n' + ''.join(seen))
+
+
+def variables(prefix):
+    """Returns the arrays in a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def write_records(folder, labels, images):
+    """Writes uint8 images [n, 3, 32, 32] as the data set `shapes`: five equal training files and a test file."""
+    rows = np.concatenate([np.asarray(labels, np.uint8)[:, None], images.reshape(len(images), -1)], 1)
+    folder = pathlib.Path(folder) / 'shapes-bin'
+    folder.mkdir(parents=True)
+    for name, part in zip(records.TRAIN_FILES, np.array_split(rows, 5)):
+        part.tofile(folder / name)
+    rows.tofile(folder / 'test_batch.bin')
+
+
+def assert_same_bits(one, other):
+    """Asserts that two checkpoints' arrays are equal to the bit."""
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def train(config):
+    """Trains; returns the arrays of the newest checkpoint."""
+    training.train(config)
+    return variables(checkpoints(config.train_dir)[-1])
+
+
+def rewrite(prefix, to=None, without=(), **changes):
+    """Writes a checkpoint again with some of its arrays changed or left out, by stock TensorFlow alone."""
+    arrays = dict(variables(prefix), **changes)
+    with tf.Graph().as_default(), tf.Session() as session:
+        saved = {name: tf.Variable(array) for name, array in arrays.items() if name not in without}
+        session.run(tf.global_variables_initializer())
+        tf.train.Saver(saved).save(session, to or prefix, write_meta_graph=False)
+
+
+def scalars(directory, tag):
+    """Returns (step, value) of a scalar in the newest event file of a directory."""
+    newest = max((os.path.join(directory, name) for name in os.listdir(directory) if 'tfevents' in name),
+                 key=os.path.getmtime)
+    return [(event.step, value.simple_value) for event in tf.train.summary_iterator(newest)
+            for value in event.summary.value if value.tag == tag]
