@@ -57,37 +57,40 @@ def _check(field, value):
 class TrainConfig(Config):
     """A training run. Every field but `network` is a flag of multi_gpu_train.py of the same name."""
     train_dir: str = setting('/tmp/cifar10_train', 'Run',
-                             'where checkpoints and TensorBoard files go; a run found there is resumed')
-    max_steps: int = setting(1000000, 'Run', 'steps in total, those before a resume included', least=1)
+                             'directory for checkpoints and TensorBoard files; a run found there is resumed')
+    max_steps: int = setting(1000000, 'Run', 'total number of steps, including those before a resume', least=1)
     seed: int = setting(0, 'Run', 'seed for initialisation, shuffling and augmentation', least=0)
     restart: bool = setting(False, 'Run', "delete this program's files in train_dir and start a new run")
-    data_dir: str = setting(DATA_DIR, 'Data', 'where the data set is, or is put')
-    dataset: str = setting('cifar10', 'Data', 'the data set; cifar10 is downloaded if need be, shapes is built in',
+    data_dir: str = setting(DATA_DIR, 'Data', 'directory of the data set, created if need be')
+    dataset: str = setting('cifar10', 'Data', 'data set; cifar10 is downloaded if need be, shapes is built in',
                          choices=DATASETS)
-    num_gpus: int = setting(1, 'Towers', 'how many GPUs, or CPU devices where there are none; a tower on each', least=1)
+    num_gpus: int = setting(1, 'Towers', 'number of GPUs, or of CPU devices where there are none; a tower on each',
+                            least=1)
     gpus_per_tower: int = setting(1, 'Towers', "GPUs of one tower; with 2, the network's parts are on different ones",
                                   least=1)
     batch_size: int = setting(128, 'Towers', 'examples of one tower in one step', least=1)
-    tower_device: str = setting('auto', 'Towers', 'what the towers run on; auto: GPUs, or the CPU where there are none',
+    tower_device: str = setting('auto', 'Towers', 'devices of the towers; auto: GPUs, or the CPU where there are none',
                                 choices=TOWER_DEVICES)
-    variable_update: str = setting('parameter_server', 'Towers', "how the towers' gradients update the variables",
+    variable_update: str = setting('parameter_server', 'Towers',
+                                   "update mode: how the towers' gradients update the variables",
                                    choices=UPDATE_MODES)
-    precision: str = setting('fp32', 'Towers', 'what the towers compute in; variables are always fp32',
+    precision: str = setting('fp32', 'Towers', 'type that the towers compute in; variables are always fp32',
                              choices=PRECISIONS)
     use_fp16: bool = setting(False, 'Towers', "the tutorial's name for --precision=fp16")
-    deterministic: bool = setting(False, 'Towers', 'deterministic operations on GPUs, at some cost in speed')
-    xla: bool = setting(False, 'Towers', 'compile what can be compiled; for GPUs')
-    job_name: str = setting(None, 'Cluster', "this process's part; worker 0 is the chief", choices=JOBS)
-    task_index: int = setting(0, 'Cluster', 'its number among the tasks of its job', least=0)
+    deterministic: bool = setting(False, 'Towers', 'deterministic operations for GPUs, at some cost in speed')
+    xla: bool = setting(False, 'Towers', 'compile the towers with XLA; GPUs only')
+    job_name: str = setting(None, 'Cluster', "job of this process; worker 0 is the chief", choices=JOBS)
+    task_index: int = setting(0, 'Cluster', 'number of this process within its job', least=0)
     worker_hosts: str = setting(None, 'Cluster', 'host:port of every worker, comma-separated')
-    ps_hosts: str = setting(None, 'Cluster', 'host:port of the tasks that hold the variables; default: the chief does')
-    cluster_timeout_secs: int = setting(60, 'Cluster', 'how long a lost process may take to come back', least=1)
-    log_device_placement: bool = setting(False, 'Reports', 'let TensorFlow print the device of every operation')
+    ps_hosts: str = setting(None, 'Cluster',
+                            'host:port of the processes that hold the variables; default: the chief holds them')
+    cluster_timeout_secs: int = setting(60, 'Cluster', 'seconds that a lost process may take to come back', least=1)
+    log_device_placement: bool = setting(False, 'Reports', 'print the device of every operation')
     log_frequency: int = setting(10, 'Reports', 'steps between two lines', least=1)
     summary_steps: int = setting(100, 'Reports', 'steps between two summaries for TensorBoard; 0: none', least=0)
     save_steps: int = setting(1000, 'Reports', 'steps between two checkpoints', least=1)
-    max_to_keep: int = setting(5, 'Reports', 'newest checkpoints that are kept; 0: all', least=0)
-    profile_steps: str = setting(None, 'Reports', 'FROM:TO: trace these steps, to a file for Chrome or Perfetto')
+    max_to_keep: int = setting(5, 'Reports', 'number of newest checkpoints to keep; 0: all', least=0)
+    profile_steps: str = setting(None, 'Reports', 'FROM:TO, steps to trace into a file for Chrome or Perfetto')
     network: str = setting('classic', None, 'the network', choices=NETWORKS)
 
     def __post_init__(self):
@@ -116,14 +119,14 @@ class TrainConfig(Config):
 @dataclasses.dataclass(frozen=True)
 class EvalConfig(Config):
     """An evaluation. Every field is a flag of cifar10_eval.py of the same name."""
-    checkpoint_dir: str = setting('/tmp/cifar10_train', 'Checkpoints', 'the train_dir of the run to evaluate')
-    eval_dir: str = setting('/tmp/cifar10_eval', 'Checkpoints', 'where the TensorBoard files go')
-    run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and end')
-    eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two looks for a new checkpoint', least=1)
+    checkpoint_dir: str = setting('/tmp/cifar10_train', 'Checkpoints', 'train_dir of the run to evaluate')
+    eval_dir: str = setting('/tmp/cifar10_eval', 'Checkpoints', 'directory for TensorBoard files')
+    run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and exit')
+    eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two checks for a new checkpoint', least=1)
     use_ema: bool = setting(True, 'Checkpoints', 'evaluate the moving averages of the variables')
-    data_dir: str = setting(None, 'Data', f"where the data set is (default: the run's, else {DATA_DIR})")
-    dataset: str = setting(None, 'Data', "the data set (default: the run's, else cifar10)", choices=DATASETS)
-    eval_data: str = setting('test', 'Data', 'the test images or the training images', choices=EVAL_DATA)
-    num_examples: int = setting(None, 'Data', 'how many images (default: all)', least=1)
-    batch_size: int = setting(128, 'Device', 'images at a time; the result does not depend on it', least=1)
-    tower_device: str = setting('auto', 'Device', 'cpu leaves the GPUs to a trainer', choices=TOWER_DEVICES)
+    data_dir: str = setting(None, 'Data', f"directory of the data set (default: the run's, else {DATA_DIR})")
+    dataset: str = setting(None, 'Data', "data set (default: the run's, else cifar10)", choices=DATASETS)
+    eval_data: str = setting('test', 'Data', 'test images, or training images without augmentation', choices=EVAL_DATA)
+    num_examples: int = setting(None, 'Data', 'number of images (default: all)', least=1)
+    batch_size: int = setting(128, 'Device', 'images in a batch; the result does not depend on it', least=1)
+    tower_device: str = setting('auto', 'Device', 'device; cpu leaves the GPUs to a trainer', choices=TOWER_DEVICES)

@@ -127,24 +127,24 @@ def _run(config, training, directory, start, first_step, towers, termination, be
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), first_step)
     events.add(summaries.text('config', f'```\n{text}\n```'), first_step)
-    step, examples, last_step = training.train_step, training.examples_per_step, config.max_steps
+    train_step, examples, last_step = training.train_step, training.examples_per_step, config.max_steps
     loss = tf.reduce_mean(training.losses, name='loss')
-    progress = hooks.ProgressHook(step, loss, examples, config.log_frequency, last_step, sys.stdout)
+    progress = hooks.ProgressHook(train_step, loss, examples, config.log_frequency, last_step, sys.stdout)
     workers = AsyncWorkersHook(training.async_train_ops)
     # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
     between_steps = [
-        hooks.DivergenceHook(step, training.losses, directory), progress,
-        hooks.SummaryHook(step, training.summary, examples, config.summary_steps, events),
-        profile.ProfileHook(step, *config.traced, directory.trace_path(*config.traced)),
-        workers, hooks.CheckpointHook(step, checkpoints, config.save_steps, last_step, workers),
-        hooks.StopHook(step, last_step, termination)]
+        hooks.DivergenceHook(train_step, training.losses, directory), progress,
+        hooks.SummaryHook(train_step, training.summary, examples, config.summary_steps, events),
+        profile.ProfileHook(train_step, *config.traced, directory.trace_path(*config.traced)),
+        workers, hooks.CheckpointHook(train_step, checkpoints, config.save_steps, last_step, workers),
+        hooks.StopHook(train_step, last_step, termination)]
     # In a session over several processes TensorFlow fuses to operations that it has for float32 alone.
     fuse = not towers.target or PRECISIONS.load(config.precision).dtype == tf.float32
     session_config = devices.session_config(towers, config.log_device_placement, config.xla, fuse)
     scaffold = tf.train.Scaffold(
         init_fn=lambda scaffold, session: checkpoints.restore(session), local_init_op=training.initialise)
     try:
-        loop.run(step, between_steps, scaffold, towers.target, session_config, before_session)
+        loop.run(train_step, between_steps, scaffold, towers.target, session_config, before_session)
     finally:
         progress.close()
         events.close()

@@ -92,7 +92,8 @@ def add_cluster(parser: Parser) -> None:
 def _add_flag(group, field):
     text = field.metadata['help']
     if field.default is not None:
-        text += f' (default: {(str(field.default).lower() if field.type is bool else field.default)})'
+        default = str(field.default).lower() if field.type is bool else field.default
+        text += f' (default: {default})'
     if field.type is bool:
         group.add_argument('--' + field.name, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
