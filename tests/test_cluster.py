@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 
-import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -15,14 +14,14 @@ from cifar10 import local_cluster
 from cifar10.config import TrainConfig
 from tests.helpers import (
     Tasks,
+    assert_close,
     assert_same_bits,
-    checkpoints,
+    last_variables,
     read_until,
     run_script,
     scalars,
     start_script,
     train,
-    variables,
 )
 
 SECONDS = 60  # that a run of this file may take at most
@@ -33,10 +32,6 @@ def small(data_dir, tmp_path):
     """Flags of a small, quick run."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=30,
                 log_frequency=5)
-
-
-def newest(train_dir):
-    return variables(checkpoints(train_dir)[-1])
 
 
 @pytest.fixture(scope='module')
@@ -55,11 +50,8 @@ def test_any_shape_takes_the_same_steps(mode, workers, ps, small, four_towers):
     with Tasks(workers, ps, variable_update=mode, num_gpus=4 // workers, **small) as tasks:
         ends = tasks.ends()
     assert [status for status, _ in ends.values()] == [0] * (workers + ps), ends
-    found = newest(small['train_dir'])
-    assert found.keys() == four_towers.keys()
-    for name, expected in four_towers.items():
-        np.testing.assert_allclose(found[name], expected, atol=3e-3, err_msg=name)
-        assert np.median(np.abs(found[name] - expected)) < 2e-4, name
+    found = last_variables(small['train_dir'])
+    assert_close(found, four_towers)
     for name, (_, output) in ends.items():
         if name != 'worker 0':
             assert output.splitlines()[-1] == 'done       the training has ended'
@@ -71,7 +63,7 @@ def test_asynchronous_workers_take_every_batch_once(small):
     with Tasks(2, 1, variable_update='async', **dict(small, num_gpus=2, max_steps=100)) as tasks:
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
-    last = newest(small['train_dir'])
+    last = last_variables(small['train_dir'])
     assert (last['global_step'], last['examples_seen']) == (100, 800)
 
 
@@ -95,7 +87,7 @@ def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settin
             with Tasks(workers, ps, **dict(small, **changes)) as tasks:
                 ends = tasks.ends()
             assert {status for status, _ in ends.values()} == {0}, ends
-            last = newest(small['train_dir'])
+            last = last_variables(small['train_dir'])
         examples += 2 * 8 * workers
         assert (last['global_step'], last['examples_seen']) == (2 * steps, examples)
 
@@ -124,7 +116,7 @@ def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small
         tasks.start(victim)
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
-    assert_same_bits(newest(flags['train_dir']), whole)
+    assert_same_bits(last_variables(flags['train_dir']), whole)
     steps = [int(step) for step in re.findall(r'step (\d+), loss', ends['worker 0'][1])]
     if victim != 'worker 0':
         repeated = [b for a, b in zip(steps, steps[1:]) if b <= a]
@@ -158,7 +150,7 @@ def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continu
     with Tasks(2, 1, **flags) as tasks:
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
-    assert 'resumed at step 2' in ends['worker 0'][1] and newest(flags['train_dir'])['global_step'] == 40
+    assert 'resumed at step 2' in ends['worker 0'][1] and last_variables(flags['train_dir'])['global_step'] == 40
 
 
 @pytest.mark.stress
@@ -173,7 +165,7 @@ def test_a_stopped_worker_changes_no_variable(small, tmp_path):
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
     assert 'lost' not in ends['worker 0'][1]
-    assert_same_bits(newest(flags['train_dir']), whole)
+    assert_same_bits(last_variables(flags['train_dir']), whole)
 
 
 def test_a_signal_to_all_ends_all_in_good_order(small):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.helpers import ROOT, Tasks, assert_same_bits, checkpoints, read_until, variables
+from tests.helpers import ROOT, Tasks, assert_same_bits, last_variables, read_until
 
 pytestmark = pytest.mark.stress
 STEPS = 60
@@ -21,15 +21,11 @@ def small(data_dir, tmp_path):
                 save_steps=10, log_frequency=1)
 
 
-def newest(train_dir):
-    return variables(checkpoints(train_dir)[-1])
-
-
 @pytest.mark.parametrize('victim', ['worker 1', 'ps 0', 'worker 0'])
 def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbroken_one(victim, small, tmp_path):
     with Tasks(2, 1, **dict(small, train_dir=tmp_path / 'whole')) as tasks:
         tasks.ends()
-    whole, moments = newest(tmp_path / 'whole'), random.Random(victim)
+    whole, moments = last_variables(tmp_path / 'whole'), random.Random(victim)
     for k in range(10):
         flags = dict(small, train_dir=tmp_path / str(k))
         with Tasks(2, 1, **flags) as tasks:
@@ -43,7 +39,7 @@ def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbro
             tasks.start(victim)
             ends = tasks.ends(90)
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
-        assert_same_bits(newest(flags['train_dir']), whole)
+        assert_same_bits(last_variables(flags['train_dir']), whole)
 
 
 @pytest.mark.parametrize('victim', ['worker 1', 'ps 0', 'worker 0'])
@@ -59,7 +55,7 @@ def test_asynchronous_runs_go_on_after_a_kill(victim, small, tmp_path):
             tasks.start(victim)
             ends = tasks.ends(90)
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
-        last = newest(flags['train_dir'])
+        last = last_variables(flags['train_dir'])
         assert (last['global_step'], last['examples_seen']) == (2 * STEPS, 2 * STEPS * 8)
 
 
@@ -79,7 +75,7 @@ def test_replicated_runs_end_after_a_kill_and_a_new_start_continues(victim, smal
         with Tasks(2, 0, **flags) as tasks:
             ends = tasks.ends()
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
-        assert_same_bits(newest(flags['train_dir']), newest(tmp_path / 'whole'))
+        assert_same_bits(last_variables(flags['train_dir']), last_variables(tmp_path / 'whole'))
 
 
 def test_twenty_starts_and_ends(small, tmp_path):

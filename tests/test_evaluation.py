@@ -14,7 +14,17 @@ from cifar10.data import records
 from cifar10.errors import RunError, UsageError
 from cifar10.networks import classic
 from cifar10.run.train_dir import TrainDir
-from tests.helpers import checkpoints, read_until, rewrite, run_script, scalars, start_script, variables, write_records
+from tests.helpers import (
+    checkpoints,
+    last_variables,
+    read_until,
+    rewrite,
+    run_script,
+    scalars,
+    start_script,
+    variables,
+    write_records,
+)
 
 LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
                   r'precision @ 1 = (0\.\d{3}|1\.000) \((\d+) of (\d+)\), step (\d+)$', re.M)
@@ -70,7 +80,7 @@ def independent_result(arrays, files, count, suffix=''):
 
 def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tmp_path):
     data = records.find('shapes', data_dir, records.TEST_FILES)
-    arrays = variables(checkpoints(run)[-1])
+    arrays = last_variables(run)
     correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
     for batch_size in (128, 333, 2000, 5000):
         precision, found, of, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)))
@@ -83,7 +93,7 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
 
 def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_dir):
     data = records.find('shapes', data_dir)
-    correct, _ = independent_result(variables(checkpoints(run)[-1]), data.files, 2500)
+    correct, _ = independent_result(last_variables(run), data.files, 2500)
     _, found, of, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=2500)
     assert of == 2500 and abs(found - correct) <= 1
 

@@ -12,7 +12,14 @@ import sys
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, WITH_GPUS, assert_same_bits, checkpoints, read_until, script_command, variables
+from tests.helpers import (
+    ROOT,
+    WITH_GPUS,
+    assert_same_bits,
+    last_variables,
+    read_until,
+    script_command,
+)
 
 pytestmark = pytest.mark.gpu
 
@@ -64,7 +71,7 @@ def train(data_dir, tmp_path):
         settings.update(changes)
         result = python('-c', TRAIN, json.dumps(settings), **environment)
         assert result.returncode == 0, result.stdout + result.stderr
-        return variables(checkpoints(settings['train_dir'])[-1]), result.stdout
+        return last_variables(settings['train_dir']), result.stdout
     return run
 
 

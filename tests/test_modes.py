@@ -17,8 +17,10 @@ from cifar10.run import hooks
 from cifar10.run.async_workers import AsyncWorkersHook
 from cifar10.run.train_dir import TrainDir, step_of
 from tests.helpers import (
+    assert_close,
     assert_same_bits,
     checkpoints,
+    last_variables,
     read_until,
     run_script,
     scalars,
@@ -29,14 +31,6 @@ from tests.helpers import (
 )
 
 SYNCHRONOUS = ['parameter_server', 'replicated', 'mirrored']
-
-
-def assert_close(found, expected):
-    """Asserts that two runs agree but for the order of roundings, which now and then tips a maximum over."""
-    assert found.keys() == expected.keys()
-    for name in expected:
-        np.testing.assert_allclose(found[name], expected[name], atol=3e-3, err_msg=name)
-        assert np.median(np.abs(found[name] - expected[name])) < 2e-4, name
 
 
 @pytest.fixture(scope='module')
@@ -142,7 +136,7 @@ def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
     result = run_script('multi_gpu_train.py', train_dir=broken, **flags)
     assert result.returncode == 0, result.stderr
     unbroken = train(TrainConfig(**dict(flags, train_dir=str(whole))))
-    assert_same_bits(variables(checkpoints(broken)[-1]), unbroken)
+    assert_same_bits(last_variables(broken), unbroken)
 
 
 def test_a_mirrored_run_resumes_to_the_bit(settings, tmp_path):
@@ -187,7 +181,7 @@ def test_an_asynchronous_run_ends_in_good_order_on_a_signal(data_dir, tmp_path):
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=30)[0]
     assert process.returncode == 0, output
-    saved = variables(checkpoints(tmp_path)[-1])
+    saved = last_variables(tmp_path)
     assert saved['examples_seen'] == 8 * saved['global_step'] > 0
 
 

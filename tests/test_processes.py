@@ -23,7 +23,7 @@ from cifar10.config import TrainConfig
 from tests.helpers import (
     ROOT,
     assert_same_bits,
-    checkpoints,
+    last_variables,
     read_until,
     run_script,
     script_command,
@@ -40,10 +40,6 @@ def small(data_dir, tmp_path):
     """The flags of a small run of two towers."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=8,
                 tower_device='cpu', log_frequency=1, save_steps=20, summary_steps=10, max_steps=100)
-
-
-def last_variables(train_dir):
-    return variables(checkpoints(train_dir)[-1])
 
 
 def train_here(flags, train_dir):
