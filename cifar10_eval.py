@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Evaluates the checkpoints of a training run: each new one as it appears, or the newest one once.
+"""Evaluates the checkpoints of a training run: the newest, again and again or once.
 
     python cifar10_eval.py
 """

@@ -1,6 +1,6 @@
 """Data-parallel training of a CIFAR-10 network in TensorFlow's graph mode.
 
-Each line below is a floor; a file imports only rooms on lower floors and files of its own room:
+Each line below is a layer; a file imports only from lower layers and from its own package:
 
     training evaluation local_cluster    the composers, and a program that starts a cluster on this machine
     preparation                          what happens before a graph is built

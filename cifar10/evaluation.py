@@ -1,4 +1,4 @@
-"""Evaluation: the precision of each new checkpoint, with every example counted once."""
+"""Evaluation: the precision of the newest checkpoint, with every example counted once."""
 import datetime
 import os
 import time

@@ -1,4 +1,4 @@
-"""Everything that a flag chooses by name: update modes, networks, data sets and precisions.
+"""Everything that is chosen by name: update modes, networks, data sets and precisions.
 
 An entry is 'module:object'. Nothing is imported before an entry is used, so that `--help` and a mistyped
 flag need no TensorFlow.

@@ -133,7 +133,7 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
     for k, result in zip((1, 3), results):
         assert result.returncode == 0 and result.stderr == '', result.stderr
         lines = result.stdout.splitlines()
-        assert lines[0].startswith(f'running on {k} on ')
+        assert lines[0].startswith(f'towers     {k} on ')
         assert lines[1] == 'the last, smaller batch of an epoch, of 40 images, is dropped'
         assert len(lines) == 4
         for epoch, line in enumerate(lines[2:], 1):
@@ -145,7 +145,7 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
 def test_lenet_learns(stand_in, call):
     result = call('lenet_fashion_mnist.py', f'--data_dir={stand_in}', '--towers=2', '--epochs=15', '--batch_size=64',
                  '--learning_rate=0.2', '--tower_device=cpu')
-    assert result.stdout.startswith('running on 2 on CPU devices (as requested)')
+    assert result.stdout.startswith('towers     2 on CPU devices (as requested)')
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
 
 

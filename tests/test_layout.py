@@ -13,18 +13,18 @@ PACKAGE = ROOT / 'cifar10'
 FILES = sorted(PACKAGE.rglob('*.py'))
 SOURCES = FILES + sorted(ROOT.glob('*.py')) + sorted((ROOT / 'tests').glob('*.py'))
 DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').glob('*.md'))
-# The floors of the house, the ground last, as the package's docstring has them.
-FLOORS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    .*', cifar10.__doc__, re.M)]
-ROOMS = [room for floor in FLOORS for room in floor]
+# The layers, the lowest last, as the package's docstring has them.
+LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    .*', cifar10.__doc__, re.M)]
+PARTS = [part for layer in LAYERS for part in layer]
 
 
-def room_of(path):
+def part_of(path):
     """Returns the first name below cifar10 of a file."""
     return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
 
 
 def imports_of(path):
-    """Returns the rooms of cifar10 that a file imports from."""
+    """Returns the packages of cifar10 that a file imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == 'cifar10':
@@ -34,8 +34,8 @@ def imports_of(path):
     return found
 
 
-def test_every_room_has_its_floor():
-    assert {room_of(path) for path in FILES} - {'__init__'} == set(ROOMS)
+def test_every_part_has_its_layer():
+    assert {part_of(path) for path in FILES} - {'__init__'} == set(PARTS)
 
 
 @pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -43,13 +43,13 @@ def test_imports_run_downwards(path):
     if path == PACKAGE / '__init__.py':
         assert not imports_of(path)
         return
-    floor = next(i for i, floor in enumerate(FLOORS) if room_of(path) in floor)
-    if floor == len(FLOORS) - 1:  # files, not rooms: in their order
-        ground = FLOORS[floor]
-        assert imports_of(path) <= set(ground[ground.index(room_of(path)) + 1:])
+    layer = next(i for i, layer in enumerate(LAYERS) if part_of(path) in layer)
+    if layer == len(LAYERS) - 1:  # files, not packages: in their order
+        lowest = LAYERS[layer]
+        assert imports_of(path) <= set(lowest[lowest.index(part_of(path)) + 1:])
     else:
-        below = {room for floor in FLOORS[floor + 1:] for room in floor}
-        assert imports_of(path) <= below | ({room_of(path)} if path.parent != PACKAGE else set())
+        below = {part for layer in LAYERS[layer + 1:] for part in layer}
+        assert imports_of(path) <= below | ({part_of(path)} if path.parent != PACKAGE else set())
 
 
 def test_update_modes_know_nothing_of_images_or_networks():

@@ -1,7 +1,7 @@
 """Mirrored variables: `tf.distribute.MirroredStrategy` behind the interface of the other modes.
 
 The strategy owns the copies of the variables and the all-reduce, and wants gradients and updates inside its
-replica context, so this mode builds everything but the towers by itself.
+replica context, so this mode builds everything by itself, the name scopes of the towers included.
 """
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf

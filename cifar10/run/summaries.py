@@ -1,6 +1,6 @@
 """What TensorBoard shows of a step, as summary operations on the CPU, and the file that it reads.
 
-The names are the project's contract (README, "TensorBoard"). The raw operations are used because
+The names are the project's contract (docs/outputs.md). The raw operations are used because
 they take a tag as it is; `tf.summary` would put the name scope before it.
 """
 import contextlib

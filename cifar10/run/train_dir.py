@@ -1,7 +1,7 @@
 """A train_dir: the names of all files in it, and whose they are.
 
-Nothing the user has is deleted: a run found in a train_dir is resumed, files that are not this program's are
-left alone, and a restart deletes only files that provably belong to an earlier run of this program.
+A run found in a train_dir is resumed, files that are not this program's are left alone, and a restart deletes only
+files that provably belong to an earlier run of this program.
 """
 import contextlib
 import errno
