@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a CIFAR-10 network on one or more GPUs, one tower on each; resumes the run in train_dir if there is one.
+"""Trains a CIFAR-10 network in towers on one or more GPUs; resumes the run in train_dir if there is one.
 
     python multi_gpu_train.py --num_gpus=4
 """

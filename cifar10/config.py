@@ -12,6 +12,7 @@ from cifar10.errors import UsageError
 from cifar10.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
 
 DATA_DIR = '/tmp/cifar10_data'
+BATCH_SIZE = 128  # as in the tutorial
 JOBS = ('worker', 'ps')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 EVAL_DATA = ('test', 'train_eval')
@@ -64,11 +65,12 @@ class TrainConfig(Config):
     data_dir: str = setting(DATA_DIR, 'Data', 'directory of the data set, created if need be')
     dataset: str = setting('cifar10', 'Data', 'data set; cifar10 is downloaded if need be, shapes is built in',
                          choices=DATASETS)
-    num_gpus: int = setting(1, 'Towers', 'number of GPUs, or of CPU devices where there are none; a tower on each',
-                            least=1)
+    num_gpus: int = setting(1, 'Towers', 'number of GPUs, or of CPU devices where there are none', least=1)
     gpus_per_tower: int = setting(1, 'Towers', "GPUs of one tower; with 2, the network's parts are on different ones",
                                   least=1)
-    batch_size: int = setting(128, 'Towers', 'examples of one tower in one step', least=1)
+    num_towers: int = setting(None, 'Towers', "number of towers (default: the run's, else one on each device)", least=1)
+    batch_size: int = setting(None, 'Towers', 'examples of one tower in one step '
+                              f"(default: the run's, else {BATCH_SIZE})", least=1)
     tower_device: str = setting('auto', 'Towers', 'devices of the towers; auto: GPUs, or the CPU where there are none',
                                 choices=TOWER_DEVICES)
     variable_update: str = setting('parameter_server', 'Towers',

@@ -37,17 +37,16 @@ def train(config: TrainConfig, termination: Termination | None = None, towers: d
       UsageError: invalid configuration or input.
       RunError: the run failed after it had started; its newest checkpoint is whole.
     """
-    towers = preparation.claim_devices(config, towers)
+    local = preparation.claim_devices(config, towers)
     data = records.find(config.dataset, config.data_dir)
     directory = TrainDir(config.train_dir)
     with directory.locked(), _errors(directory):
         start = preparation.find_start(config, directory)
         step = checkpoint.saved_step(start) if start else 0
+        config, towers = preparation.resolve(config, directory, start, local)
         mode = UPDATE_MODES.load(config.variable_update)(towers)
-        preparation.describe(config, data, mode.batches * config.batch_size, step)
-        if step >= config.max_steps:
-            print(f'done       at step {step} the run has its --max_steps={config.max_steps} already; give more to '
-                  'continue')
+        preparation.describe(config, towers, data, mode.batches * config.batch_size, step)
+        if preparation.finished(config, step):
             return
         with tf.Graph().as_default(), tf.device(towers.home):
             tf.set_random_seed(config.seed)
@@ -86,14 +85,17 @@ class Training:
             global_step = tf.train.get_or_create_global_step()
             self.examples_seen = tf.get_variable(
                 checkpoint.EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
+            checkpoint.make_division(towers.num_towers, config.batch_size)
             rate = schedule.learning_rate(self.examples_seen, data.count)
             with tf.name_scope('input'):
                 stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
-                source = pipeline.Source(data, towers.hosts, config.batch_size, config.seed)
-                self.batches, starts = source.batches(
+                source = pipeline.Source(data, towers.hosts, len(towers.groups), config.batch_size, config.seed)
+                next_batch, starts = source.batches(
                     self.examples_seen, stop, mode.synchronous, towers.towers if towers.on_gpus else None)
+        self.batches = []
 
         def tower(k, scope):
+            self.batches.append(next_batch(k))
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
                 network.inference, *self.batches[k], towers.parts[k], precision.dtype))
             return dict(total_loss=total_loss, weight_loss=total_loss - scalars['cross_entropy'], **scalars)
@@ -138,8 +140,9 @@ def _run(config, training, directory, start, first_step, towers, termination, be
         profile.ProfileHook(train_step, *config.traced, directory.trace_path(*config.traced)),
         workers, hooks.CheckpointHook(train_step, checkpoints, config.save_steps, last_step, workers),
         hooks.StopHook(train_step, last_step, termination)]
-    # In a session over several processes TensorFlow fuses to operations that it has for float32 alone.
-    fuse = not towers.target or PRECISIONS.load(config.precision).dtype == tf.float32
+    # In a session over several processes TensorFlow fuses to operations that it has for float32 alone. What is fused
+    # must not depend on the session, because it rounds differently.
+    fuse = PRECISIONS.load(config.precision).dtype == tf.float32
     session_config = devices.session_config(towers, config.log_device_placement, config.xla, fuse)
     scaffold = tf.train.Scaffold(
         init_fn=lambda scaffold, session: checkpoints.restore(session), local_init_op=training.initialise)

@@ -4,7 +4,7 @@ A position is an index into the endless stream of shuffled epochs. The number of
 is all the state that has to be saved.
 """
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -90,12 +90,13 @@ class Source:
     Args:
       records: a `records.Records`.
       hosts: for each tower the CPU device beside it, which reads the records and makes its batches.
+      num_streams: tower k reads stream k mod num_streams. Towers of one stream must read it in their order.
       batch_size: int, of one tower.
       seed: int.
     """
 
-    def __init__(self, records: Records, hosts: Sequence[str], batch_size: int, seed: int):
-        self._hosts, self._batch_size, self._seed = hosts, batch_size, seed
+    def __init__(self, records: Records, hosts: Sequence[str], num_streams: int, batch_size: int, seed: int):
+        self._hosts, self._num_streams, self._batch_size, self._seed = hosts, num_streams, batch_size, seed
         self._loaded = {}
         for host in hosts:
             if host not in self._loaded:
@@ -103,7 +104,7 @@ class Source:
                     self._loaded[host] = load(records)
 
     def batches(self, start: tf.Tensor, stop: tf.Tensor, sharded: bool = True,
-                devices: Sequence[str] | None = None) -> tuple[list, list]:
+                devices: Sequence[str] | None = None) -> tuple[Callable[[int], tuple], list]:
         """Builds the towers' input.
 
         Args:
@@ -114,35 +115,47 @@ class Source:
           devices: the GPUs to whose memory each tower's batch is copied before it is needed; None: none.
 
         Returns:
-          (for each tower what `train_batch` returns; operations that read the records and start the
-          streams, to be run in the session's local initialisation, after a restore).
+          (function k -> what `train_batch` returns, to be called where tower k is built; operations that read the
+          records and start the streams, to be run in the session's local initialisation, after a restore).
         """
-        return self._sharded(start, stop, devices) if sharded or len(self._hosts) == 1 else self._shared(start, stop)
+        if sharded or len(self._hosts) == 1:
+            return self._sharded(start, stop, devices)
+        return self._shared(start, stop)
 
     def _sharded(self, start, stop, devices):
-        batches, starts = [], []
-        for k, host in enumerate(self._hosts):
+        iterators, starts = [], []
+        for first, host in enumerate(self._hosts[:self._num_streams]):
             with tf.device(host):
-                positions = tf.data.Dataset.range(start + k * self._batch_size, stop,
-                                                  len(self._hosts) * self._batch_size)
-                iterator, begin = self._batches(positions, host, devices[k] if devices else None)
-                batches.append(iterator.get_next())
+                steps = tf.data.Dataset.range(start, stop, len(self._hosts) * self._batch_size)
+                # In each step, the batches of towers first, first + num_streams and so on.
+                ahead = tf.range(first, len(self._hosts), self._num_streams, tf.int64) * self._batch_size
+                positions = steps.map(_as_graph(lambda position, ahead=ahead: position + ahead)).unbatch()
+                iterator, begin = self._batches(positions, host, devices[first] if devices else None)
+                iterators.append(iterator)
                 starts.append(begin)
-        return batches, starts
+
+        def next_batch(k):
+            with tf.device(devices[k] if devices else self._hosts[k]):
+                return iterators[k % self._num_streams].get_next()
+        return next_batch, starts
 
     def _shared(self, start, stop):
-        positions = tf.data.Dataset.range(start, stop, self._batch_size)
-        if len(self._loaded) == 1:
-            iterator, begin = self._batches(positions, self._hosts[0])
-            return [iterator.get_next() for _ in self._hosts], [begin]
-        # Only positions travel between machines; each makes its own batches.
-        iterator, begin = _iterator(positions, [read for _, read in self._loaded.values()])
-        batches = []
-        for host in self._hosts:
-            first = iterator.get_next()
-            with tf.device(host):
-                batches.append(train_batch(self._loaded[host][0], first, self._batch_size, self._seed))
-        return batches, [begin]
+        home, together = self._hosts[0], len(self._loaded) == 1
+        with tf.device(home):
+            positions = tf.data.Dataset.range(start, stop, self._batch_size)
+            if together:
+                iterator, begin = self._batches(positions, home)
+            else:  # only positions travel between machines; each makes its own batches
+                iterator, begin = _iterator(positions, [read for _, read in self._loaded.values()])
+
+        def next_batch(k):
+            with tf.device(home):
+                following = iterator.get_next()
+            if together:
+                return following
+            with tf.device(self._hosts[k]):
+                return train_batch(self._loaded[self._hosts[k]][0], following, self._batch_size, self._seed)
+        return next_batch, [begin]
 
     def _batches(self, positions, host, device=None):
         """Returns (an iterator of the batches at positions; the operation that reads the records and starts it)."""

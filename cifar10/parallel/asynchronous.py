@@ -15,9 +15,11 @@ from cifar10.parallel.update import Update
 class Asynchronous(ParameterServer):
     """As ParameterServer, but with a train operation for each tower, each of which counts as an update."""
     synchronous = False
+    one_tower_per_device = True
 
     def build(self, tower_fn, make_optimizer, global_step):
-        self._steps_at_read = [None] * len(self.devices.towers)
+        with tf.device('/cpu:0'), tf.name_scope('report'):
+            self._steps_at_read = [global_step.read_value() for _ in self.devices.towers]
         step = super().build(tower_fn, make_optimizer, global_step)
         with tf.device('/cpu:0'), tf.name_scope('report'):
             recorded = [_record(k, scalars, fallback=step.towers[0]) for k, scalars in enumerate(step.towers)]
@@ -26,10 +28,8 @@ class Asynchronous(ParameterServer):
             train_ops=[tf.group(train_op, record_op) for train_op, (record_op, _) in zip(step.train_ops, recorded)])
 
     @contextlib.contextmanager
-    def tower_reads(self, k, global_step):
-        with tf.device('/cpu:0'):
-            self._steps_at_read[k] = global_step.read_value()
-        with tf.control_dependencies([self._steps_at_read[k]]):  # before any variable is read
+    def tower_variables(self, k):
+        with tf.control_dependencies([self._steps_at_read[k]]), super().tower_variables(k):  # before any is read
             yield
 
     def reduce(self, tower_grads):

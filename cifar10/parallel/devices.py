@@ -20,25 +20,38 @@ _NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The towers' devices.
+    """The devices of the towers: tower k is on group k mod D of D groups, so any number of towers fits.
 
     Attributes:
-      parts: for each tower the names of its devices, '/gpu:0' or '/cpu:0' and so on.
+      groups: groups of device names, '/gpu:0' or '/cpu:0' and so on. A group computes one tower at a time. It has
+        one device, or with model parallelism several.
       on_gpus: whether they are GPUs.
       reason: why they are CPU devices; '' for GPUs.
-      hosts: the CPU beside each tower.
+      group_hosts: the CPU beside each group.
       servers: the CPUs that hold what is shared.
       target: of the session that reaches all of them; '' for one of this process.
+      num_towers: by default one on each group, and never fewer.
     """
-    parts: tuple[tuple[str, ...], ...]
+    groups: tuple[tuple[str, ...], ...]
     on_gpus: bool
     reason: str = ''
-    hosts: tuple[str, ...] = ()
+    group_hosts: tuple[str, ...] = ()
     servers: tuple[str, ...] = ('/cpu:0',)
     target: str = ''
+    num_towers: int = 0
 
     def __post_init__(self):
-        object.__setattr__(self, 'hosts', self.hosts or ('/cpu:0',) * len(self.parts))
+        object.__setattr__(self, 'group_hosts', self.group_hosts or ('/cpu:0',) * len(self.groups))
+        object.__setattr__(self, 'num_towers', self.num_towers or len(self.groups))
+
+    def group_of(self, k: int) -> int:
+        """Returns the number of tower k's group."""
+        return k % len(self.groups)
+
+    @property
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """Each tower's devices."""
+        return tuple(self.groups[self.group_of(k)] for k in range(self.num_towers))
 
     @property
     def towers(self) -> tuple[str, ...]:
@@ -46,18 +59,31 @@ class Devices:
         return tuple(parts[0] for parts in self.parts)
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """The CPU beside each tower."""
+        return tuple(self.group_hosts[self.group_of(k)] for k in range(self.num_towers))
+
+    @property
     def home(self) -> str:
         """The task that an operation is on unless it says otherwise; '' where there is but one."""
-        return self.hosts[0].removesuffix('/cpu:0')
+        return self.group_hosts[0].removesuffix('/cpu:0')
 
     @property
     def count(self) -> int:
         """How many devices there are in all."""
-        return sum(map(len, self.parts))
+        return sum(map(len, self.groups))
+
+    def with_towers(self, num_towers: int) -> 'Devices':
+        """Returns the Devices of so many towers: these, without those that would be idle."""
+        return dataclasses.replace(self, groups=self.groups[:num_towers], group_hosts=self.group_hosts[:num_towers],
+                                   num_towers=num_towers)
 
     def __str__(self):
-        return (f"{len(self.parts)} on {('GPUs' if self.on_gpus else f'CPU devices ({self.reason})')}: "
-               f"{' '.join('+'.join(parts) for parts in self.parts)}")
+        least, more = divmod(self.num_towers, len(self.groups))
+        each = f', {least} or {least + 1} each' if more else f', {least} each' if least > 1 else ''
+        kind = ('GPU' if self.on_gpus else 'CPU device') + 's' * (self.count > 1)
+        why = '' if self.on_gpus else f' ({self.reason})'
+        return f"on {self.count} {kind}{why}{each}: {' '.join('+'.join(group) for group in self.groups)}"
 
 
 NONE = Devices((), on_gpus=False)  # of a process without towers
@@ -173,7 +199,7 @@ def absent(devices: Devices, present: list[str]) -> list[str]:
         spec = tf2.DeviceSpec.from_string(name)
         return spec.job, spec.task, spec.device_type, spec.device_index
     existing = {key(name)[-4 if devices.target else -2:] for name in present}
-    return [part for parts in devices.parts for part in parts
+    return [part for group in devices.groups for part in group
             if key(part)[-4 if devices.target else -2:] not in existing]
 
 
@@ -188,8 +214,9 @@ def spread(local: Devices, num_workers: int, num_ps: int, target: str) -> Device
     tasks = [f'/job:worker/task:{i}' for i in range(num_workers)]
     servers = [f'/job:ps/task:{i}/cpu:0' for i in range(num_ps)] or [tasks[0] + '/cpu:0']
     return dataclasses.replace(
-        local, parts=tuple(tuple(task + part for part in parts) for task in tasks for parts in local.parts),
-        hosts=tuple(task + '/cpu:0' for task in tasks for _ in local.parts), servers=tuple(servers), target=target)
+        local, groups=tuple(tuple(task + part for part in group) for task in tasks for group in local.groups),
+        group_hosts=tuple(task + '/cpu:0' for task in tasks for _ in local.groups), servers=tuple(servers),
+        target=target, num_towers=0)
 
 
 def session_config(devices: Devices, log_device_placement: bool = False, xla: bool = False,

@@ -21,59 +21,71 @@ class Replicated(UpdateMode):
 
     def __init__(self, devices):
         super().__init__(devices)
-        self._trainable = [[] for _ in devices.towers]  # variables of each tower
-        self._created = [0 for _ in devices.towers]  # how many each has, slots included
-        self._primary_values = []  # reads of tower 0's
+        self._trainable = [[] for _ in devices.groups]  # each device's variables
+        self._created = [0 for _ in devices.groups]  # how many each device has, slots included
+        self._primary_values = []  # reads of device 0's
 
     def optimizers(self, make_optimizer):
         optimizers = []
-        for k, device in enumerate(self.devices.towers):
+        for k, device in enumerate(self.devices.towers[:len(self.devices.groups)]):
             with tf.device(device), self.tower_variables(k):
                 optimizers.append(make_optimizer())
-        return optimizers
+        return [optimizers[self.devices.group_of(k)] for k in range(self.devices.num_towers)]
 
     @contextlib.contextmanager
     def tower_variables(self, k):
-        """Tower 0 makes plain variables; the others local, unsaved copies that start with the primary's value."""
+        """Device 0 has plain variables; the others local, unsaved copies that start with the primary's value."""
+        group = self.devices.group_of(k)
+
         def creator(next_creator, **arguments):
             trained = arguments.get('trainable') is not False
-            if k > 0:
-                # Towers make their variables in the same order. Local variables are initialised after the primaries
+            if group > 0:
+                # Devices make their variables in the same order. Local variables are initialised after the primaries
                 # were initialised or restored, so the copies follow a restore by themselves.
                 arguments.update(collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False,
-                                 initial_value=self._primary_values[self._created[k]])
+                                 initial_value=self._primary_values[self._created[group]])
             variable = next_creator(**arguments)
-            self._created[k] += 1
+            self._created[group] += 1
             if trained:
-                self._trainable[k].append(variable)
-            if k == 0:
+                self._trainable[group].append(variable)
+            if group == 0:
                 with tf.control_dependencies(None):
                     self._primary_values.append(variable.read_value())
             return variable
 
-        scope = f'replica_{k}' if k else tf.get_variable_scope()
-        with tf.variable_creator_scope(creator), tf.variable_scope(scope, auxiliary_name_scope=False):
+        scope, again = f'replica_{group}' if group else tf.get_variable_scope(), k != group
+        with tf.variable_creator_scope(creator), tf.variable_scope(scope, reuse=again, auxiliary_name_scope=False):
             yield
 
     def trainable_variables(self, k):
-        return self._trainable[k]
+        return self._trainable[self.devices.group_of(k)]
 
     def reduce(self, tower_grads):
         primaries = [variable for _, variable in tower_grads[0]]
         matched = gradients_by_variable([[(g, v) for (g, _), v in zip(pairs, primaries)] for pairs in tower_grads])
         used = [i for i, (gradients, _) in enumerate(matched) if gradients is not None]
+        count, members = len(self.devices.groups), {}
+        for k in range(len(tower_grads)):
+            members.setdefault(self.devices.group_of(k), []).append(k)
         updates = []
-        for k, (device, pairs) in enumerate(zip(self.devices.towers, tower_grads)):
-            with tf.device(device), tf.name_scope(f'all_reduce_{k}'):
-                gradients = [tf.convert_to_tensor(pairs[i][0]) for i in used]
-                hint = communication(self.devices.on_gpus)
-                means = dict(zip(used, _mean_over_group(gradients, len(tower_grads), hint)))
-            updates.append(Update([(means.get(i), variable) for i, (_, variable) in enumerate(pairs)], [k], device))
+        for group, towers in members.items():
+            with tf.device(self.devices.towers[group]), tf.name_scope(f'all_reduce_{group}'):
+                sums = [_sum([tower_grads[k][i][0] for k in towers], count / len(tower_grads)) for i in used]
+                means = dict(zip(used, _mean_over_group(sums, count, communication(self.devices.on_gpus))))
+            variables = [variable for _, variable in tower_grads[group]]
+            updates.append(Update([(means.get(i), variable) for i, variable in enumerate(variables)], towers,
+                                  self.devices.towers[group]))
         return updates
 
     def apply(self, k, tower, gradients, global_step):
         with self.tower_variables(k):  # the slots are replicated too
             return super().apply(k, tower, gradients, global_step)
+
+
+def _sum(gradients, weight):
+    """Returns the sum of a device's gradients times a weight, such that the mean over devices is that over towers."""
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+    return gradients[0] if len(gradients) == weight == 1 else tf.add_n(gradients) * weight
 
 
 def _mean_over_group(tensors, size, hint):

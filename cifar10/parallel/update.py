@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import build_towers, shared_variables
+from cifar10.parallel.turns import Turns
 
 
 class Step(NamedTuple):
@@ -41,7 +42,7 @@ class Update(NamedTuple):
 
     Attributes:
       gradients: (gradient, variable) pairs.
-      readers: numbers of the towers that read these variables: none changes before they have their losses.
+      readers: numbers of the towers that read these variables: none changes before they have ended their turns.
       device: where the update runs.
     """
     gradients: list
@@ -56,9 +57,11 @@ class UpdateMode:
       devices: the `Devices` of the towers.
       synchronous: whether one update consumes the batches of all towers.
       recovers: whether training continues when a lost device comes back.
+      one_tower_per_device: whether towers cannot share a device.
     """
     synchronous = True
     recovers = True
+    one_tower_per_device = False
 
     def __init__(self, devices: Devices):
         self.devices = devices
@@ -77,13 +80,14 @@ class UpdateMode:
           make_optimizer: function that returns a new optimizer.
           global_step: int64 variable, incremented by each update.
         """
-        optimizers = self.optimizers(make_optimizer)
+        optimizers, turns = self.optimizers(make_optimizer), Turns(self.devices)
 
         def tower(k, scope):
-            with self.tower_reads(k, global_step):
+            with tf.control_dependencies([turns.begin(k)]):
                 scalars = dict(tower_fn(k, scope))
                 gradients = optimizers[k].compute_gradients(
                     scalars['total_loss'], self.trainable_variables(k), colocate_gradients_with_ops=True)
+            turns.end(k, gradients)
             return Tower(scalars, gradients, optimizers[k])
 
         towers = build_towers(self.devices.towers, tower, self.tower_variables)
@@ -92,14 +96,12 @@ class UpdateMode:
             with tf.device(updates[0].device):
                 values = {variable.op.name: variable.read_value() for _, variable in updates[0].gradients}
             for k, update in enumerate(updates):
-                # Some gradients are there before a tower has read every variable. No variable changes until its
-                # readers have their losses, and with them all that they read, and until what is shown was read.
-                reads = [towers[i].scalars['total_loss'] for i in update.readers]
-                reads += values.values() if k == 0 else []
+                # No variable changes until the towers that read it have ended their turns, and until what is shown
+                # was read.
+                reads = [turns.ended[i] for i in update.readers] + [*(values.values() if k == 0 else [])]
                 with tf.device(update.device), tf.control_dependencies(reads):
                     applied.append(self.apply(k, towers[k], update.gradients, global_step))
-            train_ops = self.train_ops(applied)
-        return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops)
+            return Step([tower.scalars for tower in towers], updates[0].gradients, values, self.train_ops(applied))
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; here one for all, on the CPU."""
@@ -114,11 +116,6 @@ class UpdateMode:
         """Returns the variables that tower k's gradients are of; None: all in the graph's collection."""
         del k
         return None
-
-    def tower_reads(self, k: int, global_step: tf.Variable) -> AbstractContextManager:
-        """Returns the context in which tower k's computation is built."""
-        del k, global_step
-        return contextlib.nullcontext()
 
     def reduce(self, tower_grads: list) -> list:
         """Returns the Updates that the towers' gradients become.

@@ -14,6 +14,7 @@ from cifar10.optim.precision import LOSS_SCALE
 from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
 
 EXAMPLES_SEEN = 'examples_seen'  # the name of the variable that counts examples
+DIVISION = ('num_towers', 'batch_size')  # the names of those that keep how a step is divided
 _CLASSIC_BATCH = 128  # of the tutorial: a step of its checkpoints stands for so many examples
 _RETRY_SECS = 0.5
 
@@ -120,8 +121,37 @@ def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | 
     return None
 
 
+def make_division(num_towers: int, batch_size: int) -> list[tf.Variable]:
+    """Makes the int64 variables in which a checkpoint keeps how its run divides a step: `num_towers`, `batch_size`."""
+    return [tf.get_variable(name, [], tf.int64, tf.constant_initializer(value), trainable=False)
+            for name, value in zip(DIVISION, (num_towers, batch_size))]
+
+
+def stored_division(prefix: str, batch_size: int | None) -> dict[str, int]:
+    """Returns `num_towers` and `batch_size` of the run that wrote a checkpoint, as far as it tells them.
+
+    Args:
+      prefix: of the checkpoint.
+      batch_size: of the run's settings, or None. A checkpoint of an earlier version has neither of the two, but
+        counts its examples and its steps.
+    """
+    reader = tf.train.load_checkpoint(prefix)
+    if reader.has_tensor(DIVISION[0]):
+        return {name: int(reader.get_tensor(name)) for name in DIVISION}
+    if batch_size is None or not reader.has_tensor(EXAMPLES_SEEN):
+        return {}
+    step = saved_step(prefix)
+    if step:
+        towers, rest = divmod(int(reader.get_tensor(EXAMPLES_SEEN)), step * batch_size)
+        if towers and not rest:
+            return dict(num_towers=towers, batch_size=batch_size)
+    return dict(batch_size=batch_size)
+
+
 class Checkpoints:
-    """Writes and restores all global variables of a graph; to be made when they are all there.
+    """Writes all global variables of a graph, and restores them; to be made when they are all there.
+
+    What `make_division` makes is saved but not restored, because the run may have been told to divide otherwise.
 
     Args:
       directory: a TrainDir.
@@ -146,6 +176,8 @@ class Checkpoints:
             self._saver = tf.train.Saver(variables, max_to_keep=max_to_keep, save_relative_paths=True)
             # Not in every checkpoint of the network: the tutorial's counts no examples, fp32's scales no loss.
             self._extras = [v for v in variables if v is examples_seen or v.op.name in LOSS_SCALE]
+            variables = [v for v in variables if v.op.name not in DIVISION]
+            self._restorer = tf.train.Saver(variables, name='restore')
             self._common = tf.train.Saver([v for v in variables if v is not global_step and v not in self._extras],
                                           name='restore_common')
             floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
@@ -164,7 +196,7 @@ class Checkpoints:
             return
         reader = tf.train.load_checkpoint(prefix)
         if all(reader.has_tensor(variable.op.name) for variable in self._extras):
-            self._saver.restore(session, prefix)
+            self._restorer.restore(session, prefix)
         else:
             self._common.restore(session, prefix)
             step, (global_step, examples_seen) = saved_step(prefix), self._counters
