@@ -172,7 +172,7 @@ def main():
     data = read(given.data_dir)
     if given.batch_size > len(data[0]):
         raise UsageError(f'--batch_size={given.batch_size}, but there are {len(data[0])} images; use a smaller one')
-    print(f'towers     {towers}')
+    print(f'towers     {towers.num_towers} {towers}')
     if len(data[0]) % given.batch_size:
         print(f'the last, smaller batch of an epoch, of {len(data[0]) % given.batch_size} images, is dropped')
     train(data, towers, given.epochs, given.batch_size, given.learning_rate,

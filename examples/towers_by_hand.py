@@ -81,7 +81,7 @@ def main():
         raise UsageError(f'--towers={given.towers} cannot share {POINTS} points evenly; use a divisor of it')
     towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
     devices.claim(towers)
-    print(f'towers     {towers}')
+    print(f'towers     {towers.num_towers} {towers}')
     train(towers, given.steps)
 
 

@@ -25,6 +25,7 @@ from cifar10 import local_cluster, training  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.run.checkpoint import DIVISION  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -109,7 +110,17 @@ def read_until(process, text):
 
 
 def variables(prefix):
-    """Returns the arrays in a checkpoint, by name."""
+    """Returns the arrays in a checkpoint, by name, but not how the run divides a step."""
+    return {name: array for name, array in _arrays(prefix).items() if name not in DIVISION}
+
+
+def division(directory):
+    """Returns the number of towers and the batch size in the newest checkpoint of a directory."""
+    found = _arrays(checkpoints(directory)[-1])
+    return tuple(int(found[name]) for name in DIVISION)
+
+
+def _arrays(prefix):
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -144,7 +155,7 @@ def train(config):
 
 def rewrite(prefix, to=None, without=(), **changes):
     """Writes a checkpoint again with some of its arrays changed or left out, by stock TensorFlow alone."""
-    arrays = dict(variables(prefix), **changes)
+    arrays = dict(_arrays(prefix), **changes)
     with tf.Graph().as_default(), tf.Session() as session:
         saved = {name: tf.Variable(array) for name, array in arrays.items() if name not in without}
         session.run(tf.global_variables_initializer())

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import convergence, harness, scaling, throughput
+from benchmarks import convergence, elastic, harness, scaling, throughput, tower_cost
 from cifar10.errors import RunError
-from tests.helpers import ROOT
+from tests.helpers import ROOT, checkpoints, rewrite, scalars, train
 
 
 def run(script, *arguments):
@@ -30,6 +30,7 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
     assert result.stdout.count('(1.00)') == 1
 
 
+@pytest.mark.stress
 def test_scaling_with_a_batch_a_tower_prints_seconds_a_batch(data_dir, tmp_path):
     result = run('scaling.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--towers=2',
                  '--modes=parameter_server', '--batch_size=8', '--steps=4', '--rounds=1',
@@ -68,6 +69,37 @@ def test_scaling_measures_a_cluster(data_dir):
                  '--modes=replicated', '--global_batch=16', '--steps=4', '--rounds=1', '--processes')
     assert result.returncode == 0, result.stderr
     assert re.search(r'^\| replicated, a process each \| \d+, \d+-\d+', result.stdout, re.M)
+
+
+@pytest.mark.stress
+def test_the_elastic_run_is_the_unbroken_one(data_dir, tmp_path):
+    result = run('elastic.py', '--dataset=shapes', '--data_dir=' + data_dir, '--num_towers=4', '--batch_size=4',
+                 '--steps=100', f"--json={tmp_path / 'out.json'}")
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / 'out.json').read_text())
+    assert found['whole'] == found['moved'] and len(found['whole']) > 50
+    assert len(set(found['fingerprints'])) == 1 and found['fingerprints'][0] in result.stdout
+
+
+def test_what_the_elastic_run_compares(settings):
+    config = settings(max_steps=3, summary_steps=1)
+    train(config)
+    one = elastic.fingerprint(config.train_dir)
+    assert elastic.fingerprint(config.train_dir) == one
+    assert sorted(elastic.losses(config.train_dir).items()) == scalars(config.train_dir, 'total_loss')
+    rewrite(checkpoints(config.train_dir)[-1], **{'conv1/biases': np.full(64, 1e-30, np.float32)})
+    assert elastic.fingerprint(config.train_dir) != one
+
+
+@pytest.mark.stress
+def test_tower_cost_measures_runs_of_so_many_towers(data_dir):
+    given = harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
+    given.batch_size = 2
+    results = {('shared', 2): [tower_cost.measure(given, 'shared', 2), None]}
+    (seconds, mebibytes), _ = results['shared', 2]
+    assert 0.5 < seconds < 60 and 100 < mebibytes < 3000
+    assert tower_cost.table(results, ['shared'], [2])[-1] == (
+        f'| shared | {seconds:.1f}, {seconds:.1f}-{seconds:.1f}; {mebibytes:.0f}, {mebibytes:.0f}-{mebibytes:.0f} |')
 
 
 @pytest.mark.parametrize('cells', ['bare step', pytest.param('bf16,evaluation,memory', marks=pytest.mark.stress)])
@@ -110,7 +142,9 @@ def check_trained(result):
     assert float(rate) > 0 and 2 < float(loss) < 7
 
 
-@pytest.mark.parametrize('peer', [cell for cell in throughput.PEERS if 'compiled' not in cell])
+@pytest.mark.parametrize('peer', [
+    pytest.param(cell, marks=pytest.mark.stress if cell == 'queue runner' else ())
+    for cell in throughput.PEERS if 'compiled' not in cell])
 def test_a_peer_trains_and_says_how_fast(peer, data_dir):
     check_trained(train_peer(data_dir, *throughput.PEERS[peer]))
 

@@ -43,7 +43,7 @@ def four_towers(tmp_path_factory, data_dir):
 
 
 @pytest.mark.parametrize('mode, workers, ps', [
-    ('parameter_server', 2, 1), ('replicated', 2, 0),
+    ('replicated', 2, 0), pytest.param('parameter_server', 2, 1, marks=pytest.mark.stress),
     pytest.param('parameter_server', 4, 2, marks=pytest.mark.stress),
     pytest.param('replicated', 4, 0, marks=pytest.mark.stress)])
 def test_any_shape_takes_the_same_steps(mode, workers, ps, small, four_towers):
@@ -168,6 +168,7 @@ def test_a_stopped_worker_changes_no_variable(small, tmp_path):
     assert_same_bits(last_variables(flags['train_dir']), whole)
 
 
+@pytest.mark.stress
 def test_a_signal_to_all_ends_all_in_good_order(small):
     with Tasks(2, 1, **dict(small, max_steps=100000)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
@@ -236,6 +237,7 @@ def silent_address():
         yield f'127.0.0.1:{listening.getsockname()[1]}'
 
 
+@pytest.mark.stress
 def test_something_else_at_a_peers_address_is_told_within_the_limit(small, silent_address):
     hosts = f'--worker_hosts={local_cluster.free_addresses(1)[0]},{silent_address}'
     result = run_script('multi_gpu_train.py', SECONDS, tower_device='cpu', job_name='worker', cluster_timeout_secs=1,

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cifar10.cli import flags
-from cifar10.config import EvalConfig, TrainConfig
+from cifar10.config import BATCH_SIZE, EvalConfig, TrainConfig
 from cifar10.errors import UsageError
 from tests.helpers import ROOT, run_script
 
@@ -102,7 +102,7 @@ def test_flags_become_fields():
 
 def test_classic_defaults_are_kept():
     config, evaluation = TrainConfig(), EvalConfig()
-    assert (config.train_dir, config.data_dir, config.max_steps, config.num_gpus, config.batch_size,
+    assert (config.train_dir, config.data_dir, config.max_steps, config.num_gpus, BATCH_SIZE,
             config.log_device_placement, config.log_frequency) == (
         '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, 128, False, 10)
     assert (evaluation.checkpoint_dir, evaluation.eval_dir, evaluation.eval_interval_secs, evaluation.eval_data) == (

@@ -71,9 +71,24 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
     (dict(driver=True, nodes=True, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs')])
 def test_without_any_gpu_the_first_line_says_why(machine, reason, gpus):
     gpus(**machine)
-    assert str(devices.choose(2, 'auto')) == f'2 on CPU devices ({reason}): /cpu:0 /cpu:1'
+    assert str(devices.choose(2, 'auto')) == f'on 2 CPU devices ({reason}): /cpu:0 /cpu:1'
     with pytest.raises(UsageError, match=f'--tower_device=gpu: {reason}; use --tower_device=cpu'):
         devices.choose(1, 'gpu')
+
+
+@pytest.mark.parametrize('num_devices, per_tower, num_towers, expected', [
+    (2, 1, 2, 'on 2 CPU devices (as requested): /cpu:0 /cpu:1'),
+    (1, 1, 1, 'on 1 CPU device (as requested): /cpu:0'),
+    (2, 1, 8, 'on 2 CPU devices (as requested), 4 each: /cpu:0 /cpu:1'),
+    (3, 1, 4, 'on 3 CPU devices (as requested), 1 or 2 each: /cpu:0 /cpu:1 /cpu:2'),
+    (4, 1, 2, 'on 2 CPU devices (as requested): /cpu:0 /cpu:1'),
+    (4, 2, 4, 'on 4 CPU devices (as requested), 2 each: /cpu:0+/cpu:1 /cpu:2+/cpu:3')])
+def test_any_number_of_towers_is_spread_over_the_devices(num_devices, per_tower, num_towers, expected):
+    towers = devices.choose(num_devices, 'cpu', per_tower).with_towers(num_towers)
+    assert str(towers) == expected
+    groups = num_devices // per_tower
+    assert towers.towers == tuple(f'/cpu:{k % groups * per_tower}' for k in range(num_towers))
+    assert towers.hosts == ('/cpu:0',) * num_towers
 
 
 @pytest.mark.parametrize('count, kind, memory_limits, expected', [

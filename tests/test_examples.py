@@ -65,6 +65,7 @@ def test_the_losses_of_any_number_of_towers_are_those_of_plain_numpy(call):
         np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-3, atol=2e-6)
 
 
+@pytest.mark.stress
 def test_processes_whose_master_averages_print_the_same_losses():
     command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers=3', '--', sys.executable]
     result = subprocess.run(command + ['examples/parabola.py', '--steps=200'], capture_output=True, text=True,
@@ -145,7 +146,7 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
 def test_lenet_learns(stand_in, call):
     result = call('lenet_fashion_mnist.py', f'--data_dir={stand_in}', '--towers=2', '--epochs=15', '--batch_size=64',
                  '--learning_rate=0.2', '--tower_device=cpu')
-    assert result.stdout.startswith('towers     2 on CPU devices (as requested)')
+    assert result.stdout.startswith('towers     2 on 2 CPU devices (as requested)')
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
 
 

@@ -118,7 +118,8 @@ def test_checkpoints_cross_modes_and_tower_counts(plan, settings):
     steps = examples = 0
     for mode, num_gpus in plan:
         steps += 2
-        last = train(settings(variable_update=mode, num_gpus=num_gpus, max_steps=steps, summary_steps=1))
+        last = train(settings(variable_update=mode, num_gpus=num_gpus, num_towers=num_gpus, max_steps=steps,
+                              summary_steps=1))
         examples += 2 * 8 * (1 if mode == 'async' else num_gpus)
         assert (last['global_step'], last['examples_seen']) == (steps, examples)
         assert len(last) == 22
@@ -171,7 +172,7 @@ def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(sett
     staleness = [value for _, value in scalars(run.train_dir, 'staleness')]
     assert len(staleness) > 3 and min(staleness) >= 0 and max(staleness) > 0
     assert len(scalars(run.train_dir, 'tower_2/total_loss')) == len(staleness)
-    assert '8 a tower, 8 a step' in capsys.readouterr().out
+    assert 'batch      8 a step' in capsys.readouterr().out
 
 
 def test_an_asynchronous_run_ends_in_good_order_on_a_signal(data_dir, tmp_path):

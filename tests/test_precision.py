@@ -198,9 +198,9 @@ def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_need
 def test_batches_copied_ahead_are_the_same(data_dir):
     found = records.find('shapes', data_dir)
     first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
-    source = pipeline.Source(found, ['/cpu:0'], 8, 0)
+    source = pipeline.Source(found, ['/cpu:0'], 1, 8, 0)
     streams = [source.batches(first, last, devices=ahead) for ahead in (None, ['/cpu:1'])]
-    following = [batches[0] for batches, _ in streams]
+    following = [next_batch(0) for next_batch, _ in streams]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run([starts for _, starts in streams])
         for _ in range(9):

@@ -47,11 +47,12 @@ def train_here(flags, train_dir):
     return train(TrainConfig(**dict(flags, train_dir=str(train_dir))))
 
 
-def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(small, tmp_path):
+@pytest.mark.parametrize('begins', [(21,), pytest.param((1, 21, 51), marks=pytest.mark.stress)])
+def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins, small, tmp_path):
     whole = train_here(small, tmp_path / 'whole')
     moments = random.Random(time.time_ns())
     steps = []
-    for first in (1, 51):
+    for first in begins:
         process = start_script(SCRIPT, **small)
         at = first + moments.randrange(45)
         read_until(process, f'step {at},')

@@ -59,7 +59,7 @@ def test_another_seed_gives_other_variables(settings, one_tower):
 
 def test_a_run_can_change_towers_and_batch_between_resumes(settings):
     train(settings(num_gpus=2, batch_size=16, max_steps=2))
-    last = train(settings(num_gpus=1, batch_size=8, max_steps=5))
+    last = train(settings(num_towers=1, batch_size=8, max_steps=5))
     assert last['global_step'] == 5 and last['examples_seen'] == 2 * 32 + 3 * 8
 
 
@@ -201,9 +201,9 @@ def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsy
 def test_what_is_printed_at_the_start(settings, capsys):
     train(settings(num_gpus=2, max_steps=1))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == 'towers     2 on CPU devices (as requested): /cpu:0 /cpu:1'
+    assert lines[0] == 'towers     2 of 8 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 10,000 images in ')
-    assert lines[3] == 'batch      8 a tower, 16 a step; 625.0 steps an epoch'
+    assert lines[3] == 'batch      16 a step; 625.0 steps an epoch'
     assert lines[6] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().train_dir)
     assert lines[-1].startswith('saved ')

@@ -1,0 +1,233 @@
+"""Towers apart from devices: the same bits on any devices, towers in turn, a run that keeps its towers and batch."""
+import json
+import random
+import time
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import training
+from cifar10.config import TrainConfig
+from cifar10.data import records
+from cifar10.parallel import devices
+from tests.helpers import (
+    Tasks,
+    assert_close,
+    assert_same_bits,
+    checkpoints,
+    division,
+    initialise,
+    last_variables,
+    read_until,
+    rewrite,
+    scalars,
+    start_script,
+    train,
+    update_mode,
+)
+
+
+class Shape(NamedTuple):
+    """The hardware of a run: devices of each worker; no workers: one process."""
+    devices: int
+    workers: int = 0
+    ps: int = 0
+
+    def __str__(self):
+        return f'{self.workers}x{self.devices}-{self.ps}' if self.workers else str(self.devices)
+
+
+PROCESSES = [Shape(count) for count in (1, 2, 3, 4)]
+CLUSTERS = [Shape(2, 2), Shape(1, 4), Shape(2, 2, 1), Shape(1, 4, 2)]
+
+
+@pytest.fixture
+def flags(data_dir):
+    """The flags of a small run of four towers."""
+    return dict(dataset='shapes', data_dir=data_dir, num_towers=4, batch_size=8, max_steps=12, log_frequency=1,
+                summary_steps=5)
+
+
+def run_on(shape, train_dir, **flags):
+    """Trains on a shape to the end; returns the last variables."""
+    flags.update(train_dir=str(train_dir), num_gpus=shape.devices)
+    if not shape.workers:
+        with tf.Graph().as_default():
+            return train(TrainConfig(tower_device='cpu', **flags))
+    with Tasks(shape.workers, shape.ps, **flags) as tasks:
+        ends = tasks.ends(300)
+    assert {status for status, _ in ends.values()} == {0}, ends
+    return last_variables(train_dir)
+
+
+@pytest.mark.parametrize('precision, shapes', [
+    ('fp32', [Shape(3), Shape(2, 2, 1)]), ('bf16', [Shape(4)])])
+def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
+    flags.update(precision=precision)
+    expected = run_on(Shape(1), tmp_path / 'one', **flags)
+    for shape in shapes:
+        assert_same_bits(run_on(shape, tmp_path / str(shape), **flags), expected)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
+@pytest.mark.parametrize('num_towers', [4, 8])
+def test_every_shape_gives_the_same_bits(num_towers, precision, flags, tmp_path):
+    flags.update(num_towers=num_towers, precision=precision, max_steps=60)
+    test_any_shape_gives_the_same_bits(precision, PROCESSES[1:] + CLUSTERS, flags, tmp_path)
+
+
+@pytest.mark.stress
+def test_any_shape_gives_the_same_bits_after_2000_steps(flags, tmp_path):
+    flags.update(max_steps=2000, log_frequency=100)
+    test_any_shape_gives_the_same_bits('fp32', [Shape(4), Shape(3), Shape(2, 2, 1)], flags, tmp_path)
+
+
+@pytest.mark.parametrize('kills', [1, pytest.param(20, marks=pytest.mark.stress)])
+def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, flags, tmp_path):
+    flags.update(max_steps=12 * (kills + 1), save_steps=3)
+    expected = run_on(Shape(1), tmp_path / 'whole', **flags)
+    moments = random.Random(time.time_ns())
+    kept, place = flags, dict(train_dir=str(tmp_path / 'moved'))
+    for moved in range(kills):
+        shape = moments.choice([shape for shape in PROCESSES + (CLUSTERS if kills > 2 else [])])
+        step = 12 * moved + moments.randrange(4, 12)
+        if shape.workers:
+            with Tasks(shape.workers, shape.ps, num_gpus=shape.devices, **kept, **place) as tasks:
+                read_until(tasks['worker 0'], f'step {step},')
+                time.sleep(moments.random() * 0.1)  # and all are killed
+        else:
+            process = start_script('multi_gpu_train.py', num_gpus=shape.devices, tower_device='cpu', **kept,
+                                   **place)
+            read_until(process, f'step {step},')
+            time.sleep(moments.random() * 0.1)
+            process.kill()
+            process.communicate()
+        kept = {name: value for name, value in flags.items() if name not in ('num_towers', 'batch_size')}
+    assert_same_bits(run_on(Shape(2), tmp_path / 'moved', **kept), expected)
+    assert scalars(tmp_path / 'moved', 'total_loss')[-1] == scalars(tmp_path / 'whole', 'total_loss')[-1]
+
+
+def test_replicas_with_several_towers_take_the_same_steps(settings):
+    shape = dict(num_towers=3, batch_size=8, max_steps=8)
+    expected = train(settings(num_gpus=1, train_dir=settings().train_dir + '_ps', **shape))
+    assert_close(train(settings(num_gpus=2, variable_update='replicated', **shape)), expected)
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+def test_towers_on_one_device_take_turns(mode):
+    events = []
+
+    def tower(k, scope):
+        weight = tf.get_variable('weight', [], initializer=tf.zeros_initializer())
+
+        def record(value, what):
+            events.append((k, what))
+            if what == 'begins':
+                time.sleep(0.02)
+            return value
+
+        @tf.custom_gradient
+        def watched(value):
+            seen = tf.py_func(lambda x: record(x, 'begins'), [value], tf.float32)
+            return seen, lambda upstream: tf.py_func(lambda x: record(x, 'ends'), [upstream], tf.float32)
+        return dict(total_loss=tf.reshape(watched(weight.read_value()), []) * (k + 1))
+
+    towers = devices.choose(2, 'cpu').with_towers(5)
+    step = update_mode(mode, towers).build(
+        tower, lambda: tf.train.GradientDescentOptimizer(1.0), tf.train.get_or_create_global_step())
+    with tf.Session(config=devices.session_config(towers)) as session:
+        initialise(session)
+        for _ in range(5):
+            events.clear()
+            session.run(step.train_ops)
+            for group in (0, 1):
+                expected = [(k, what) for k in range(group, 5, 2) for what in ('begins', 'ends')]
+                assert [event for event in events if event[0] % 2 == group] == expected
+        value = session.run(step.gradients[0][1])
+    np.testing.assert_allclose(value, -5 * np.mean([1, 2, 3, 4, 5]), rtol=1e-6)
+
+
+def test_on_gpus_towers_share_devices_and_every_read_waits_for_its_turn(settings, data_dir):
+    gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).with_towers(5)
+    training.Training(settings(), records.find('shapes', data_dir), gpus, update_mode('parameter_server', gpus))
+    nodes = tf.get_default_graph().as_graph_def().node
+    for k in range(5):
+        mine = [node for node in nodes if node.name.startswith(f'tower_{k}/')]
+        convolutions = [node for node in mine if node.op.startswith('Conv2D')]
+        assert convolutions and {node.device for node in convolutions} == {f'/device:GPU:{k % 2}'}
+        waiting = [node for node in mine if node.op in ('ReadVariableOp', 'IteratorGetNext')
+                   and not node.name.startswith(f'tower_{k}/gradients/')]
+        gate, = {name for node in waiting for name in node.input if name.startswith('^')}
+        assert len(waiting) == 11 and gate.startswith('^turns/')
+        assert all(gate in node.input for node in waiting)
+    assert sum(node.op == 'IteratorV2' for node in nodes) == 2
+
+
+def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
+    train(settings(num_gpus=2, num_towers=4, batch_size=4, max_steps=1))
+    assert 'towers     4 of 4 on 2 CPU devices (as requested), 2 each: /cpu:0 /cpu:1\n' in capsys.readouterr().out
+    for changes, expected, line in [
+            (dict(num_gpus=8), (4, 4), 'idle       4 of 8 devices; --num_towers=8 would use them\n'),
+            (dict(batch_size=8), (4, 8), 'changed    batch_size from 4 to 8: '),
+            (dict(num_towers=3, batch_size=2), (3, 2), 'changed    num_towers from 4 to 3, batch_size from 8 to 2: '),
+            (dict(variable_update='async', num_gpus=2), (2, 2), 'changed    num_towers from 3 to 2: ')]:
+        steps = last_variables(settings().train_dir)['global_step'] + 1
+        train(settings(**dict(dict(batch_size=None, max_steps=int(steps)), **changes)))
+        assert division(settings().train_dir) == expected
+        assert line in capsys.readouterr().out
+
+
+def test_a_start_that_takes_no_step_changes_nothing(settings):
+    train(settings(num_towers=2, batch_size=4, max_steps=2))
+    # Killed before the first checkpoint: the settings were written already.
+    path = settings().train_dir + '/config.json'
+    with open(path) as file:
+        written = json.load(file)
+    assert (written['num_towers'], written['batch_size']) == (2, 4)
+    with open(path, 'w') as file:
+        json.dump(dict(written, num_towers=64, batch_size=1), file)
+    train(settings(batch_size=None, max_steps=3))
+    assert division(settings().train_dir) == (2, 4)
+
+
+def earlier(directory, **changes):
+    """Makes the newest checkpoint in a directory one of an earlier version of this program."""
+    rewrite(checkpoints(directory)[-1], without=['num_towers', 'batch_size'], **changes)
+
+
+def test_a_checkpoint_of_an_earlier_version_keeps_its_towers(settings, capsys):
+    train(settings(num_gpus=4, batch_size=4, max_steps=2))
+    earlier(settings().train_dir)
+    last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
+    assert division(settings().train_dir) == (4, 4) and last['examples_seen'] == 3 * 16
+    assert 'warning' not in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_does_not_tell_its_towers_gets_one_a_device_and_a_warning(settings, capsys):
+    train(settings(num_gpus=4, batch_size=4, max_steps=2))
+    earlier(settings().train_dir, examples_seen=np.int64(33))
+    last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
+    assert division(settings().train_dir) == (2, 4) and last['examples_seen'] == 33 + 8
+    assert 'model.ckpt-2 does not tell how many towers wrote it; this run has one on each device\n' in (
+        capsys.readouterr().out)
+
+
+def test_a_run_of_the_tutorial_gets_one_a_device(settings, capsys):
+    train(settings(max_steps=2))
+    rewrite(checkpoints(settings().train_dir)[-1], without=['num_towers', 'batch_size', 'examples_seen'],
+            global_step=np.float32(2))
+    train(settings(num_gpus=2, batch_size=None, max_steps=3))
+    assert division(settings().train_dir)[0] == 2
+    assert 'warning' not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('mode', ['async', 'mirrored'])
+def test_modes_with_one_tower_a_device_refuse_another_number(mode, call):
+    status, error = call('multi_gpu_train.py', '--num_gpus=2', '--num_towers=4', f'--variable_update={mode}',
+                         '--tower_device=cpu')
+    assert status == 2
+    assert error.endswith(f'--num_towers=4 is incompatible with --variable_update={mode}, which has one tower on each '
+                          'of the 2 devices; leave it out\n')
