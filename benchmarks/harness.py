@@ -6,6 +6,8 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
@@ -76,6 +78,29 @@ def output_of(*arguments, timeout=None):
     return result.stdout
 
 
+def start_up(given, *arguments):
+    """Trains as a process; returns (seconds from the command to the end of the first step, its peak memory in MiB).
+
+    Raises:
+      Failed: the process failed.
+    """
+    with tempfile.TemporaryDirectory() as train_dir:
+        command = [sys.executable, os.path.join(ROOT, 'multi_gpu_train.py'), f'--dataset={given.dataset}',
+                   f'--data_dir={given.data_dir}', f'--train_dir={train_dir}', '--tower_device=cpu',
+                   '--log_frequency=1', *arguments]
+        begin = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        first = None
+        for line in process.stdout:
+            if first is None and speeds(line):
+                first = time.perf_counter() - begin
+        _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode or first is None:
+        raise Failed(f'the run ended with status {process.returncode}')
+    return first, usage.ru_maxrss / 1024
+
+
 def speeds(output):
     """Returns the images/s of each of the trainer's lines in its output, or in a part of it."""
     return [float(figure) for figure in _SPEED.findall(output)]
@@ -99,7 +124,7 @@ def measure(cells, rounds, one):
     Args:
       cells: hashable names, in order.
       rounds: int.
-      one: function cell -> float; may raise Failed.
+      one: function cell -> float or tuple of floats; may raise Failed.
 
     Returns:
       {cell: [a figure a round; None where it failed]}; of the rounds so far after a KeyboardInterrupt.
@@ -111,7 +136,8 @@ def measure(cells, rounds, one):
                 label = ' '.join(map(str, cell)) if isinstance(cell, tuple) else cell
                 try:
                     results[cell].append(one(cell))
-                    said = f'{results[cell][-1]:.0f}'
+                    figure = results[cell][-1]
+                    said = ', '.join(f'{part:.0f}' for part in (figure if isinstance(figure, tuple) else [figure]))
                 except Failed as error:
                     results[cell].append(None)
                     said = f'failed: {error}'

@@ -12,7 +12,6 @@ same round.
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -55,22 +54,8 @@ def training(given, *extra):
 
 def start_up(given, cell):
     """Returns the milliseconds to the first step, or the peak memory in MiB, of a training run."""
-    steps = 1 if cell == 'first step' else 50
-    with tempfile.TemporaryDirectory() as train_dir:
-        command = [sys.executable, os.path.join(harness.ROOT, _TRAINER), '--dataset=' + given.dataset,
-                   '--data_dir=' + given.data_dir, '--train_dir=' + train_dir, '--tower_device=cpu',
-                   f'--max_steps={steps}', '--log_frequency=1']
-        begin = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        first = None
-        for line in process.stdout:
-            if first is None and harness.speeds(line):
-                first = time.perf_counter() - begin
-        _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode or first is None:
-        raise harness.Failed(f'the run ended with status {process.returncode}')
-    return 1000 * first if cell == 'first step' else usage.ru_maxrss / 1024
+    seconds, mebibytes = harness.start_up(given, f"--max_steps={1 if cell == 'first step' else 50}")
+    return 1000 * seconds if cell == 'first step' else mebibytes
 
 
 def peer(given, name):
@@ -111,7 +96,8 @@ def inside(given, cell):
             begin = time.perf_counter()
             built.results(session)
             return config.num_examples / (time.perf_counter() - begin)
-        config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu')
+        config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu',
+                             batch_size=BATCH)
         built = trainer.Training(config, data, towers, UPDATE_MODES.load('parameter_server')(towers))
         session.run(tf.global_variables_initializer())
         session.run(built.initialise)

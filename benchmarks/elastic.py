@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""A run that is killed and moved to other devices, beside one that is not: the same losses, the same variables.
+
+    python benchmarks/elastic.py --data_dir=/tmp/cifar10_data --plot=elastic.png
+
+Trains --num_towers towers on one device to the end. Then trains them on 4 devices, kills the process
+(SIGKILL) and goes on with 1 device, 3, two workers with 2 each, and 1 again, each after a kill. Prints the
+losses of both, and a fingerprint (SHA-256) of all variables of both; the status is 1 unless they are equal.
+"""
+import glob
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from benchmarks import harness  # noqa: E402
+from cifar10 import local_cluster  # noqa: E402
+from cifar10.cli import flags, terminal  # noqa: E402
+from cifar10.errors import RunError  # noqa: E402
+
+
+class Stage(NamedTuple):
+    """Hardware of a part of a run: devices of each worker; no workers: one process."""
+    devices: int
+    workers: int = 0
+
+    def __str__(self):
+        count = f"{self.devices} device{'s' * (self.devices > 1)}"
+        return f'{self.workers} workers x {count}' if self.workers else count
+
+
+MOVES = [Stage(4), Stage(1), Stage(3), Stage(2, 2), Stage(1)]
+
+
+def train(given, train_dir, stage, until=None):
+    """Trains on a stage's hardware; to the end, or until the step `until`, after which all processes are killed.
+
+    Raises:
+      harness.Failed: a process ended by itself, with an error or too early.
+    """
+    command = [sys.executable, os.path.join(harness.ROOT, 'multi_gpu_train.py'), '--tower_device=cpu',
+               f'--dataset={given.dataset}', f'--data_dir={given.data_dir}', f'--train_dir={train_dir}',
+               f'--num_gpus={stage.devices}', f'--max_steps={given.steps}', f'--save_steps={given.steps // 20}',
+               f'--summary_steps={given.steps // 60}', '--log_frequency=1']
+    # A run keeps its towers and batch size, so only its first part is told.
+    if not os.path.exists(os.path.join(train_dir, 'checkpoint')):
+        command += [f'--num_towers={given.num_towers}', f'--batch_size={given.batch_size}']
+    commands = local_cluster.commands(command, stage.workers, 0) if stage.workers else {'worker 0': command}
+    tasks = {name: subprocess.Popen(each, stdout=subprocess.PIPE if name == 'worker 0' else subprocess.DEVNULL,
+                                    stderr=subprocess.STDOUT, text=True) for name, each in commands.items()}
+    chief, line = tasks['worker 0'], ''
+    try:
+        for line in chief.stdout:
+            if until and f'step {until},' in line:
+                return
+        if until or chief.wait():
+            raise harness.Failed(f'on {stage}: {line.strip()}')
+    finally:
+        for task in tasks.values():
+            task.kill()
+            task.wait()
+
+
+def losses(train_dir):
+    """Returns {step: total_loss} of a run's event files; a step that was taken again has the later value."""
+    import tensorflow.compat.v1 as tf
+    return {event.step: value.simple_value
+            for path in sorted(glob.glob(os.path.join(train_dir, '*tfevents*')), key=os.path.getmtime)
+            for event in tf.train.summary_iterator(path)
+            for value in event.summary.value if value.tag == 'total_loss'}
+
+
+def fingerprint(train_dir):
+    """Returns the SHA-256 of all variables in the newest checkpoint of a run, in hexadecimal."""
+    import tensorflow.compat.v1 as tf
+    reader = tf.train.load_checkpoint(train_dir)
+    digest = hashlib.sha256()
+    for name, shape in sorted(reader.get_variable_to_shape_map().items()):
+        digest.update(f'{name} {shape}'.encode() + reader.get_tensor(name).tobytes())
+    return digest.hexdigest()
+
+
+def draw(path, whole, moved, ends):
+    """Draws both curves over the devices in use to a PNG; `ends` are the last steps of the stages."""
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(figsize=(8, 3.6))
+    begin = 0
+    for i, (stage, end) in enumerate(zip(MOVES, ends)):
+        axes.axvspan(begin, end, color='C0', alpha=0.06 + 0.1 * (i % 2), linewidth=0)
+        axes.text((begin + end) / 2, 1.02, str(stage).replace(' x ', '\nx ') if stage.workers else stage,
+                  transform=axes.get_xaxis_transform(), ha='center', fontsize=8)
+        if i:
+            axes.axvline(begin, color='C3', linewidth=1)
+        begin = end
+    axes.plot(*zip(*sorted(whole.items())), color='C1', linewidth=4, alpha=0.5, label='one device, never stopped')
+    axes.plot(*zip(*sorted(moved.items())), color='black', linewidth=1, label='killed (red) and moved')
+    axes.set_xlim(0, ends[-1])
+    axes.set_xlabel('step')
+    axes.set_ylabel('total_loss')
+    axes.legend(loc='upper right')
+    figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
+
+
+def parse():
+    """Returns the command line's flags."""
+    parser = harness.parser(__doc__.splitlines()[0])
+    parser.add_argument('--num_towers', type=flags.at_least(1), default=8, metavar='N', help='(default: %(default)s)')
+    parser.add_argument('--batch_size', type=flags.at_least(1), default=16, metavar='N',
+                        help='images of one tower in one step (default: %(default)s)')
+    parser.add_argument('--steps', type=flags.at_least(60), default=600, metavar='N',
+                        help='of each run, shared evenly by the five parts (default: %(default)s)')
+    parser.add_argument('--plot', metavar='FILE', help='draw the two curves to a PNG')
+    return parser.parse_args()
+
+
+def main():
+    """Trains both runs, compares them, prints and draws what it found."""
+    given = parse()
+    harness.check(given)
+    terminal.start_tensorflow()
+    ends = [given.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
+    with tempfile.TemporaryDirectory() as folder:
+        whole_dir, moved_dir = os.path.join(folder, 'whole'), os.path.join(folder, 'moved')
+        print(f'{given.steps} steps on 1 device', file=sys.stderr, flush=True)
+        train(given, whole_dir, Stage(1))
+        for stage, end in zip(MOVES, ends):
+            print(f'to step {end} on {stage}', file=sys.stderr, flush=True)
+            # Between two checkpoints, so that each part repeats some steps of the one before.
+            train(given, moved_dir, stage, end + given.steps // 40 if end < given.steps else None)
+        whole, moved = losses(whole_dir), losses(moved_dir)
+        prints = [fingerprint(directory) for directory in (whole_dir, moved_dir)]
+    print('| step | on | loss, never stopped | loss, killed and moved |\n|---|---|---|---|')
+    for step in sorted(whole)[::5]:
+        stage = next(stage for stage, end in zip(MOVES, ends) if step <= end)
+        print(f"| {step} | {stage} | {whole[step]:.6f} | {moved.get(step, float('nan')):.6f} |")
+    print(f'variables, never stopped      {prints[0]}\nvariables, killed and moved   {prints[1]}')
+    if given.json:
+        harness.write_json(given.json, flags=vars(given), whole=whole, moved=moved, fingerprints=prints)
+    if given.plot:
+        draw(given.plot, whole, moved, ends)
+    if prints[0] != prints[1] or whole != moved:
+        raise RunError('the runs differ')
+
+
+if __name__ == '__main__':
+    sys.exit(terminal.run(main))
