@@ -81,7 +81,7 @@ def resolve(config: TrainConfig, directory: TrainDir, start: str | None,
                          f'--variable_update={config.variable_update}, which has one tower on each of the {count} '
                          'devices; leave it out')
     stored = checkpoint.stored_division(start, (directory.settings() or {}).get('batch_size')) if start else {}
-    given = config.num_towers or one_each and count
+    given = count if one_each else config.num_towers
     if start and checkpoint.is_ours(start) and not (given or 'num_towers' in stored):
         print(f'warning: {start} does not tell how many towers wrote it; this run has one on each device')
     found = dict(num_towers=given or stored.get('num_towers', count),
@@ -89,7 +89,7 @@ def resolve(config: TrainConfig, directory: TrainDir, start: str | None,
     changes = [f'{name} from {stored[name]} to {value}' for name, value in found.items()
                if stored.get(name, value) != value]
     if changes:
-        print(f"changed    {', '.join(changes)}: steps are of another size from here on")
+        print(f"changed    {', '.join(changes)}, from here on")
     if found['num_towers'] < count:
         print(f"idle       {count - found['num_towers']} of {count} devices; --num_towers={count} would use them")
     return dataclasses.replace(config, **found), local.with_towers(found['num_towers'])

@@ -127,6 +127,7 @@ def stand_in(tmp_path_factory):
     return folder
 
 
+@pytest.mark.stress
 def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
     data = f'--data_dir={stand_in}'
     results = [runner('lenet_fashion_mnist.py', data, f'--towers={k}', '--epochs=2')

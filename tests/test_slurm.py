@@ -78,6 +78,7 @@ def test_jobs_and_steps_have_ports_of_their_own():
     assert len(bases) == 50 and min(bases) >= 20000 and max(bases) < 32768 - 32
 
 
+@pytest.mark.stress
 def test_two_tasks_train_together(step, data_dir, tmp_path):
     command = script_command('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train',
                              batch_size=8, max_steps=5, tower_device='cpu')

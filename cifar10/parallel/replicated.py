@@ -16,7 +16,7 @@ _GROUP_KEY = 1  # any number, the same in all members
 
 
 class Replicated(UpdateMode):
-    """A copy of the variables on each device; tower 0's are the primaries, the only ones that are saved."""
+    """A copy of the variables on each device; device 0's are the primaries, the only ones that are saved."""
     recovers = False  # the members of a collective would wait for a lost one without end
 
     def __init__(self, devices):
