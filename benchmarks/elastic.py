@@ -42,8 +42,7 @@ def train(given, train_dir, stage, until=None):
     Raises:
       harness.Failed: a process ended by itself, with an error or too early.
     """
-    command = [sys.executable, os.path.join(harness.ROOT, 'multi_gpu_train.py'), '--tower_device=cpu',
-               f'--dataset={given.dataset}', f'--data_dir={given.data_dir}', f'--train_dir={train_dir}',
+    command = [sys.executable, *harness.trainer(given, train_dir), '--tower_device=cpu',
                f'--num_gpus={stage.devices}', f'--max_steps={given.steps}', f'--save_steps={given.steps // 20}',
                f'--summary_steps={given.steps // 60}', '--log_frequency=1']
     # A run keeps its towers and batch size, so only its first part is told.
@@ -51,7 +50,8 @@ def train(given, train_dir, stage, until=None):
         command += [f'--num_towers={given.num_towers}', f'--batch_size={given.batch_size}']
     commands = local_cluster.commands(command, stage.workers, 0) if stage.workers else {'worker 0': command}
     tasks = {name: subprocess.Popen(each, stdout=subprocess.PIPE if name == 'worker 0' else subprocess.DEVNULL,
-                                    stderr=subprocess.STDOUT, text=True) for name, each in commands.items()}
+                                    stderr=subprocess.STDOUT, text=True, cwd=harness.ROOT)
+             for name, each in commands.items()}
     chief, line = tasks['worker 0'], ''
     try:
         for line in chief.stdout:

@@ -78,6 +78,12 @@ def output_of(*arguments, timeout=None):
     return result.stdout
 
 
+def trainer(given, train_dir):
+    """Returns the trainer's script and the flags that every benchmark gives it, to be run in this repository's root."""
+    return ['multi_gpu_train.py', f'--dataset={given.dataset}', f'--data_dir={given.data_dir}',
+            f'--train_dir={train_dir}']
+
+
 def start_up(given, *arguments):
     """Trains as a process; returns (seconds from the command to the end of the first step, its peak memory in MiB).
 
@@ -85,11 +91,9 @@ def start_up(given, *arguments):
       Failed: the process failed.
     """
     with tempfile.TemporaryDirectory() as train_dir:
-        command = [sys.executable, os.path.join(ROOT, 'multi_gpu_train.py'), f'--dataset={given.dataset}',
-                   f'--data_dir={given.data_dir}', f'--train_dir={train_dir}', '--tower_device=cpu',
-                   '--log_frequency=1', *arguments]
+        command = [sys.executable, *trainer(given, train_dir), '--tower_device=cpu', '--log_frequency=1', *arguments]
         begin = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
         first = None
         for line in process.stdout:
             if first is None and speeds(line):

@@ -38,11 +38,9 @@ def measure(given, row, towers):
     spare = 10 * towers  # the thread that reports may not be the one that takes the last
     with tempfile.TemporaryDirectory() as train_dir:
         output = harness.output_of(
-            *(cluster if processes > 1 else []), 'multi_gpu_train.py', f'--dataset={given.dataset}',
-            f'--data_dir={given.data_dir}', f'--train_dir={train_dir}', f'--variable_update={mode}',
-            f'--num_gpus={towers // processes}',
-            f'--batch_size={step_images(given, towers) // towers}', f'--max_steps={updates + spare}',
-            f'--log_frequency={updates // 2}', f'--tower_device={given.tower_device}')
+            *(cluster if processes > 1 else []), *harness.trainer(given, train_dir), f'--variable_update={mode}',
+            f'--num_gpus={towers // processes}', f'--batch_size={step_images(given, towers) // towers}',
+            f'--max_steps={updates + spare}', f'--log_frequency={updates // 2}', f'--tower_device={given.tower_device}')
     return harness.second_half(output)
 
 

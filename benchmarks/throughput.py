@@ -23,7 +23,6 @@ from cifar10.cli import flags, terminal  # noqa: E402
 from cifar10.data import records  # noqa: E402
 
 BATCH = 128
-_TRAINER = 'multi_gpu_train.py'
 
 # Cell: the flags of a training run.
 RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4', f'--batch_size={BATCH // 4}']}
@@ -46,9 +45,8 @@ def training(given, *extra):
     with tempfile.TemporaryDirectory() as train_dir:
         half = given.steps // 2
         output = harness.output_of(
-            _TRAINER, '--dataset=' + given.dataset, '--data_dir=' + given.data_dir, '--train_dir=' + train_dir,
-            '--tower_device=cpu', f'--max_steps={2 * half}', f'--log_frequency={half}',
-            f'--save_steps={half}', *extra)
+            *harness.trainer(given, train_dir), '--tower_device=cpu', f'--max_steps={2 * half}',
+            f'--log_frequency={half}', f'--save_steps={half}', *extra)
     return harness.second_half(output)
 
 

@@ -64,17 +64,14 @@ class Replicated(UpdateMode):
         primaries = [variable for _, variable in tower_grads[0]]
         matched = gradients_by_variable([[(g, v) for (g, _), v in zip(pairs, primaries)] for pairs in tower_grads])
         used = [i for i, (gradients, _) in enumerate(matched) if gradients is not None]
-        count, members = len(self.devices.groups), {}
-        for k in range(len(tower_grads)):
-            members.setdefault(self.devices.group_of(k), []).append(k)
-        updates = []
-        for group, towers in members.items():
-            with tf.device(self.devices.towers[group]), tf.name_scope(f'all_reduce_{group}'):
+        count, updates = len(self.devices.groups), []
+        for group, device in enumerate(self.devices.towers[:count]):
+            towers = [k for k in range(len(tower_grads)) if self.devices.group_of(k) == group]
+            with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
                 sums = [_sum([tower_grads[k][i][0] for k in towers], count / len(tower_grads)) for i in used]
                 means = dict(zip(used, _mean_over_group(sums, count, communication(self.devices.on_gpus))))
-            variables = [variable for _, variable in tower_grads[group]]
-            updates.append(Update([(means.get(i), variable) for i, variable in enumerate(variables)], towers,
-                                  self.devices.towers[group]))
+            updates.append(Update([(means.get(i), variable) for i, (_, variable) in enumerate(tower_grads[group])],
+                                  towers, device))
         return updates
 
     def apply(self, k, tower, gradients, global_step):

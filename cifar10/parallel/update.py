@@ -98,7 +98,7 @@ class UpdateMode:
             for k, update in enumerate(updates):
                 # No variable changes until the towers that read it have ended their turns, and until what is shown
                 # was read.
-                reads = [turns.ended[i] for i in update.readers] + [*(values.values() if k == 0 else [])]
+                reads = [turns.ended[i] for i in update.readers] + (list(values.values()) if k == 0 else [])
                 with tf.device(update.device), tf.control_dependencies(reads):
                     applied.append(self.apply(k, towers[k], update.gradients, global_step))
             return Step([tower.scalars for tower in towers], updates[0].gradients, values, self.train_ops(applied))

@@ -121,10 +121,10 @@ def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | 
     return None
 
 
-def make_division(num_towers: int, batch_size: int) -> list[tf.Variable]:
+def make_division(num_towers: int, batch_size: int) -> None:
     """Makes the int64 variables in which a checkpoint keeps how its run divides a step: `num_towers`, `batch_size`."""
-    return [tf.get_variable(name, [], tf.int64, tf.constant_initializer(value), trainable=False)
-            for name, value in zip(DIVISION, (num_towers, batch_size))]
+    for name, value in zip(DIVISION, (num_towers, batch_size)):
+        tf.get_variable(name, [], tf.int64, tf.constant_initializer(value), trainable=False)
 
 
 def stored_division(prefix: str, batch_size: int | None) -> dict[str, int]:
