@@ -136,7 +136,8 @@ def train_peer(data_dir, script, *extra, **environment):
     return result
 
 
-def check_trained(result):
+def assert_trained(result):
+    """Asserts that a peer ended well and that its last line tells its speed and a loss."""
     assert result.returncode == 0, result.stderr
     rate, loss = re.fullmatch(r'images_per_sec=([\d.]+) loss=([\d.]+)', result.stdout.splitlines()[-1]).groups()
     assert float(rate) > 0 and 2 < float(loss) < 7
@@ -146,7 +147,7 @@ def check_trained(result):
     pytest.param(cell, marks=pytest.mark.stress if cell == 'queue runner' else ())
     for cell in throughput.PEERS if 'compiled' not in cell])
 def test_a_peer_trains_and_says_how_fast(peer, data_dir):
-    check_trained(train_peer(data_dir, *throughput.PEERS[peer]))
+    assert_trained(train_peer(data_dir, *throughput.PEERS[peer]))
 
 
 @pytest.mark.stress
@@ -156,7 +157,7 @@ def test_a_compiled_peer_trains_or_says_in_a_line_why_not(peer, data_dir, tmp_pa
     result = train_peer(data_dir, *throughput.PEERS[peer], PATH='', TORCHINDUCTOR_CACHE_DIR=cache)
     line, = result.stderr.splitlines()
     assert result.returncode == 1 and line.startswith('pytorch.py: torch.compile: ') and 'compiler' in line
-    check_trained(train_peer(data_dir, *throughput.PEERS[peer], TORCHINDUCTOR_CACHE_DIR=cache))
+    assert_trained(train_peer(data_dir, *throughput.PEERS[peer], TORCHINDUCTOR_CACHE_DIR=cache))
 
 
 def test_keras_augments_each_image_of_a_batch_in_its_own_way():

@@ -62,13 +62,17 @@ def run_on(shape, train_dir, **flags):
     return last_variables(train_dir)
 
 
+def assert_bits_of_one_device(shapes, folder, **flags):
+    """Asserts that a run on each of the shapes ends with the bits of one on a single device."""
+    expected = run_on(Shape(1), folder / 'one', **flags)
+    for shape in shapes:
+        assert_same_bits(run_on(shape, folder / str(shape), **flags), expected)
+
+
 @pytest.mark.parametrize('precision, shapes', [
     ('fp32', [Shape(3), Shape(2, 2)]), ('bf16', [Shape(4)])])
 def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
-    flags.update(precision=precision)
-    expected = run_on(Shape(1), tmp_path / 'one', **flags)
-    for shape in shapes:
-        assert_same_bits(run_on(shape, tmp_path / str(shape), **flags), expected)
+    assert_bits_of_one_device(shapes, tmp_path, **flags, precision=precision)
 
 
 @pytest.mark.stress
@@ -76,13 +80,13 @@ def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
 @pytest.mark.parametrize('num_towers', [4, 8])
 def test_every_shape_gives_the_same_bits(num_towers, precision, flags, tmp_path):
     flags.update(num_towers=num_towers, precision=precision, max_steps=60)
-    test_any_shape_gives_the_same_bits(precision, PROCESSES[1:] + CLUSTERS, flags, tmp_path)
+    assert_bits_of_one_device(PROCESSES[1:] + CLUSTERS, tmp_path, **flags)
 
 
 @pytest.mark.stress
 def test_any_shape_gives_the_same_bits_after_2000_steps(flags, tmp_path):
     flags.update(max_steps=2000, log_frequency=100)
-    test_any_shape_gives_the_same_bits('fp32', [Shape(4), Shape(3), Shape(2, 2, 1)], flags, tmp_path)
+    assert_bits_of_one_device([Shape(4), Shape(3), Shape(2, 2, 1)], tmp_path, **flags)
 
 
 @pytest.mark.parametrize('kills', [1, pytest.param(20, marks=pytest.mark.stress)])
@@ -92,7 +96,7 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, fla
     moments = random.Random(time.time_ns())
     kept, place = flags, dict(train_dir=str(tmp_path / 'moved'))
     for moved in range(kills):
-        shape = moments.choice([shape for shape in PROCESSES + (CLUSTERS if kills > 2 else [])])
+        shape = moments.choice(PROCESSES + (CLUSTERS if kills > 2 else []))
         step = 12 * moved + moments.randrange(4, 12)
         if shape.workers:
             with Tasks(shape.workers, shape.ps, num_gpus=shape.devices, **kept, **place) as tasks:
