@@ -8,6 +8,7 @@ alike and with the last tower slowed down, and evaluates each run after equal im
 seconds (those of the faster mode's whole run). Prints a Markdown table of means with their spread over
 the seeds, and writes JSON. Each run is a process of its own.
 """
+import dataclasses
 import json
 import os
 import statistics
@@ -34,7 +35,7 @@ def slowed(mode_class, seconds):
         return np.float32(0)
 
     class Slowed(mode_class):
-        def build(self, tower_fn, make_optimizer, global_step):
+        def build(self, tower_fn, make_optimizer, global_step, **changes):
             def tower(k, scope):
                 if k < len(self.devices.towers) - 1:
                     return tower_fn(k, scope)
@@ -42,7 +43,7 @@ def slowed(mode_class, seconds):
                     paused = tf.numpy_function(pause, [], tf.float32, stateful=True)
                 with tf.control_dependencies([paused]):
                     return tower_fn(k, scope)
-            return super().build(tower, make_optimizer, global_step)
+            return super().build(tower, make_optimizer, global_step, **changes)
     return Slowed
 
 
@@ -55,12 +56,13 @@ def run(given, mode, pause, seed):
     terminal.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import training
+    from cifar10 import preparation, training
     from cifar10.config import TrainConfig
     from cifar10.data import pipeline, records
     from cifar10.networks import classifier
     from cifar10.parallel import devices
-    from cifar10.registry import NETWORKS, UPDATE_MODES
+    from cifar10.recipe import Recipe
+    from cifar10.registry import UPDATE_MODES
     from cifar10.run import hooks, loop
     from cifar10.run.async_workers import AsyncWorkersHook
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
@@ -71,17 +73,20 @@ def run(given, mode, pause, seed):
     tf.set_random_seed(seed)
     mode_class = UPDATE_MODES.load(mode)
     update_mode = (slowed(mode_class, pause) if pause else mode_class)(towers)
-    built = training.Training(config, records.find(config.dataset, config.data_dir), towers, update_mode)
+    data = records.find(config.dataset, config.data_dir)
+    recipe = Recipe(dataclasses.asdict(config), data.count)
+    plan = preparation.Plan(config, recipe, towers, update_mode, None, 0, config.max_steps)
+    built = training.Training(plan, data)
     test = records.find(config.dataset, config.data_dir, records.TEST_FILES)
     memory, read = pipeline.load(test)
-    iterator, start = pipeline.eval_batches(memory, test.count, EVAL_BATCH)
+    iterator, start = pipeline.eval_batches(memory, recipe.augmentation, test.count, EVAL_BATCH)
     images, labels = iterator.get_next()
     by_name = {variable.op.name: variable for variable in tf.global_variables()}
 
     def averaged(getter, name, *arguments, **keywords):
         return by_name[name + '/ExponentialMovingAverage']
     with tf.variable_scope(tf.get_variable_scope(), reuse=True, custom_getter=averaged):
-        logits = NETWORKS.load(config.network).inference(images)
+        logits = recipe.inference(images, [''])
     right = tf.reduce_sum(tf.cast(classifier.correct(logits, labels), tf.int32))
 
     def accuracy(session):

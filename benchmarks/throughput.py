@@ -9,6 +9,7 @@ input, hooks, summaries and a checkpoint; the peers are the programs in `benchma
 the same network on the same files. Prints medians with the lowest and highest, and median ratios of the
 same round.
 """
+import dataclasses
 import os
 import re
 import statistics
@@ -77,18 +78,19 @@ def inside(given, cell):
     terminal.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import evaluation
+    from cifar10 import evaluation, preparation
     from cifar10 import training as trainer
     from cifar10.config import EvalConfig, TrainConfig
     from cifar10.parallel import devices
-    from cifar10.registry import NETWORKS, UPDATE_MODES
+    from cifar10.recipe import Recipe
+    from cifar10.registry import UPDATE_MODES
     towers = devices.choose(1, 'cpu')
     devices.claim(towers)
     data = records.find(given.dataset, given.data_dir)
     with tf.Session(config=devices.session_config(towers)) as session:
         if cell == 'evaluation':
             config = EvalConfig(num_examples=min(data.count, BATCH * given.steps))
-            built = evaluation.Evaluation(config, data, NETWORKS.load('classic'), towers.towers[0])
+            built = evaluation.Evaluation(config, data, Recipe({}), towers.towers[0])
             session.run([tf.global_variables_initializer(), built.read])
             built.results(session)  # a warm-up
             begin = time.perf_counter()
@@ -96,7 +98,10 @@ def inside(given, cell):
             return config.num_examples / (time.perf_counter() - begin)
         config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu',
                              batch_size=BATCH)
-        built = trainer.Training(config, data, towers, UPDATE_MODES.load('parameter_server')(towers))
+        mode = UPDATE_MODES.load('parameter_server')(towers)
+        recipe = Recipe(dataclasses.asdict(config), data.count)
+        built = trainer.Training(
+            preparation.Plan(config, recipe, towers, mode, None, 0, config.max_steps), data)
         session.run(tf.global_variables_initializer())
         session.run(built.initialise)
         fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.train_step

@@ -4,9 +4,10 @@ Each line below is a layer; a file imports only from lower layers and from its o
 
     training evaluation local_cluster    the composers, and a program that starts a cluster on this machine
     preparation                          what happens before a graph is built
+    recipe                               what is trained and how, put together from the settings
     run                                  a run: its train_dir, checkpoints, summaries, hooks and loop
     cluster                              the processes of a cluster: who they are, whether they are there
-    parallel data networks optim         towers and update modes; images; networks; learning rates and precisions
+    parallel data networks optim         towers and update modes; images; networks; optimizers and precisions
     cli                                  the command line, the terminal, signals
-    config registry errors               settings, names that flags choose from, exceptions
+    config presets registry errors       settings, recipes, names that flags choose from, exceptions
 """

@@ -4,15 +4,16 @@ This is the one table of settings: the command line, its help and docs/flags.md 
 TensorFlow, so that `--help` and a mistyped flag answer at once.
 """
 import dataclasses
+import math
 import re
 from collections.abc import Collection
 from typing import Any
 
 from cifar10.errors import UsageError
-from cifar10.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.presets import ONLY_WITH, PRESETS, parse_sizes, parse_widths
+from cifar10.registry import AUGMENTATIONS, AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
 
 DATA_DIR = '/tmp/cifar10_data'
-BATCH_SIZE = 128  # as in the tutorial
 JOBS = ('worker', 'ps')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 EVAL_DATA = ('test', 'train_eval')
@@ -37,14 +38,16 @@ class Config:
 def _check(field, value):
     if value is None and field.default is None:
         return
-    if type(value) is not field.type:
-        kind = {int: 'a whole number', bool: 'true or false', str: 'a text'}[field.type]
+    if type(value) is not field.type and not (field.type is float and type(value) is int):
+        kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text'}[field.type]
         raise UsageError(f'--{field.name}={value!r} is not {kind}')
     choices, least = field.metadata['choices'], field.metadata['least']
     if choices and value not in choices:
         raise UsageError(f"--{field.name}={value} is unknown; choose from: {', '.join(choices)}")
     if least is not None and value < least:
         raise UsageError(f'--{field.name}={value} is too small; the least is {least}')
+    if field.type is float and not (0 <= value < math.inf):
+        raise UsageError(f'--{field.name}={value} is not a number from 0 upwards')
     if field.type is int and value >= 2 ** 31:
         raise UsageError(f'--{field.name}={value} is too large; the most is {2 ** 31 - 1}')
     if field.type is str and not value:
@@ -56,28 +59,49 @@ def _check(field, value):
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(Config):
-    """A training run. Every field but `network` is a flag of multi_gpu_train.py of the same name."""
+    """A training run. Every field is a flag of multi_gpu_train.py of the same name.
+
+    A setting of the recipe that is None is the preset's; `precision` and `batch_size` only if the run in train_dir has
+    none, so `preparation.resolve` fills them in.
+    """
     train_dir: str = setting('/tmp/cifar10_train', 'Run',
                              'directory for checkpoints and TensorBoard files; a run found there is resumed')
-    max_steps: int = setting(1000000, 'Run', 'total number of steps, including those before a resume', least=1)
+    max_steps: int = setting(None, 'Run', 'total number of steps, including those before a resume (default: the '
+                             "preset's)", least=1)
+    epochs: float = setting(None, 'Run', "length of the run in passes over the data, instead of --max_steps (default: "
+                            "the preset's)")
     seed: int = setting(0, 'Run', 'seed for initialisation, shuffling and augmentation', least=0)
     restart: bool = setting(False, 'Run', "delete this program's files in train_dir and start a new run")
     data_dir: str = setting(DATA_DIR, 'Data', 'directory of the data set, created if need be')
     dataset: str = setting('cifar10', 'Data', 'data set; cifar10 is downloaded if need be, shapes is built in',
                          choices=DATASETS)
+    preset: str = setting('classic', 'Recipe', 'the settings of a whole recipe; each of those below changes one',
+                          choices=PRESETS)
+    network: str = setting(None, 'Recipe', 'the network', choices=NETWORKS)
+    widths: str = setting(None, 'Recipe', 'channels of each group of layers of the fast network, as 64,128,128')
+    optimizer: str = setting(None, 'Recipe', 'how gradients change the variables', choices=OPTIMIZERS)
+    learning_rate: float = setting(None, 'Recipe', 'learning rate at the start')
+    auxiliary_learning_rate: float = setting(None, 'Recipe', "muon's learning rate for what is not a filter")
+    schedule: str = setting(None, 'Recipe', 'how the learning rate falls', choices=SCHEDULES)
+    augmentation: str = setting(None, 'Recipe', 'how training images are varied', choices=AUGMENTATIONS)
+    sizes: str = setting(None, 'Recipe', 'image sizes of the shift augmentation and the part of the run for each, as '
+                         '20:0.3,24:0.3,32')
+    label_smoothing: float = setting(None, 'Recipe', 'probability that is spread over all classes')
+    moving_averages: bool = setting(None, 'Recipe', 'keep moving averages of the variables, for evaluation')
     num_gpus: int = setting(1, 'Towers', 'number of GPUs, or of CPU devices where there are none', least=1)
     gpus_per_tower: int = setting(1, 'Towers', "GPUs of one tower; with 2, the network's parts are on different ones",
                                   least=1)
     num_towers: int = setting(None, 'Towers', "number of towers (default: the run's, else one on each device)", least=1)
     batch_size: int = setting(None, 'Towers', 'examples of one tower in one step '
-                              f"(default: the run's, else {BATCH_SIZE})", least=1)
+                              "(default: the run's, else the preset's)", least=1)
     tower_device: str = setting('auto', 'Towers', 'devices of the towers; auto: GPUs, or the CPU where there are none',
                                 choices=TOWER_DEVICES)
     variable_update: str = setting('parameter_server', 'Towers',
                                    "update mode: how the towers' gradients update the variables",
                                    choices=UPDATE_MODES)
-    precision: str = setting('fp32', 'Towers', 'type that the towers compute in; variables are always fp32',
-                             choices=PRECISIONS)
+    precision: str = setting(None, 'Towers', 'type that the towers compute in; variables are always fp32; auto: '
+                             "the run's, else bf16 where the hardware has it (default: the preset's)",
+                             choices=(*PRECISIONS, AUTO))
     use_fp16: bool = setting(False, 'Towers', "the tutorial's name for --precision=fp16")
     deterministic: bool = setting(False, 'Towers', 'deterministic operations for GPUs, at some cost in speed')
     xla: bool = setting(False, 'Towers', 'compile the towers with XLA; GPUs only')
@@ -93,10 +117,10 @@ class TrainConfig(Config):
     save_steps: int = setting(1000, 'Reports', 'steps between two checkpoints', least=1)
     max_to_keep: int = setting(5, 'Reports', 'number of newest checkpoints to keep; 0: all', least=0)
     profile_steps: str = setting(None, 'Reports', 'FROM:TO, steps to trace into a file for Chrome or Perfetto')
-    network: str = setting('classic', None, 'the network', choices=NETWORKS)
 
     def __post_init__(self):
         super().__post_init__()
+        self._complete_recipe()
         if self.num_gpus % self.gpus_per_tower:
             raise UsageError(f'--num_gpus={self.num_gpus} cannot be divided into towers of --gpus_per_tower='
                              f'{self.gpus_per_tower}; use a multiple of it')
@@ -112,6 +136,34 @@ class TrainConfig(Config):
         if self.traced[0] > self.traced[1]:
             raise UsageError(f'--profile_steps={self.profile_steps} ends before it begins')
 
+    def _complete_recipe(self):
+        """Sets what the command line left out to the preset's, and checks what belongs together."""
+        if self.max_steps is not None and self.epochs is not None:
+            raise UsageError(f'--max_steps={self.max_steps} and --epochs={self.epochs:g} both say when the run ends; '
+                             'leave one of them out')
+        missing = {name: value for name, value in PRESETS[self.preset].items()
+                   if name != 'batch_size' and getattr(self, name) is None}
+        if self.max_steps is not None or self.epochs is not None:
+            missing.update(max_steps=self.max_steps, epochs=self.epochs)
+        for name, value in missing.items():
+            if name not in ONLY_WITH:
+                object.__setattr__(self, name, value)
+        for name, (owner, only) in ONLY_WITH.items():
+            if getattr(self, owner) == only:
+                object.__setattr__(self, name, getattr(self, name) or PRESETS[self.preset][name])
+            elif getattr(self, name) is not None:
+                raise UsageError(f'--{name} is for --{owner}={only}, but this run has --{owner}='
+                                 f'{getattr(self, owner)}; leave it out')
+        if self.widths:
+            parse_widths(self.widths)
+        needs_end = [f'--sizes={self.sizes}'] if self.sizes and len(parse_sizes(self.sizes)) > 1 else []
+        needs_end += ['--schedule=linear'] if self.schedule == 'linear' else []
+        if needs_end and self.epochs is None:
+            raise UsageError(f'{needs_end[0]} follows the length of the run, so it needs --epochs in place of '
+                             f'--max_steps={self.max_steps}')
+        if self.epochs == 0:
+            raise UsageError('--epochs=0 is no training; give a number above 0')
+
     @property
     def traced(self) -> tuple[int, int]:
         """The first and the last step to be traced; (0, 0) for none."""
@@ -125,7 +177,10 @@ class EvalConfig(Config):
     eval_dir: str = setting('/tmp/cifar10_eval', 'Checkpoints', 'directory for TensorBoard files')
     run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and exit')
     eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two checks for a new checkpoint', least=1)
-    use_ema: bool = setting(True, 'Checkpoints', 'evaluate the moving averages of the variables')
+    use_ema: bool = setting(None, 'Checkpoints', 'evaluate the moving averages of the variables (default: if the run '
+                            'has them)')
+    test_time_averaging: bool = setting(None, 'Checkpoints', "also average the predictions of six views of each image "
+                                        "(default: if the run has the shift augmentation)")
     data_dir: str = setting(None, 'Data', f"directory of the data set (default: the run's, else {DATA_DIR})")
     dataset: str = setting(None, 'Data', "data set (default: the run's, else cifar10)", choices=DATASETS)
     eval_data: str = setting('test', 'Data', 'test images, or training images without augmentation', choices=EVAL_DATA)

@@ -7,11 +7,14 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config import DATA_DIR, EvalConfig
 from cifar10.data import pipeline, records
+from cifar10.data.views import average, views
 from cifar10.errors import RunError, UsageError, reason
-from cifar10.networks import Network, classifier
+from cifar10.networks import classifier
 from cifar10.optim.averages import moving_averages
 from cifar10.parallel import devices
-from cifar10.registry import DATASETS, NETWORKS
+from cifar10.presets import PRESETS
+from cifar10.recipe import Recipe
+from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS
 from cifar10.run import checkpoint, summaries
 from cifar10.run.train_dir import TrainDir, check_eval_dir
 
@@ -31,10 +34,16 @@ def evaluate(config: EvalConfig) -> None:
     devices.claim(device)
     directory = TrainDir(config.checkpoint_dir)
     _wait_for_first(directory, config.run_once)
-    data, network = _run_of(directory, config)
+    run = {**PRESETS['classic'], **(directory.settings() or {})}  # the classic scripts left no settings
+    data = _data_of(run, config)
+    recipe = Recipe(run)
+    use_ema = run['moving_averages'] if config.use_ema is None else config.use_ema
+    averaging = config.test_time_averaging
+    if averaging is None:
+        averaging = recipe.augmentation.test_time_averaging
     try:
         with tf.Graph().as_default() as graph:
-            evaluation = Evaluation(config, data, network, device.towers[0])
+            evaluation = Evaluation(config, data, recipe, device.towers[0], use_ema, averaging)
             events = summaries.Events(config.eval_dir)
             events.begin(graph)
             with tf.Session(config=devices.session_config(device)) as session:
@@ -56,24 +65,23 @@ def _wait_for_first(directory, run_once):
         time.sleep(1)
 
 
-def _run_of(directory, config):
-    """Returns (Records, Network) of the run in checkpoint_dir; the classic scripts left no settings."""
-    run = directory.settings() or {}
+def _data_of(run, config):
+    """Returns the Records to evaluate a run on, given its settings."""
     dataset = run.get('dataset', config.dataset or next(iter(DATASETS)))
     if config.dataset not in (None, dataset):
         raise UsageError(f'--dataset={config.dataset}, but the run in {config.checkpoint_dir} was trained on {dataset}'
                          '; leave --dataset out')
-    network = run.get('network', next(iter(NETWORKS)))
-    if dataset not in DATASETS or network not in NETWORKS:
-        raise UsageError(f'the run in {config.checkpoint_dir} has dataset={dataset} and network={network}, which this '
-                         'version does not know')
+    for name, known in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
+        value = dict(run, dataset=dataset)[name]
+        if value not in known:
+            raise UsageError(f'the run in {config.checkpoint_dir} has {name}={value}, which this version does not know')
     data = records.find(dataset, config.data_dir or run.get('data_dir', DATA_DIR),
                         records.TEST_FILES if config.eval_data == 'test' else records.TRAIN_FILES)
     if config.num_examples and config.num_examples > data.count:
         raise UsageError(f'--num_examples={config.num_examples}, but there are {data.count} {config.eval_data} '
                          'images; leave it out to take all')
     print(f'data       {data}')
-    return data, NETWORKS.load(network)
+    return data
 
 
 def _watch(directory, config, evaluate_one):
@@ -114,19 +122,25 @@ class Evaluation:
       read: the operation that reads the data; once a session.
     """
 
-    def __init__(self, config: EvalConfig, data: records.Records, network: Network, device: str):
+    def __init__(self, config: EvalConfig, data: records.Records, recipe: Recipe, device: str, use_ema: bool = True,
+                 averaging: bool = False):
         self._num_examples = config.num_examples or data.count
         self._batches = -(-self._num_examples // config.batch_size)
+        self._averaging = averaging
         with tf.device('/cpu:0'):
             memory, self.read = pipeline.load(data)
-            iterator, self._start = pipeline.eval_batches(memory, self._num_examples, config.batch_size)
+            iterator, self._start = pipeline.eval_batches(
+                memory, recipe.augmentation, self._num_examples, config.batch_size)
             images, labels = iterator.get_next()
         with tf.device(device):
-            logits = network.inference(images, [device])
-            # The whole of a batch in two numbers, so that the result does not depend on the batches.
-            self._correct = tf.reduce_sum(tf.cast(classifier.correct(logits, labels), tf.int32))
-            self._loss = tf.reduce_sum(tf.cast(classifier.cross_entropies(logits, labels), tf.float64))
-        self._restored = moving_averages().variables_to_restore() if config.use_ema else {
+            logits = recipe.inference(views(images) if averaging else images, [device])
+            plain = logits[:tf.shape(labels)[0]]
+            # The whole of a batch in a few numbers, so that the result does not depend on the batches.
+            self._results = [_right(plain, labels),
+                             tf.reduce_sum(tf.cast(classifier.cross_entropies(plain, labels), tf.float64))]
+            if averaging:
+                self._results.append(_right(average(logits), labels))
+        self._restored = moving_averages().variables_to_restore() if use_ema else {
             variable.op.name: variable for variable in tf.global_variables()}
         with tf.device('/cpu:0'):
             self._saver = tf.train.Saver(self._restored)
@@ -145,18 +159,25 @@ class Evaluation:
             if not os.path.exists(prefix + '.index'):
                 return False
             raise
-        correct, loss = self.results(session)
+        correct, loss, *averaged = self.results(session)
         precision = correct / self._num_examples
-        print(f'{datetime.datetime.now()}: precision @ 1 = {precision:.3f} ({correct} of {self._num_examples}), '
-              f'step {step}')
         results = {'Precision @ 1': precision, 'cross_entropy': loss / self._num_examples}
+        also = ''
+        if averaged:
+            results['Precision @ 1, test-time averaging'] = averaged[0] / self._num_examples
+            also = f' {averaged[0] / self._num_examples:.3f} with test-time averaging,'
+        print(f'{datetime.datetime.now()}: precision @ 1 = {precision:.3f} ({correct} of {self._num_examples}),{also} '
+              f'step {step}')
         events.add(summaries.scalars(**results), step)
         return True
 
-    def results(self, session: tf.Session) -> tuple[int, float]:
-        """Makes one pass; returns (how many examples are right, the sum of their cross entropies)."""
+    def results(self, session: tf.Session) -> tuple:
+        """Makes one pass; returns (how many examples are right, the sum of their cross entropies).
+
+        With test-time averaging, a third number: how many are right with it.
+        """
         session.run(self._start)
-        results = [session.run([self._correct, self._loss]) for _ in range(self._batches)]
+        results = [session.run(self._results) for _ in range(self._batches)]
         return tuple(sum(result) for result in zip(*results))
 
     def _check(self, prefix):
@@ -166,3 +187,7 @@ class Evaluation:
             of_another = checkpoint.incompatibility(prefix, plain)
             remedy = 'it belongs to another network' if of_another else 'use --use_ema=false'
             raise UsageError(f'{prefix} {found}; {remedy}')
+
+
+def _right(logits, labels):
+    return tf.reduce_sum(tf.cast(classifier.correct(logits, labels), tf.int32))

@@ -1,17 +1,23 @@
 """What happens before the training graph is built: devices are claimed, the state of train_dir is checked."""
 import dataclasses
 import os
+from typing import NamedTuple
 
 import tensorflow as tf2
 
-from cifar10.config import BATCH_SIZE, TrainConfig
+from cifar10.config import TrainConfig
 from cifar10.data.records import Records
 from cifar10.errors import UsageError
-from cifar10.optim import schedule
 from cifar10.parallel import devices
-from cifar10.registry import NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.parallel.update import UpdateMode
+from cifar10.presets import PRESETS
+from cifar10.recipe import Recipe
+from cifar10.registry import AUTO, NETWORKS, PRECISIONS, UPDATE_MODES
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir
+
+# Settings that may change when a run is resumed, and are said to.
+_TOLD = ('learning_rate', 'auxiliary_learning_rate', 'label_smoothing')
 
 
 def local_devices(config: TrainConfig) -> devices.Devices:
@@ -38,12 +44,66 @@ def claim_devices(config: TrainConfig, towers: devices.Devices | None = None) ->
         devices.claim(towers)
     if config.xla and not towers.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
-    if not towers.on_gpus and PRECISIONS.load(config.precision).is_emulated():
-        print(f'warning: this CPU has no {config.precision} instructions, so --precision={config.precision} is '
-              'emulated and slow')
     if config.deterministic:
         tf2.config.experimental.enable_op_determinism()
     return towers
+
+
+class Plan(NamedTuple):
+    """All that is decided before the graph is built.
+
+    Attributes:
+      config: with this run's number of towers, batch size and precision.
+      recipe: what is trained and how.
+      towers: the devices, with the towers on them.
+      mode: the update mode.
+      start: the checkpoint that the run starts from, or None.
+      step, last_step: its step, and the one that the run ends after.
+    """
+    config: TrainConfig
+    recipe: Recipe
+    towers: devices.Devices
+    mode: UpdateMode
+    start: str | None
+    step: int
+    last_step: int
+
+    @property
+    def examples_per_step(self) -> int:
+        """Examples of all towers in a step."""
+        return self.mode.batches * self.config.batch_size
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step is left."""
+        return self.step >= self.last_step
+
+
+def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices.Devices) -> Plan:
+    """Returns the Plan of the run in a directory, having told it.
+
+    Args:
+      config: as the user gave it.
+      directory: of the run.
+      data: the training data.
+      local: the devices.
+
+    Raises:
+      UsageError: the directory holds another run, or the settings do not fit together.
+    """
+    start = find_start(config, directory)
+    config, towers = resolve(config, directory, start, local)
+    recipe = Recipe(dataclasses.asdict(config), data.count)
+    mode = UPDATE_MODES.load(config.variable_update)(towers)
+    step, last_step = checkpoint.saved_step(start) if start else 0, config.max_steps
+    if recipe.total_examples is not None:
+        step, seen = checkpoint.saved_progress(start) if start else (0, 0)
+        last_step = step + max(-(-(recipe.total_examples - seen) // (mode.batches * config.batch_size)), 0)
+    found = Plan(config, recipe, towers, mode, start, step, last_step)
+    _describe(found, data)
+    if not start:
+        recipe.learn(data)
+    return found
 
 
 def find_start(config: TrainConfig, directory: TrainDir) -> str | None:
@@ -61,9 +121,9 @@ def find_start(config: TrainConfig, directory: TrainDir) -> str | None:
 
 def resolve(config: TrainConfig, directory: TrainDir, start: str | None,
             local: devices.Devices) -> tuple[TrainConfig, devices.Devices]:
-    """Returns the config with the number of towers and the batch size of this run, and the devices with its towers.
+    """Returns the config with this run's number of towers, batch size and precision, and the devices with its towers.
 
-    A run keeps both unless the config names others, and then it says so.
+    A run keeps them unless the config names others, and then it says so.
 
     Args:
       config: as the user gave it.
@@ -80,12 +140,16 @@ def resolve(config: TrainConfig, directory: TrainDir, start: str | None,
         raise UsageError(f'--num_towers={config.num_towers} is incompatible with '
                          f'--variable_update={config.variable_update}, which has one tower on each of the {count} '
                          'devices; leave it out')
-    stored = checkpoint.stored_division(start, (directory.settings() or {}).get('batch_size')) if start else {}
+    settings = (start and directory.settings()) or {}
+    stored = checkpoint.stored_division(start, settings.get('batch_size')) if start else {}
+    stored.update({name: settings[name] for name in _TOLD if name in settings})
     given = count if one_each else config.num_towers
     if start and checkpoint.is_ours(start) and not (given or 'num_towers' in stored):
         print(f'warning: {start} does not tell how many towers wrote it; this run has one on each device')
     found = dict(num_towers=given or stored.get('num_towers', count),
-                 batch_size=config.batch_size or stored.get('batch_size', BATCH_SIZE))
+                 batch_size=config.batch_size or stored.get('batch_size', PRESETS[config.preset]['batch_size']),
+                 precision=_precision(config.precision, settings.get('precision'), local.on_gpus),
+                 **{name: getattr(config, name) for name in _TOLD})
     changes = [f'{name} from {stored[name]} to {value}' for name, value in found.items()
                if stored.get(name, value) != value]
     if changes:
@@ -95,23 +159,31 @@ def resolve(config: TrainConfig, directory: TrainDir, start: str | None,
     return dataclasses.replace(config, **found), local.with_towers(found['num_towers'])
 
 
-def describe(config: TrainConfig, towers: devices.Devices, data: Records, examples_per_step: int, step: int) -> None:
-    """Prints what a person wants to know before the first step; `step` is the one that the run resumes from, or 0."""
-    period = schedule.decay_steps(data.count, examples_per_step)
-    resumed = f'resumed at step {step} of' if step else 'new, to step'
-    print(f'towers     {towers.num_towers} of {config.batch_size} {towers}')
+def _precision(wanted, stored, on_gpus):
+    """Returns the name of the precision to compute in, having warned if it is slow here."""
+    if wanted == AUTO:
+        bf16 = PRECISIONS.load('bf16')
+        has_it = devices.least_capability() >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
+        wanted = stored or ('bf16' if has_it else 'fp32')
+    if not on_gpus and PRECISIONS.load(wanted).is_emulated():
+        print(f'warning: this CPU has no {wanted} instructions, so --precision={wanted} is emulated and slow')
+    return wanted
+
+
+def _describe(plan, data):
+    """Prints what a person wants to know before the first step."""
+    config, examples = plan.config, plan.examples_per_step
+    resumed = f'resumed at step {plan.step} of' if plan.step else 'new, to step'
+    auxiliary = f' (auxiliary {config.auxiliary_learning_rate:g})' if config.auxiliary_learning_rate else ''
+    print(f'recipe     {plan.recipe}')
+    print(f'towers     {plan.towers.num_towers} of {config.batch_size} {plan.towers}')
     print(f'update     {config.variable_update}')
     print(f'data       {data}')
-    print(f'batch      {examples_per_step} a step; {data.count / examples_per_step:.1f} steps an epoch')
-    print(f'rate       {schedule.INITIAL_RATE:g}, x{schedule.DECAY_FACTOR:g} every {schedule.DECAY_EPOCHS} epochs = '
-          f'{period} steps of this run')
-    print(f'run        {config.train_dir}, {resumed} {config.max_steps}')
+    print(f'batch      {examples} a step; {data.count / examples:.1f} steps an epoch')
+    print(f'rate       {config.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')
+    print(f'run        {config.train_dir}, {resumed} {plan.last_step}')
     print(f'watch      tensorboard --logdir {os.path.abspath(config.train_dir)}')
-
-
-def finished(config: TrainConfig, step: int) -> bool:
-    """Returns whether a run at `step` has no step left, having said so."""
-    if step >= config.max_steps:
-        print(f'done       at step {step} the run has its --max_steps={config.max_steps} already; give more to '
-              'continue')
-    return step >= config.max_steps
+    if plan.finished:
+        length = f'--epochs={config.epochs:g}' if config.epochs else f'--max_steps={config.max_steps}'
+        remedy = '' if config.schedule == 'linear' else '; give more to continue'
+        print(f'done       at step {plan.step} the run has its {length} already{remedy}')

@@ -1,4 +1,4 @@
-"""Everything that is chosen by name: update modes, networks, data sets and precisions.
+"""Everything that is chosen by name: update modes, networks, optimizers, data sets, precisions and more.
 
 An entry is 'module:object'. Nothing is imported before an entry is used, so that `--help` and a mistyped
 flag need no TensorFlow.
@@ -28,7 +28,27 @@ UPDATE_MODES = Registry({
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
 # A `networks.Network`.
-NETWORKS = Registry({'classic': 'cifar10.networks.classic:NETWORK'})
+NETWORKS = Registry({
+    'classic': 'cifar10.networks.classic:NETWORK',
+    'fast': 'cifar10.networks.fast:NETWORK'})
+
+# A function (learning rate, auxiliary learning rate) -> `tf.train.Optimizer`.
+OPTIMIZERS = Registry({
+    'sgd': 'cifar10.optim.optimizers:sgd',
+    'momentum': 'cifar10.optim.optimizers:momentum',
+    'nesterov': 'cifar10.optim.optimizers:nesterov',
+    'muon': 'cifar10.optim.optimizers:muon',
+    'adam': 'cifar10.optim.optimizers:adam'})
+
+# An `optim.schedule.Schedule`.
+SCHEDULES = Registry({
+    'staircase': 'cifar10.optim.schedule:Staircase',
+    'linear': 'cifar10.optim.schedule:Linear'})
+
+# A `data.augment.Augmentation`.
+AUGMENTATIONS = Registry({
+    'classic': 'cifar10.data.augment:Classic',
+    'shift': 'cifar10.data.shift:Shift'})
 
 # A `data.records.Dataset`.
 DATASETS = Registry({'cifar10': 'cifar10.data.records:CIFAR10', 'shapes': 'cifar10.data.records:SHAPES'})
@@ -38,3 +58,4 @@ PRECISIONS = Registry({
     'fp32': 'cifar10.optim.precision:FP32',
     'bf16': 'cifar10.optim.precision:BF16',
     'fp16': 'cifar10.optim.precision:FP16'})
+AUTO = 'auto'  # the precision that the hardware is fastest in

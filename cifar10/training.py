@@ -1,5 +1,4 @@
 """Training: prepare, build the graph, run it. From a TrainConfig to checkpoints in train_dir."""
-import contextlib
 import dataclasses
 import os
 import sys
@@ -11,13 +10,11 @@ from cifar10 import preparation
 from cifar10.cli.signals import Termination
 from cifar10.config import TrainConfig
 from cifar10.data import pipeline, records
-from cifar10.errors import RunError, reason
-from cifar10.networks import classifier
-from cifar10.optim import averages, schedule
+from cifar10.networks import MOVING_STATISTICS, classifier
+from cifar10.optim import averages
 from cifar10.parallel import devices
 from cifar10.parallel.towers import tower_loss
-from cifar10.parallel.update import UpdateMode
-from cifar10.registry import NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.registry import PRECISIONS
 from cifar10.run import checkpoint, hooks, loop, profile, summaries
 from cifar10.run.async_workers import AsyncWorkersHook
 from cifar10.run.train_dir import TrainDir, step_of
@@ -25,7 +22,7 @@ from cifar10.run.train_dir import TrainDir, step_of
 
 def train(config: TrainConfig, termination: Termination | None = None, towers: devices.Devices | None = None,
           before_session: Callable[[], None] | None = None) -> None:
-    """Trains until `config.max_steps`, resuming the run in `config.train_dir` if there is one.
+    """Trains until `config.max_steps` or `config.epochs`, resuming the run in `config.train_dir` if there is one.
 
     Args:
       config: the settings.
@@ -40,28 +37,15 @@ def train(config: TrainConfig, termination: Termination | None = None, towers: d
     local = preparation.claim_devices(config, towers)
     data = records.find(config.dataset, config.data_dir)
     directory = TrainDir(config.train_dir)
-    with directory.locked(), _errors(directory):
-        start = preparation.find_start(config, directory)
-        step = checkpoint.saved_step(start) if start else 0
-        config, towers = preparation.resolve(config, directory, start, local)
-        mode = UPDATE_MODES.load(config.variable_update)(towers)
-        preparation.describe(config, towers, data, mode.batches * config.batch_size, step)
-        if preparation.finished(config, step):
+    with directory.locked(), checkpoint.named_in_errors(directory):
+        plan = preparation.plan(config, directory, data, local)
+        if plan.finished:
             return
-        with tf.Graph().as_default(), tf.device(towers.home):
+        with tf.Graph().as_default(), tf.device(plan.towers.home):
             tf.set_random_seed(config.seed)
-            training = Training(config, data, towers, mode)
-            with mode.scope():
-                _run(config, training, directory, start, step, towers, termination, before_session)
-
-
-@contextlib.contextmanager
-def _errors(directory):
-    """Context that turns an error of TensorFlow into a RunError that names the newest checkpoint."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise RunError(f'{reason(error)}; {checkpoint.describe_latest(directory)}') from error
+            training = Training(plan, data)
+            with plan.mode.scope():
+                _run(plan, training, directory, termination, before_session)
 
 
 class Training:
@@ -70,7 +54,6 @@ class Training:
     Attributes:
       train_step: int64 scalar, global_step after the update; fetching it takes a step.
       async_train_ops: the same for further threads, where the update mode has any.
-      examples_per_step: int.
       losses: float32 [towers], each tower's total loss.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
       summary: string scalar, a serialised `tf.Summary` of the step.
@@ -78,18 +61,19 @@ class Training:
       examples_seen: int64 variable, the positions that were consumed.
     """
 
-    def __init__(self, config: TrainConfig, data: records.Records, towers: devices.Devices, mode: UpdateMode):
-        self.examples_per_step = mode.batches * config.batch_size
-        network, precision = NETWORKS.load(config.network), PRECISIONS.load(config.precision)
+    def __init__(self, plan: preparation.Plan, data: records.Records):
+        config, recipe, towers, mode = plan.config, plan.recipe, plan.towers, plan.mode
+        self._examples_per_step, precision = plan.examples_per_step, PRECISIONS.load(config.precision)
         with tf.device('/cpu:0'):
             global_step = tf.train.get_or_create_global_step()
             self.examples_seen = tf.get_variable(
                 checkpoint.EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
             checkpoint.make_division(towers.num_towers, config.batch_size)
-            rate = schedule.learning_rate(self.examples_seen, data.count)
+            rates = recipe.learning_rates(self.examples_seen)
             with tf.name_scope('input'):
-                stop = self.examples_seen + (config.max_steps - global_step) * self.examples_per_step
-                source = pipeline.Source(data, towers.hosts, len(towers.groups), config.batch_size, config.seed)
+                stop = self.examples_seen + (plan.last_step - global_step) * plan.examples_per_step
+                source = pipeline.Source(
+                    data, towers.hosts, len(towers.groups), recipe.augmentation, config.batch_size, config.seed)
                 next_batch, starts = source.batches(
                     self.examples_seen, stop, mode.synchronous, towers.towers if towers.on_gpus else None)
         self.batches = []
@@ -97,39 +81,41 @@ class Training:
         def tower(k, scope):
             self.batches.append(next_batch(k))
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
-                network.inference, *self.batches[k], towers.parts[k], precision.dtype))
+                recipe.inference, *self.batches[k], towers.parts[k], precision.dtype, config.label_smoothing))
             return dict(total_loss=total_loss, weight_loss=total_loss - scalars['cross_entropy'], **scalars)
 
-        built = mode.build(tower, precision.optimizer(lambda: tf.train.GradientDescentOptimizer(rate)), global_step)
+        built = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
+                           tower_changes=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
         self.losses = tf.stack([scalars['total_loss'] for scalars in built.towers], name='losses')
         activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
-        self.summary = summaries.build(built, rate, self.batches[0][0], activations)
+        self.summary = summaries.build(built, rates[0], self.batches[0][0], activations)
         moving_averages = averages.moving_averages(global_step)
-        trained = [variable for _, variable in built.gradients]
+        averaged = [variable for _, variable in built.gradients] if config.moving_averages else []
         self.train_step, *self.async_train_ops = [
-            self._after_update(train_op, moving_averages, trained, global_step) for train_op in built.train_ops]
+            self._after_update(train_op, moving_averages, averaged, global_step) for train_op in built.train_ops]
         with tf.name_scope('initialise'):
             self.initialise = tf.group(tf.local_variables_initializer(), *starts)
 
     def _after_update(self, train_op, moving_averages, variables, global_step):
         """Counts the examples and moves the averages once the update is done, so that neither races it."""
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            averaged = moving_averages.apply(variables)
-            counted = self.examples_seen.assign_add(self.examples_per_step, read_value=False)
-            with tf.control_dependencies([averaged, counted]):
+            moved = [moving_averages.apply(variables)] if variables else []
+            counted = self.examples_seen.assign_add(self._examples_per_step, read_value=False)
+            with tf.control_dependencies([*moved, counted]):
                 return tf.identity(global_step)
 
 
-def _run(config, training, directory, start, first_step, towers, termination, before_session):
+def _run(plan, training, directory, termination, before_session):
     """Runs the training graph until a hook stops it."""
+    config, towers, last_step = plan.config, plan.towers, plan.last_step
     checkpoints = checkpoint.Checkpoints(
-        directory, start, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
+        directory, plan.start, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
     # The data is found from any working directory.
     text = directory.write_settings(dict(dataclasses.asdict(config), data_dir=os.path.abspath(config.data_dir)))
     events = summaries.Events(directory.path)
-    events.begin(tf.get_default_graph(), first_step)
-    events.add(summaries.text('config', f'```\n{text}\n```'), first_step)
-    train_step, examples, last_step = training.train_step, training.examples_per_step, config.max_steps
+    events.begin(tf.get_default_graph(), plan.step)
+    events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
+    train_step, examples = training.train_step, plan.examples_per_step
     loss = tf.reduce_mean(training.losses, name='loss')
     progress = hooks.ProgressHook(train_step, loss, examples, config.log_frequency, last_step, sys.stdout)
     workers = AsyncWorkersHook(training.async_train_ops)

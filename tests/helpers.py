@@ -1,4 +1,5 @@
 """What the tests share: scripts run as real processes, checkpoints and event files read as arrays."""
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -21,9 +22,10 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
-from cifar10 import local_cluster, training  # noqa: E402
+from cifar10 import local_cluster, preparation, training  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
+from cifar10.recipe import Recipe  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run.checkpoint import DIVISION  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
@@ -36,6 +38,13 @@ def update_mode(name, devices):
     if not isinstance(devices, Devices):
         devices = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0])
     return UPDATE_MODES.load(name)(devices)
+
+
+def build_training(config, data, towers, mode):
+    """Builds the training graph of a config in the current graph."""
+    recipe = Recipe(dataclasses.asdict(config), data.count)
+    recipe.learn(data)
+    return training.Training(preparation.Plan(config, recipe, towers, mode, None, 0, config.max_steps), data)
 
 
 def initialise(session):

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from cifar10.cli import flags
-from cifar10.config import BATCH_SIZE, EvalConfig, TrainConfig
+from cifar10.config import EvalConfig, TrainConfig
+from cifar10.presets import PRESETS
 from cifar10.errors import UsageError
 from tests.helpers import ROOT, run_script
 
@@ -85,7 +86,7 @@ def test_help_shows_our_flags_in_groups_and_needs_no_tensorflow(script, config):
     assert result.returncode == 0
     assert 'tensorflow' not in result.stderr
     shown = set(re.findall(r'^  --(\w+)', result.stdout, re.M))
-    assert shown == {name for name in config.__dataclass_fields__ if name != 'network'}
+    assert shown == set(config.__dataclass_fields__)
     assert {'Data:', 'Run:' if config is TrainConfig else 'Checkpoints:'} <= set(result.stdout.splitlines())
 
 
@@ -102,8 +103,8 @@ def test_flags_become_fields():
 
 def test_classic_defaults_are_kept():
     config, evaluation = TrainConfig(), EvalConfig()
-    assert (config.train_dir, config.data_dir, config.max_steps, config.num_gpus, BATCH_SIZE,
-            config.log_device_placement, config.log_frequency) == (
+    assert (config.train_dir, config.data_dir, config.max_steps, config.num_gpus,
+            PRESETS[config.preset]['batch_size'], config.log_device_placement, config.log_frequency) == (
         '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, 128, False, 10)
     assert (evaluation.checkpoint_dir, evaluation.eval_dir, evaluation.eval_interval_secs, evaluation.eval_data) == (
         '/tmp/cifar10_train', '/tmp/cifar10_eval', 300, 'test')

@@ -12,7 +12,7 @@ from cifar10 import evaluation, training
 from cifar10.config import EvalConfig, TrainConfig
 from cifar10.data import records
 from cifar10.errors import RunError, UsageError
-from cifar10.networks import classic
+from cifar10.recipe import Recipe
 from cifar10.run.train_dir import TrainDir
 from tests.helpers import (
     checkpoints,
@@ -188,7 +188,7 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
 def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
     config = EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), data_dir=data_dir)
     data = records.find('shapes', data_dir, records.TEST_FILES)
-    built = evaluation.Evaluation(config, data, classic.NETWORK, '/cpu:0')
+    built = evaluation.Evaluation(config, data, Recipe({}), '/cpu:0')
     with tf.Session() as session:
         assert built.run(session, os.path.join(run, 'model.ckpt-7'), None) is False
     assert capsys.readouterr().out == ''

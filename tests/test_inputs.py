@@ -3,13 +3,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import training
 from cifar10.data import augment, pipeline, records
 from cifar10.parallel import devices
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir
 from tests import helpers
-from tests.helpers import update_mode
+from tests.helpers import build_training, update_mode
 
 COUNT = 5000
 
@@ -85,7 +84,8 @@ def test_records_are_read_as_they_lie_in_the_files(data_dir):
 def test_augmentation_equals_stock_operations(loaded):
     session, memory, rows = loaded
     first, n, seed = 1990, 64, 5  # across the end of the first epoch
-    images, labels = session.run(pipeline.train_batch(memory, tf.constant(first, tf.int64), n, seed))
+    images, labels = session.run(pipeline.train_batch(
+        memory, augment.Classic(None, None, seed), tf.constant(first, tf.int64), tf.constant(first, tf.int64), n, seed))
     examples, numbers = run([pipeline.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
                              augment.draws(tf.constant(first, tf.int64), n, seed)])
     np.testing.assert_array_equal(labels, rows[examples, 0])
@@ -104,7 +104,7 @@ def test_augmentation_equals_stock_operations(loaded):
 
 def test_evaluation_takes_the_centre_of_each_example_once(loaded):
     session, memory, rows = loaded
-    iterator, start = pipeline.eval_batches(memory, 1000, 300)
+    iterator, start = pipeline.eval_batches(memory, augment.Classic(None, None, 0), 1000, 300)
     batch = iterator.get_next()
     session.run(start)
     images, labels = map(np.concatenate, zip(*[session.run(batch) for _ in range(4)]))
@@ -154,7 +154,7 @@ def consumed(config, steps, directory):
     with tf.Graph().as_default():
         towers = devices.choose(config.num_gpus, 'cpu')
         update = update_mode(config.variable_update, towers)
-        built = training.Training(config, records.find('shapes', config.data_dir), towers, update)
+        built = build_training(config, records.find('shapes', config.data_dir), towers, update)
         checkpoints = checkpoint.Checkpoints(
             TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
         scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: checkpoints.restore(session),

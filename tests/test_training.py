@@ -13,7 +13,7 @@ from cifar10.errors import RunError
 from cifar10.networks import Network, classic
 from cifar10.optim import schedule
 from cifar10.parallel import devices
-from tests.helpers import assert_same_bits, checkpoints, rewrite, scalars, train, update_mode, variables
+from tests.helpers import assert_same_bits, build_training, checkpoints, rewrite, scalars, train, update_mode, variables
 
 
 @pytest.fixture(scope='module')
@@ -71,7 +71,7 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
             if extra:
                 tf.random_normal([3])
             towers = devices.choose(1, 'cpu')
-            training.Training(settings(), records.find('shapes', data_dir), towers,
+            build_training(settings(), records.find('shapes', data_dir), towers,
                               update_mode('parameter_server', towers))
             with tf.Session() as session:
                 names = {v.op.name: v for v in tf.trainable_variables()}
@@ -104,14 +104,14 @@ def test_moving_averages_follow_each_update(settings):
 
 def test_the_rate_decays_by_examples_whatever_the_batch():
     seen = tf.placeholder(tf.int64, [])
-    rate = schedule.learning_rate(seen, 50000)
-    period = 350 * 50000
+    staircase, period = schedule.Staircase(50000), 350 * 50000
+    rate = 0.1 * staircase.factor(seen)
     with tf.Session() as session:
         for examples, expected in ((0, 0.1), (period - 1, 0.1), (period, 0.01), (2 * period - 1, 0.01),
                                    (2 * period, 0.001)):
             np.testing.assert_allclose(session.run(rate, {seen: examples}), expected, rtol=1e-6)
     assert rate.dtype == tf.float32
-    assert schedule.decay_steps(50000, 128) == 136719 and schedule.decay_steps(50000, 512) == 34180
+    assert '= 136719 steps' in staircase.describe(128) and '= 34180 steps' in staircase.describe(512)
 
 
 def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
@@ -151,7 +151,7 @@ def test_a_diverged_run_ends_before_it_writes(settings):
 
 
 def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypatch):
-    def broken(images, devices):
+    def broken(images, devices, training):
         in_first = tf.get_default_graph().get_name_scope().startswith('tower_0')
         return classic.inference(images, devices) * (np.nan if in_first else 1.0)
     monkeypatch.setattr(classic, 'NETWORK', Network(broken))
@@ -201,6 +201,7 @@ def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsy
 def test_what_is_printed_at_the_start(settings, capsys):
     train(settings(num_gpus=2, max_steps=1))
     lines = capsys.readouterr().out.splitlines()
+    assert lines.pop(0) == 'recipe     classic: network classic, sgd, augmentation classic, fp32'
     assert lines[0] == 'towers     2 of 8 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 10,000 images in ')

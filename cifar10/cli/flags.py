@@ -99,9 +99,9 @@ def _add_flag(group, field):
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
     else:
         choices = field.metadata['choices']
-        kind = whole_number if field.type is int else str
+        kind = {int: whole_number, float: _number}.get(field.type, str)
         group.add_argument('--' + field.name, type=kind, help=text, metavar='|'.join(choices) if choices else
-                           'N' if field.type is int else field.name.rsplit('_', 1)[-1].upper())
+                           {int: 'N', float: 'X'}.get(field.type, field.name.rsplit('_', 1)[-1].upper()))
 
 
 def whole_number(text: str) -> int:
@@ -110,6 +110,13 @@ def whole_number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f'{text!r} is not a whole number') from None
+
+
+def _number(text):
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f'{text!r} is not a number') from None
 
 
 def _boolean(text):

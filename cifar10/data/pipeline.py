@@ -8,11 +8,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.data.augment import IMAGE_SIZE, augment, draws, standardise
+from cifar10.data.augment import Augmentation, Positions, permuted
 from cifar10.data.records import RECORD_BYTES, SIZE, Records
-
-# The operation's default of 4 rounds leaves consecutive epochs correlated (0.6 to 0.75).
-_SHUFFLE_ROUNDS = 8
 
 # What we hand to `Dataset.map` is made of graph operations already; reading its source takes a second.
 _as_graph = tf.autograph.experimental.do_not_convert
@@ -54,29 +51,28 @@ def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
     Returns:
       int64 [n] in [0, count).
     """
-    epochs = positions // count
-    seeds = tf.stack([tf.fill(tf.shape(epochs), tf.constant(seed, tf.int64)), tf.zeros_like(epochs), epochs], 1)
-    return tf.raw_ops.RandomIndexShuffle(
-        index=positions % count, seed=tf.cast(seeds, tf.int32), max_index=tf.constant(count - 1, tf.int64),
-        rounds=_SHUFFLE_ROUNDS)
+    return permuted(positions % count, count, seed, positions // count)
 
 
-def train_batch(records: tf.Variable, first_position: tf.Tensor, batch_size: int,
-                seed: int) -> tuple[tf.Tensor, tf.Tensor]:
+def train_batch(records: tf.Variable, augmentation: Augmentation, first_position: tf.Tensor, step_position: tf.Tensor,
+                batch_size: int, seed: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the batch of `batch_size` consecutive positions.
 
     Args:
       records: the variable that `load` makes.
-      first_position: int64 scalar.
+      augmentation: what happens to its images.
+      first_position, step_position: int64 scalars, the first position of the batch and of its step.
       batch_size: int.
       seed: int.
 
     Returns:
-      (images float32 [batch_size, 24, 24, 3], augmented and standardised; labels int32 [batch_size]).
+      (images float32 [batch_size, height, width, 3]; labels int32 [batch_size]).
     """
-    positions = first_position + tf.range(batch_size, dtype=tf.int64)
-    labels, planes = _split(tf.gather(records, shuffled(positions, records.shape[0], seed)))
-    return standardise(augment(planes, draws(first_position, batch_size, seed))), labels
+    positions, count = first_position + tf.range(batch_size, dtype=tf.int64), int(records.shape[0])
+    examples = shuffled(positions, count, seed)
+    labels, planes = _split(tf.gather(records, examples))
+    return augmentation.train(
+        planes, Positions(first_position, step_position, examples, positions // count, count)), labels
 
 
 def _split(rows):
@@ -91,12 +87,15 @@ class Source:
       records: a `records.Records`.
       hosts: for each tower the CPU device beside it, which reads the records and makes its batches.
       num_streams: tower k reads stream k mod num_streams. Towers of one stream must read it in their order.
+      augmentation: what happens to the images.
       batch_size: int, of one tower.
       seed: int.
     """
 
-    def __init__(self, records: Records, hosts: Sequence[str], num_streams: int, batch_size: int, seed: int):
-        self._hosts, self._num_streams, self._batch_size, self._seed = hosts, num_streams, batch_size, seed
+    def __init__(self, records: Records, hosts: Sequence[str], num_streams: int, augmentation: Augmentation,
+                 batch_size: int, seed: int):
+        self._hosts, self._num_streams, self._augmentation = hosts, num_streams, augmentation
+        self._batch_size, self._seed = batch_size, seed
         self._loaded = {}
         for host in hosts:
             if host not in self._loaded:
@@ -129,7 +128,8 @@ class Source:
                 steps = tf.data.Dataset.range(start, stop, len(self._hosts) * self._batch_size)
                 # In each step, the batches of towers first, first + num_streams and so on.
                 ahead = tf.range(first, len(self._hosts), self._num_streams, tf.int64) * self._batch_size
-                positions = steps.map(_as_graph(lambda position, ahead=ahead: position + ahead)).unbatch()
+                positions = steps.map(_as_graph(
+                    lambda step, ahead=ahead: (step + ahead, tf.fill(tf.shape(ahead), step)))).unbatch()
                 iterator, begin = self._batches(positions, host, devices[first] if devices else None)
                 iterators.append(iterator)
                 starts.append(begin)
@@ -143,8 +143,8 @@ class Source:
         home, together = self._hosts[0], len(self._loaded) == 1
         with tf.device(home):
             positions = tf.data.Dataset.range(start, stop, self._batch_size)
-            if together:
-                iterator, begin = self._batches(positions, home)
+            if together:  # each batch is a step of its own
+                iterator, begin = self._batches(tf.data.Dataset.zip((positions, positions)), home)
             else:  # only positions travel between machines; each makes its own batches
                 iterator, begin = _iterator(positions, [read for _, read in self._loaded.values()])
 
@@ -154,18 +154,20 @@ class Source:
             if together:
                 return following
             with tf.device(self._hosts[k]):
-                return train_batch(self._loaded[self._hosts[k]][0], following, self._batch_size, self._seed)
+                return self._batch(self._loaded[self._hosts[k]][0], following, following)
         return next_batch, [begin]
 
     def _batches(self, positions, host, device=None):
         """Returns (an iterator of the batches at positions; the operation that reads the records and starts it)."""
         memory, read = self._loaded[host]
-        batches = positions.map(_as_graph(lambda first: train_batch(memory, first, self._batch_size, self._seed)))
-        batches = batches.prefetch(2)
+        batches = positions.map(_as_graph(lambda first, step: self._batch(memory, first, step))).prefetch(2)
         if device is None:
             return _iterator(batches, [read])
         with tf.device(device):
             return _iterator(batches.apply(tf.data.experimental.copy_to_device(device, host)).prefetch(1), [read])
+
+    def _batch(self, memory, first, step):
+        return train_batch(memory, self._augmentation, first, step, self._batch_size, self._seed)
 
 
 def _iterator(dataset, after):
@@ -178,26 +180,25 @@ def _iterator(dataset, after):
         return iterator, iterator.make_initializer(dataset)
 
 
-def eval_batches(records: tf.Variable, num_examples: int,
+def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples: int,
                  batch_size: int) -> tuple[tf.data.Iterator, tf.Operation]:
-    """The first `num_examples` examples in order, centrally cropped and standardised.
+    """The first `num_examples` examples in order, as the augmentation shows them for evaluation.
 
     Args:
       records: the variable that `load` makes; to be read once, before the first pass.
+      augmentation: what happens to its images.
       num_examples: int.
       batch_size: int.
 
     Returns:
-      (a `tf.data.Iterator` of (images float32 [n, 24, 24, 3], labels int32 [n]), n being batch_size
+      (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), n being batch_size
       but for the last batch; the operation that starts it at the first example).
     """
-    edge = (SIZE - IMAGE_SIZE) // 2
-
     def batch(first):
         # Not records[first:last], which copies the whole variable: one that was scattered into is read so.
         rows = tf.gather(records, tf.range(first, tf.minimum(first + batch_size, num_examples)))
         labels, planes = _split(rows)
-        return standardise(tf.cast(planes[:, :, edge:-edge, edge:-edge], tf.float32)), labels
+        return augmentation.plain(planes), labels
 
     starts = tf.data.Dataset.range(0, num_examples, batch_size)
     return _iterator(starts.map(_as_graph(batch)).prefetch(2), [])

@@ -60,6 +60,11 @@ class Records:
     files: tuple[str, ...]
     count: int
 
+    def planes(self, n: int) -> np.ndarray:
+        """Returns the first images of the first file, at most n: uint8 [n, 3, 32, 32]."""
+        rows = np.fromfile(self.files[0], np.uint8, n * RECORD_BYTES).reshape(-1, RECORD_BYTES)
+        return rows[:, 1:].reshape(-1, 3, SIZE, SIZE)
+
     def __str__(self):
         return f'{self.dataset}, {self.count:,} images in {os.path.dirname(self.files[0])}'
 

@@ -2,18 +2,18 @@
 
 Variables have the tutorial's names, so its checkpoints fit.
 """
-import zlib
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks import Network
 from cifar10.networks.lrn import local_response_normalisation
+from cifar10.networks.variables import read, seed_of
 
 NUM_CLASSES = 10
 
 
-def inference(images: tf.Tensor, devices: Sequence[str] = ('',)) -> tf.Tensor:
+def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False) -> tf.Tensor:
     """Builds the network in the current variable scope.
 
     Args:
@@ -21,11 +21,13 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',)) -> tf.Tensor:
         L2 losses and the last layer are float32 in any case.
       devices: names of the devices that share the work: the convolutional layers go to the first, the
         dense ones to the last; '' is the device of the caller.
+      training: makes no difference.
 
     Returns:
       Logits, float32 [n, 10]. Each layer's output is in the collection ACTIVATIONS, the L2 losses of
       local3 and local4 in LOSSES.
     """
+    del training
     with tf.device(devices[0]):
         pool1 = _convolution('conv1', images, 64, bias=0.0, pool=True)
         norm1 = _normalise(pool1, 'norm1')
@@ -74,25 +76,15 @@ def _normalise(x, name):
 
 
 def _biases(size, value):
-    return _read('biases', [size], tf.constant_initializer(value))
+    return read('biases', [size], tf.constant_initializer(value))
 
 
 def _weights(shape, stddev):
-    # Drawn by a stateless operation from (seed, name): another operation elsewhere in the graph
-    # changes nothing, and a network's layers differ though they share the graph's seed.
-    name = tf.get_variable_scope().name + '/weights'
-    seed = tf.get_seed(zlib.crc32(name.encode()))
-
     def initial_value(shape, dtype, partition_info=None):
         del partition_info
-        return tf.random.stateless_truncated_normal(shape, seed, stddev=stddev, dtype=dtype)
+        return tf.random.stateless_truncated_normal(shape, seed_of('weights'), stddev=stddev, dtype=dtype)
 
-    return _read('weights', shape, initial_value)
-
-
-def _read(name, shape, initializer):
-    # Read once, for all uses: each read of a variable on the CPU is a copy to the tower's device.
-    return tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))
+    return read('weights', shape, initial_value)
 
 
-NETWORK = Network(inference, parts=2)
+NETWORK = Network(inference, parts=2, image_size=24)

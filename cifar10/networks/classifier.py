@@ -4,13 +4,18 @@ from collections.abc import Callable, Sequence
 import tensorflow.compat.v1 as tf
 
 
-def cross_entropies(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def cross_entropies(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0) -> tf.Tensor:
     """Returns the softmax cross entropy of each example, float32 [n].
 
     Args:
       logits: float32 [n, classes].
       labels: int32 [n].
+      smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016, section 7).
     """
+    if smoothing:
+        classes = int(logits.shape[-1])
+        wanted = (1 - smoothing) * tf.one_hot(labels, classes) + smoothing / classes
+        return tf.nn.softmax_cross_entropy_with_logits_v2(labels=wanted, logits=logits)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
@@ -20,21 +25,22 @@ def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, devices: Sequence[str] = ('',),
-             dtype: tf.DType = tf.float32) -> dict:
+             dtype: tf.DType = tf.float32, smoothing: float = 0.0) -> dict:
     """Builds a network on a batch and adds its cross entropy to the collection LOSSES.
 
     Args:
-      inference: a Network's.
+      inference: a Network's, with its options bound.
       images: float32 [n, height, width, 3].
       labels: int32 [n].
       devices: names of the devices that share the network's work.
       dtype: the type that the network computes in.
+      smoothing: of the labels, as above.
 
     Returns:
       Float32 scalars: 'cross_entropy', the mean over the batch, and 'train_accuracy'.
     """
-    logits = inference(tf.cast(images, dtype), devices)
-    cross_entropy = tf.reduce_mean(cross_entropies(logits, labels), name='cross_entropy')
+    logits = inference(tf.cast(images, dtype), devices, True)
+    cross_entropy = tf.reduce_mean(cross_entropies(logits, labels, smoothing), name='cross_entropy')
     tf.add_to_collection(tf.GraphKeys.LOSSES, cross_entropy)
     accuracy = tf.reduce_mean(tf.cast(correct(logits, labels), tf.float32))
     return dict(cross_entropy=cross_entropy, train_accuracy=accuracy)

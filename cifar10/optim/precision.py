@@ -18,10 +18,12 @@ class Precision:
     Attributes:
       dtype: the type.
       cpu_flags: flags of /proc/cpuinfo, any of which means that the CPU multiplies in this type; empty: every CPU.
+      gpu_capability: the lowest compute capability of GPUs that multiply in this type.
       scales_loss: whether gradients are so small in this type that the loss must be scaled.
     """
     dtype: tf.DType
     cpu_flags: frozenset[str] = frozenset()
+    gpu_capability: tuple[int, int] = (0, 0)
     scales_loss: bool = False
 
     def is_emulated(self, cpu_flags: Collection[str] | None = None) -> bool:
@@ -43,7 +45,7 @@ class Precision:
 
 
 FP32 = Precision(tf.float32)
-BF16 = Precision(tf.bfloat16, frozenset({'avx512_bf16', 'amx_bf16'}))
+BF16 = Precision(tf.bfloat16, frozenset({'avx512_bf16', 'amx_bf16'}), gpu_capability=(8, 0))
 FP16 = Precision(tf.float16, frozenset({'avx512_fp16', 'amx_fp16'}), scales_loss=True)
 
 

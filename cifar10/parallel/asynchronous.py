@@ -17,10 +17,10 @@ class Asynchronous(ParameterServer):
     synchronous = False
     one_tower_per_device = True
 
-    def build(self, tower_fn, make_optimizer, global_step):
+    def build(self, tower_fn, make_optimizer, global_step, **changes):
         with tf.device('/cpu:0'), tf.name_scope('report'):
             self._steps_at_read = [global_step.read_value() for _ in self.devices.towers]
-        step = super().build(tower_fn, make_optimizer, global_step)
+        step = super().build(tower_fn, make_optimizer, global_step, **changes)
         with tf.device('/cpu:0'), tf.name_scope('report'):
             recorded = [_record(k, scalars, fallback=step.towers[0]) for k, scalars in enumerate(step.towers)]
         return step._replace(

@@ -188,6 +188,13 @@ def claim(devices: Devices) -> None:
             raise UsageError('this process has already started TensorFlow with other GPUs; start a new one') from error
 
 
+def least_capability() -> tuple[int, int]:
+    """Returns the lowest compute capability of the visible GPUs, such as (8, 0)."""
+    gpus = tf.config.get_visible_devices('GPU')
+    return min((tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0)) for gpu in gpus),
+               default=(0, 0))
+
+
 def absent(devices: Devices, present: list[str]) -> list[str]:
     """Returns the names of tower devices that do not exist.
 

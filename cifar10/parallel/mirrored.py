@@ -25,7 +25,7 @@ class Mirrored(UpdateMode):
                 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * wanted)
         self._strategy = tf2.distribute.MirroredStrategy(names)
 
-    def build(self, tower_fn, make_optimizer, global_step):
+    def build(self, tower_fn, make_optimizer, global_step, tower_changes=lambda scope: []):
         optimizer, count = make_optimizer(), len(self.devices.towers)
 
         def replica():
@@ -37,8 +37,12 @@ class Mirrored(UpdateMode):
                 values = [variable.read_value() for _, variable in pairs]
                 # The strategy adds gradients up; towers are averaged.
                 parts = [(gradient if gradient is None else gradient / count, v) for gradient, v in pairs]
-                with tf.control_dependencies([*values, scalars['total_loss']]):  # read before any variable changes
-                    applied = optimizer.apply_gradients(parts)
+                changes = tower_changes(scope)
+                reads = [*values, scalars['total_loss'], *[change for change, _ in changes]]
+                with tf.control_dependencies(reads):  # before any variable changes
+                    # Each replica changes its own copy of what is not trained; a checkpoint has the copies' mean.
+                    changed = [variable.assign_add(change) for change, variable in changes]
+                    applied = tf.group(optimizer.apply_gradients(parts), *changed)
             return scalars, [gradient for gradient, _ in pairs], values, applied
 
         with self._strategy.scope():

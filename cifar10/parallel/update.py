@@ -31,9 +31,17 @@ class Step(NamedTuple):
 
 
 class Tower(NamedTuple):
-    """One tower as it is built: its scalars, its (gradient, variable) pairs, and the optimizer that made them."""
+    """One tower as it is built.
+
+    Attributes:
+      scalars: dict of float32 scalars.
+      gradients: (gradient, variable) pairs.
+      changes: (change, variable) pairs, of variables that are not trained.
+      optimizer: made the gradients.
+    """
     scalars: dict
     gradients: list
+    changes: list
     optimizer: tf.train.Optimizer
 
 
@@ -41,7 +49,7 @@ class Update(NamedTuple):
     """Gradients that are applied together.
 
     Attributes:
-      gradients: (gradient, variable) pairs.
+      gradients: (gradient, variable) pairs, then the (change, variable) pairs.
       readers: numbers of the towers that read these variables: none changes before they have ended their turns.
       device: where the update runs.
     """
@@ -72,13 +80,17 @@ class UpdateMode:
         return len(self.devices.towers) if self.synchronous else 1
 
     def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
-              global_step: tf.Variable) -> Step:
+              global_step: tf.Variable, tower_changes: Callable[[str], list] = lambda scope: []) -> Step:
         """Builds the towers and their updates.
+
+        What a tower changes of variables that are not trained, such as moving statistics, takes the way of its
+        gradients: it is reduced over the towers in the same manner, then added once.
 
         Args:
           tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss'; builds tower k.
           make_optimizer: function that returns a new optimizer.
           global_step: int64 variable, incremented by each update.
+          tower_changes: function scope -> the tower's (change, variable) pairs, once it is built.
         """
         optimizers, turns = self.optimizers(make_optimizer), Turns(self.devices)
 
@@ -87,21 +99,26 @@ class UpdateMode:
                 scalars = dict(tower_fn(k, scope))
                 gradients = optimizers[k].compute_gradients(
                     scalars['total_loss'], self.trainable_variables(k), colocate_gradients_with_ops=True)
-            turns.end(k, gradients)
-            return Tower(scalars, gradients, optimizers[k])
+            changes = tower_changes(scope)
+            turns.end(k, gradients + changes)
+            return Tower(scalars, gradients, changes, optimizers[k])
 
         towers = build_towers(self.devices.towers, tower, self.tower_variables)
         with tf.name_scope('update'):
-            updates, applied = self.reduce([tower.gradients for tower in towers]), []
+            updates, applied = self.reduce([tower.gradients + tower.changes for tower in towers]), []
+            count = len(towers[0].gradients)
             with tf.device(updates[0].device):
-                values = {variable.op.name: variable.read_value() for _, variable in updates[0].gradients}
+                values = {variable.op.name: variable.read_value() for _, variable in updates[0].gradients[:count]}
             for k, update in enumerate(updates):
                 # No variable changes until the towers that read it have ended their turns, and until what is shown
                 # was read.
                 reads = [turns.ended[i] for i in update.readers] + (list(values.values()) if k == 0 else [])
                 with tf.device(update.device), tf.control_dependencies(reads):
-                    applied.append(self.apply(k, towers[k], update.gradients, global_step))
-            return Step([tower.scalars for tower in towers], updates[0].gradients, values, self.train_ops(applied))
+                    changed = [variable.assign_add(change) for change, variable in update.gradients[count:]]
+                    step = self.apply(k, towers[k], update.gradients[:count], global_step)
+                    applied.append(tf.group(step, *changed))
+            return Step([tower.scalars for tower in towers], updates[0].gradients[:count], values,
+                        self.train_ops(applied))
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; here one for all, on the CPU."""

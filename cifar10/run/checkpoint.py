@@ -3,8 +3,9 @@
 A checkpoint of the classic tutorial fits too: it has the same variable names, a global_step in float32, and
 no count of examples.
 """
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -97,10 +98,25 @@ def saved_step(prefix: str) -> int:
     return int(tf.train.load_checkpoint(prefix).get_tensor('global_step'))
 
 
+def saved_progress(prefix: str) -> tuple[int, int]:
+    """Returns (the global_step in a checkpoint, the examples that were seen until then)."""
+    reader, step = tf.train.load_checkpoint(prefix), saved_step(prefix)
+    return step, int(reader.get_tensor(EXAMPLES_SEEN) if reader.has_tensor(EXAMPLES_SEEN) else step * _CLASSIC_BATCH)
+
+
 def describe_latest(directory: TrainDir) -> str:
     """Returns a phrase that says which checkpoint a user can continue from."""
     prefix = newest(directory)
     return f'the newest checkpoint is {prefix}' if prefix else 'there is no checkpoint yet'
+
+
+@contextlib.contextmanager
+def named_in_errors(directory: TrainDir) -> Iterator[None]:
+    """Context that turns an error of TensorFlow into a RunError that names the newest checkpoint."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise RunError(f'{reason(error)}; {describe_latest(directory)}') from error
 
 
 def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | None:
@@ -199,9 +215,7 @@ class Checkpoints:
             self._restorer.restore(session, prefix)
         else:
             self._common.restore(session, prefix)
-            step, (global_step, examples_seen) = saved_step(prefix), self._counters
-            seen = reader.get_tensor(EXAMPLES_SEEN) if reader.has_tensor(EXAMPLES_SEEN) else step * _CLASSIC_BATCH
-            for variable, value in ((global_step, step), (examples_seen, seen)):
+            for variable, value in zip(self._counters, saved_progress(prefix)):
                 variable.load(np.int64(value), session)
         self.last = prefix
         self._continue_rotation()

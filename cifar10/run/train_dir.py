@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cifar10.errors import UsageError, describe_os_error
+from cifar10.presets import PRESETS
 
 EVENTS_SUFFIX = '.cifar10'
 _CHECKPOINT = 'model.ckpt'
@@ -21,7 +22,8 @@ SETTINGS = 'config.json'
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 # A run that differs in one of these is another run.
-_IDENTITY = ('dataset', 'network', 'seed')
+_IDENTITY = ('dataset', 'seed', 'network', 'widths', 'optimizer', 'schedule', 'augmentation', 'sizes',
+             'moving_averages')
 _OWN_FILES = re.compile(
     rf'{re.escape(_CHECKPOINT)}-\d+\.(index|meta|data-\d{{5}}-of-\d{{5}})(\.tempstate\d+)?'
     rf'|checkpoint|checkpoint\.tmp\w+|events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
@@ -119,8 +121,15 @@ class TrainDir:
         stored = self.settings()
         if not stored:
             return
-        difference = ', '.join(f'{name}={stored.get(name)} (now {settings[name]})' for name in _IDENTITY
-                               if stored.get(name) != settings[name])
+        stored = {**PRESETS['classic'], 'preset': 'classic', **stored}  # versions without presets stored none
+        names = [name for name in _IDENTITY if stored.get(name) != settings[name]]
+        if settings['schedule'] == 'linear' and not names and stored['epochs'] != settings['epochs']:
+            raise UsageError(f"--train_dir={self.path} holds a run with epochs={stored['epochs']:g} (now "
+                             f"{settings['epochs']:g}), to whose end its learning rate falls; use another --train_dir, "
+                             'or --restart to delete that run')
+        if len(names) > 1 and stored['preset'] != settings['preset']:
+            names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
+        difference = ', '.join(f'{name}={stored.get(name)} (now {settings[name]})' for name in names)
         if difference:
             raise UsageError(f'--train_dir={self.path} holds a run with {difference}; use another --train_dir, or '
                              '--restart to delete that run')

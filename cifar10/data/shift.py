@@ -1,0 +1,81 @@
+"""Augmentation of the fast recipe: shifts by a pixel or two, mirror images in turn, images that grow with the run."""
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.data.augment import Augmentation, draws, permuted
+
+# Means and standard deviations of CIFAR-10's red, green and blue, from 0 to 255.
+_MEAN, _DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
+_SMALL = 28  # below so many pixels, a shift of one is enough
+
+
+class Shift(Augmentation):
+    """Images of a size that depends on the position in the run, shifted at random, mirrored in every other epoch.
+
+    Which half of the images the first epoch mirrors is random; after that each is mirrored in every other epoch, so
+    that two epochs see both sides of all (cifar10-airbench, section 3.6). Small images cost less and teach as much in
+    the beginning.
+
+    Args:
+      sizes: (fraction of the run, height and width), in ascending order, the first fraction 0.
+      total_examples: examples of the whole run; None where all images have one size.
+      seed: int.
+    """
+    test_time_averaging = True
+
+    def __init__(self, sizes: Sequence[tuple[float, int]], total_examples: int | None, seed: int):
+        self._sizes, self._total, self._seed = sizes, total_examples, seed
+
+    def image_sizes(self):
+        return [size for _, size in self._sizes]
+
+    def train(self, planes, positions):
+        size = self._size(positions.step)
+        numbers = draws(positions.first, planes.shape[0], self._seed)
+        # In every epoch the same half; the epoch's number says which of the two it is that is mirrored.
+        half = permuted(positions.examples, positions.count, self._seed) % 2
+        mirror = tf.equal((half + positions.epochs) % 2, 1)
+        reach = tf.cast(tf.where(size < _SMALL, 1, 2), tf.float32)
+        shifts = tf.cast(tf.floor(numbers[:, :2] * (2 * reach + 1) - reach), tf.int32)
+        rows = _reflected(tf.range(size) + shifts[:, :1], size)
+        columns = _reflected(tf.range(size) + shifts[:, 1:], size)
+        columns = tf.where_v2(mirror[:, None], size - 1 - columns, columns)
+        return _shifted(_resized(planes, size), rows, columns, self._static_size())
+
+    def plain(self, planes):
+        size = self._sizes[-1][1]
+        return tf.ensure_shape(_resized(planes, size), [None, size, size, 3])
+
+    def _static_size(self):
+        return self._sizes[0][1] if len(self._sizes) == 1 else None
+
+    def _size(self, step_position):
+        """Returns the size of all images of a step, an int32 scalar, from the step's first position."""
+        if len(self._sizes) == 1:
+            return tf.constant(self._sizes[0][1])
+        begins = tf.constant([int(fraction * self._total) for fraction, _ in self._sizes], tf.int64)
+        return tf.gather(self.image_sizes(), tf.reduce_sum(tf.cast(step_position >= begins, tf.int32)) - 1)
+
+
+def _reflected(index, size):
+    """Returns indices reflected at the border, which is not repeated."""
+    index = tf.abs(index)
+    return tf.minimum(index, 2 * (size - 1) - index)
+
+
+def _resized(planes, size):
+    """Returns planes uint8 [n, 3, 32, 32] as normalised images float32 [n, size, size, 3]; resized by area."""
+    images = tf.transpose(tf.cast(planes, tf.float32), [0, 2, 3, 1])
+    # Its kernel copies where nothing is to be resized.
+    images = tf.raw_ops.ResizeArea(images=images, size=tf.stack([size, size]), align_corners=False)
+    return (images - tf.constant(_MEAN)) * (1 / tf.constant(_DEVIATION))
+
+
+def _shifted(images, rows, columns, static_size):
+    """Returns the pixels of images [n, size, size, 3] at rows and columns, int32 [n, size] each."""
+    n, size = tf.shape(images)[0], tf.shape(images)[1]
+    index = tf.range(n)[:, None, None] * size * size + rows[:, :, None] * size + columns[:, None, :]
+    pixels = tf.gather(tf.reshape(images, [-1, 3]), index)
+    pixels.set_shape([images.shape[0], static_size, static_size, 3])
+    return pixels

@@ -1,0 +1,91 @@
+"""A network that learns in few epochs: whitened patches, three groups of two convolutions, batch normalisation.
+
+The architecture of cifar10-airbench (Keller Jordan 2024), with ReLU, and with a maximum over all that is left at the
+end, so that it takes images of any size.
+"""
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.networks import Network
+from cifar10.networks.normalisation import batch_normalisation
+from cifar10.networks.variables import read, seed_of
+from cifar10.networks.whitening import whitening_filters
+
+NUM_CLASSES = 10
+WIDTHS = '64,128,128'
+_KEEP = 0.6  # of the moving statistics, in an update
+_OFFSET_SCALE = 8.0  # so that gradient descent moves offsets 64 times as fast
+_L2 = 1.33e-3
+_LOGIT_SCALE = 1 / 9
+_WHITENING_CHANNELS = 24  # twice the 2 x 2 x 3 numbers of a patch
+
+
+def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False,
+              widths: Sequence[int] = (64, 128, 128), whitening: np.ndarray | None = None) -> tf.Tensor:
+    """Builds the network in the current variable scope.
+
+    Args:
+      images: [n, height, width, 3], of mean 0 and variance 1; float32, or bfloat16 or float16 to compute in that.
+        Variables, statistics and the last layer are float32 in any case.
+      devices: one device's name; '' is the device of the caller.
+      training: whether batch normalisation uses the batch's statistics.
+      widths: channels of each group.
+      whitening: float32 [2, 2, 3, 24], the first layer's filters, where they are not restored from a checkpoint.
+
+    Returns:
+      Logits, float32 [n, 10].
+    """
+    with tf.device(devices[0]):
+        x = _whiten(images, whitening)
+        for i, width in enumerate(widths, 1):
+            with tf.variable_scope(f'group{i}'):
+                x = tf.nn.max_pool2d(_convolution('conv1', x, width), 2, 2, 'VALID')
+                x = _activate(x, 'norm1', training)
+                x = _activate(_convolution('conv2', x, width), 'norm2', training)
+        features = tf.cast(tf.reduce_max(x, [1, 2]), tf.float32)
+        with tf.variable_scope('head'):
+            weights = read('weights', [features.shape[-1], NUM_CLASSES], _uniform)
+            tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), _L2, name='weight_loss'))
+            return features @ weights * _LOGIT_SCALE
+
+
+def _whiten(images, filters):
+    with tf.variable_scope('whiten'):
+        shape = [2, 2, 3, _WHITENING_CHANNELS]
+        initial = tf.zeros_initializer() if filters is None else tf.constant_initializer(filters)
+        weights = tf.convert_to_tensor(tf.get_variable('weights', shape, initializer=initial, trainable=False))
+        return tf.nn.relu(tf.nn.conv2d(images, tf.cast(weights, images.dtype), 1, 'VALID'))
+
+
+def _convolution(name, x, channels):
+    with tf.variable_scope(name):
+        weights = read('weights', [3, 3, x.shape[-1], channels], _identity_first)
+        return tf.nn.conv2d(x, tf.cast(weights, x.dtype), 1, 'SAME')
+
+
+def _activate(x, name, training):
+    with tf.variable_scope(name):
+        y = tf.nn.relu(batch_normalisation(x, training, _KEEP, _OFFSET_SCALE, _L2))
+        tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, y)
+        return y
+
+
+def _uniform(shape, dtype=tf.float32, partition_info=None):
+    """Uniform within +-1/sqrt(inputs of an output), PyTorch's default."""
+    del partition_info
+    bound = float(np.prod(shape[:-1], dtype=int)) ** -0.5
+    return tf.random.stateless_uniform(shape, seed_of('weights'), -bound, bound, dtype)
+
+
+def _identity_first(shape, dtype=tf.float32, partition_info=None):
+    """The first filters hand on a channel each; what is left is uniform."""
+    height, width, inputs, outputs = shape
+    copies = min(inputs, outputs)
+    identity = np.zeros(shape, np.float32)
+    identity[height // 2, width // 2, range(copies), range(copies)] = 1
+    return tf.where_v2(tf.range(outputs) < copies, tf.constant(identity, dtype), _uniform(shape, dtype))
+
+
+NETWORK = Network(inference, learn=lambda images: dict(whitening=whitening_filters(images)))

@@ -1,0 +1,67 @@
+"""Muon: momentum whose matrix is orthogonalised before it is applied, for convolution filters."""
+import tensorflow.compat.v1 as tf
+
+# The coefficients of the odd polynomial a x + b x^3 + c x^5 that drives singular values towards 1 (Keller Jordan,
+# https://kellerjordan.github.io/posts/muon/). They are chosen for speed: the values end between 0.7 and 1.2.
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 3
+_MOMENTUM = 0.6
+_AUXILIARY_MOMENTUM = 0.85
+
+
+def orthogonalise(matrix: tf.Tensor, iterations: int = _ITERATIONS) -> tf.Tensor:
+    """Returns about the nearest matrix with orthonormal columns, or rows: U V^T of the singular value decomposition.
+
+    Each Newton-Schulz iteration maps X to a X + (b A + c A^2) X with A = X X^T, which applies the polynomial to every
+    singular value; the norm is scaled to 1 first, so that none is above 1.
+
+    Args:
+      matrix: float32 [rows, columns].
+      iterations: int.
+    """
+    a, b, c = NEWTON_SCHULZ
+    wide = matrix.shape[0] <= matrix.shape[1]  # the smaller of the two products
+    x = matrix * tf.rsqrt(tf.reduce_sum(matrix * matrix) + 1e-14)
+    for _ in range(iterations):
+        gram = tf.matmul(x, x, transpose_a=not wide, transpose_b=wide)
+        polynomial = b * gram + c * (gram @ gram)
+        x = a * x + (polynomial @ x if wide else x @ polynomial)
+    return x
+
+
+class Muon(tf.train.Optimizer):
+    """Muon for convolution filters, gradient descent with Nesterov's momentum for all other variables.
+
+    A filter bank [height, width, in, out] is the matrix [height * width * in, out]. With momentum m <- 0.6 m + g and
+    the update u = g + 0.6 m orthogonalised, w <- w sqrt(out) / |w| - rate u: the weights are brought back to one norm
+    before each step, which batch normalisation makes harmless and which stands in for weight decay. As in
+    cifar10-airbench's `airbench94_muon.py` (Keller Jordan 2024).
+
+    Args:
+      rate: float32 scalar, of the filters.
+      auxiliary_rate: float32 scalar, of the others.
+    """
+
+    def __init__(self, rate: tf.Tensor | float, auxiliary_rate: tf.Tensor | float):
+        super().__init__(use_locking=False, name='Muon')
+        self._rate, self._auxiliary_rate = rate, auxiliary_rate
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            self._zeros_slot(variable, 'momentum', self._name)
+
+    def _prepare(self):
+        self._rate_tensor = tf.convert_to_tensor(self._rate, tf.float32)
+        self._auxiliary_tensor = tf.convert_to_tensor(self._auxiliary_rate, tf.float32)
+
+    def _resource_apply_dense(self, grad, handle):
+        slot = self.get_slot(handle, 'momentum')
+        if handle.shape.rank != 4:
+            return tf.raw_ops.ResourceApplyMomentum(
+                var=handle.handle, accum=slot.handle, lr=self._auxiliary_tensor, grad=grad,
+                momentum=_AUXILIARY_MOMENTUM, use_nesterov=True, use_locking=False)
+        momentum = slot.assign(_MOMENTUM * slot.read_value() + grad).read_value()
+        update = orthogonalise(tf.reshape(grad + _MOMENTUM * momentum, [-1, handle.shape[-1]]))
+        weights = handle.read_value()
+        norm = tf.rsqrt(tf.reduce_sum(weights * weights)) * float(handle.shape[-1]) ** 0.5
+        return handle.assign(weights * norm - self._rate_tensor * tf.reshape(update, handle.shape), read_value=False)

@@ -1,0 +1,35 @@
+"""The optimizers that a recipe chooses from, each a function of its learning rates."""
+import tensorflow.compat.v1 as tf
+
+from cifar10.optim.muon import Muon
+
+MOMENTUM = 0.9
+
+
+def sgd(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+    """Returns plain gradient descent; here and below a rate is a float32 scalar."""
+    del auxiliary_rate
+    return tf.train.GradientDescentOptimizer(rate)
+
+
+def momentum(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+    """Returns gradient descent with momentum 0.9."""
+    del auxiliary_rate
+    return tf.train.MomentumOptimizer(rate, MOMENTUM)
+
+
+def nesterov(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+    """Returns gradient descent with Nesterov's momentum 0.9."""
+    del auxiliary_rate
+    return tf.train.MomentumOptimizer(rate, MOMENTUM, use_nesterov=True)
+
+
+def adam(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+    """Returns Adam (Kingma and Ba 2014) with its usual constants."""
+    del auxiliary_rate
+    return tf.train.AdamOptimizer(rate)
+
+
+def muon(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+    """Returns `Muon`; without an auxiliary rate, everything has the same."""
+    return Muon(rate, rate if auxiliary_rate is None else auxiliary_rate)

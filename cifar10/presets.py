@@ -1,0 +1,66 @@
+"""The presets: named tables of the settings that make up a recipe, in one place.
+
+Every entry is a flag of the same name, which overrides it. It must not import TensorFlow, so that `--help` answers
+at once.
+"""
+import re
+
+from cifar10.errors import UsageError
+
+# What each setting means is said once, in `config.TrainConfig`.
+PRESETS = {
+    # The recipe of TensorFlow's CIFAR-10 tutorial.
+    'classic': dict(
+        network='classic', widths=None, batch_size=128, max_steps=1000000, epochs=None,
+        optimizer='sgd', learning_rate=0.1, auxiliary_learning_rate=None, schedule='staircase',
+        augmentation='classic', sizes=None, label_smoothing=0.0, precision='fp32', moving_averages=True),
+    # After the speed records on CIFAR-10, github.com/KellerJordan/cifar10-airbench; docs/fast.md has the figures.
+    'fast': dict(
+        network='fast', widths='64,128,128', batch_size=512, max_steps=None, epochs=3.0,
+        optimizer='muon', learning_rate=0.24, auxiliary_learning_rate=0.75, schedule='linear',
+        augmentation='shift', sizes='20:0.3,24:0.3,32', label_smoothing=0.2, precision='auto', moving_averages=False)}
+
+# A setting that has a meaning with one value of another setting only.
+ONLY_WITH = {
+    'widths': ('network', 'fast'),
+    'auxiliary_learning_rate': ('optimizer', 'muon'),
+    'sizes': ('augmentation', 'shift')}
+
+_WIDTHS = re.compile(r'[1-9]\d{0,4}(,[1-9]\d{0,4}){0,7}')
+_SIZES = re.compile(r'([1-9]\d:(0?\.\d+),){0,7}[1-9]\d')
+_SMALLEST, _LARGEST = 12, 32
+
+
+def parse_widths(text: str) -> tuple[int, ...]:
+    """Returns the numbers of channels in a text such as '64,128,128'.
+
+    Raises:
+      UsageError: it is not of that form.
+    """
+    if not _WIDTHS.fullmatch(text):
+        raise UsageError(f'--widths={text} is not of the form 64,128,256, the channels of each group of layers')
+    return tuple(map(int, text.split(',')))
+
+
+def parse_sizes(text: str) -> list[tuple[float, int]]:
+    """Returns the image sizes in a text, each with the fraction of the run at which it begins.
+
+    Args:
+      text: such as '20:0.3,24:0.3,32': 20 pixels for three tenths of the run, then 24, then 32 for the rest.
+
+    Raises:
+      UsageError: it is not of that form.
+    """
+    if not _SIZES.fullmatch(text):
+        raise UsageError(f'--sizes={text} is not of the form 20:0.3,24:0.3,32, sizes in pixels and for which part of '
+                         'the run; the last is for the rest')
+    sizes, begin = [], 0.0
+    for entry in text.split(','):
+        size, _, part = entry.partition(':')
+        sizes.append((begin, int(size)))
+        begin += float(part or 0)
+    wrong = [size for _, size in sizes if not _SMALLEST <= size <= _LARGEST]
+    if wrong or sizes[-1][0] >= 1:
+        raise UsageError(f"--sizes={text}: " + (f'{wrong[0]} pixels; use {_SMALLEST} to {_LARGEST}' if wrong else
+                         'the parts add up to 1 or more, which leaves nothing for the last'))
+    return sizes

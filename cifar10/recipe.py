@@ -1,0 +1,86 @@
+"""A recipe: what is trained and how, put together from the settings of a run; for training and evaluation alike.
+
+It knows networks, images and optimizers, but not towers, devices or files of a run.
+"""
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.data import records
+from cifar10.errors import UsageError
+from cifar10.presets import PRESETS, parse_sizes, parse_widths
+from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
+
+_LEARN_FROM = 2000  # training images
+
+
+class Recipe:
+    """The parts that the settings of a run choose.
+
+    Args:
+      settings: those of a TrainConfig, or as a run stored them; what is missing is the classic preset's, because
+        versions without presets stored none.
+      count: training examples in an epoch; None where nothing is trained.
+
+    Attributes:
+      inference: the network, with its options bound: function (images, devices, training) -> logits.
+      augmentation: a `data.augment.Augmentation`.
+      schedule: an `optim.schedule.Schedule`; None where nothing is trained.
+      total_examples: of the whole run, or None if it has a number of steps instead.
+
+    Raises:
+      UsageError: the network does not take the augmentation's images.
+      KeyError: something is not registered.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], count: int | None = None):
+        self._settings = settings = {**PRESETS['classic'], **settings}
+        self._network = NETWORKS.load(settings['network'])
+        self._options = dict(widths=parse_widths(settings['widths'])) if settings['widths'] else {}
+        epochs = settings['epochs']
+        self.total_examples = round(epochs * count) if epochs and count else None
+        sizes = parse_sizes(settings['sizes'] or str(records.SIZE))
+        self.augmentation = AUGMENTATIONS.load(settings['augmentation'])(
+            sizes, self.total_examples, settings.get('seed', 0))
+        self.schedule = count and SCHEDULES.load(settings['schedule'])(count, self.total_examples)
+        wrong = {size for size in self.augmentation.image_sizes() if self._network.image_size not in (None, size)}
+        if wrong:
+            raise UsageError(f"--network={settings['network']} takes images of {self._network.image_size} pixels, and "
+                             f"--augmentation={settings['augmentation']} makes some of {wrong.pop()}; "
+                             'change one of them')
+
+    def learn(self, data: records.Records) -> None:
+        """Computes what the network takes from the training images before it is trained, once in a run."""
+        if not self._network.learn:
+            return
+        with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session() as session:
+            images = session.run(self.augmentation.plain(tf.constant(data.planes(_LEARN_FROM))))
+        self._options.update(self._network.learn(images))
+
+    def inference(self, images: tf.Tensor, devices: list, training: bool = False) -> tf.Tensor:
+        """Builds the network; see `networks.Network`."""
+        return self._network.inference(images, devices, training, **self._options)
+
+    def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns (the learning rate, the auxiliary one or None), float32 scalars, at `examples_seen`, int64."""
+        auxiliary = self._settings['auxiliary_learning_rate']
+        with tf.name_scope('learning_rate'):
+            factor = self.schedule.factor(examples_seen)
+            return self._settings['learning_rate'] * factor, None if auxiliary is None else auxiliary * factor
+
+    def optimizer(self, rate: tf.Tensor, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
+        """Returns a function that makes an optimizer with these learning rates."""
+        return lambda: OPTIMIZERS.load(self._settings['optimizer'])(rate, auxiliary_rate)
+
+    def __str__(self):
+        settings = self._settings
+        preset = PRESETS[settings['preset']]
+        changed = [name for name, value in preset.items()
+                   if name not in ('batch_size', 'precision', 'max_steps', 'epochs') and settings[name] != value]
+        widths = f" of {settings['widths']}" if settings['widths'] else ''
+        sizes = f" at {settings['sizes']} pixels" if settings['sizes'] else ''
+        smoothing = f", label smoothing {settings['label_smoothing']:g}" if settings['label_smoothing'] else ''
+        name = f"{settings['preset']}{' but for ' if changed else ''}{', '.join(changed)}"
+        return (f"{name}: network {settings['network']}{widths}, {settings['optimizer']}, augmentation "
+                f"{settings['augmentation']}{sizes}{smoothing}, {settings['precision']}")
