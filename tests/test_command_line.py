@@ -8,8 +8,8 @@ import pytest
 
 from cifar10.cli import flags
 from cifar10.config import EvalConfig, TrainConfig
-from cifar10.presets import PRESETS
 from cifar10.errors import UsageError
+from cifar10.presets import PRESETS
 from tests.helpers import ROOT, run_script
 
 

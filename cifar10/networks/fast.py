@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks import Network
+from cifar10.networks.convolution import convolution
 from cifar10.networks.normalisation import batch_normalisation
 from cifar10.networks.variables import read, seed_of
 from cifar10.networks.whitening import whitening_filters
@@ -62,7 +63,7 @@ def _whiten(images, filters):
 def _convolution(name, x, channels):
     with tf.variable_scope(name):
         weights = read('weights', [3, 3, x.shape[-1], channels], _identity_first)
-        return tf.nn.conv2d(x, tf.cast(weights, x.dtype), 1, 'SAME')
+        return convolution(x, tf.cast(weights, x.dtype))
 
 
 def _activate(x, name, training):
