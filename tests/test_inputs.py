@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import augment, pipeline, records
+from cifar10.data import augment, pipeline, records, shift
 from cifar10.parallel import devices
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir
@@ -181,3 +181,78 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
     assert len(taken) > COUNT
     # The same positions in the same order as one tower would have taken them.
     np.testing.assert_array_equal(taken, orders(seed=0, epochs=2).ravel()[:len(taken)])
+
+
+@pytest.fixture
+def shifted(data_dir):
+    """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
+    memory, read = pipeline.load(records.find('shapes', data_dir, records.TEST_FILES))
+
+    def make(first, n, sizes=((0.0, 32),), step=None, seed=5):
+        augmentation = shift.Shift(sizes, 10000, seed)
+        first = tf.constant(first, tf.int64)
+        batch = pipeline.train_batch(
+            memory, augmentation, first, first if step is None else tf.constant(step, tf.int64), n, seed)
+        with tf.Session() as session:
+            session.run(read)
+            return session.run(batch)
+    return make
+
+
+def normalised(rows):
+    return (pixels(rows) - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7)
+
+
+def test_images_are_shifted_reflected_and_half_of_them_mirrored(shifted, data_dir):
+    rows = np.fromfile(records.find('shapes', data_dir, records.TEST_FILES).files[0], np.uint8).reshape(-1, 3073)
+    n = 100
+    images, labels = shifted(0, n)
+    examples = run(pipeline.shuffled(tf.range(n, dtype=tf.int64), len(rows), 5))
+    np.testing.assert_array_equal(labels, rows[examples, 0])
+    padded = np.pad(normalised(rows[examples]), [(0, 0), (2, 2), (2, 2), (0, 0)], 'reflect')
+    shifts, mirrored = set(), []
+    for image, around in zip(images, padded):
+        fits = [(row, column, flip) for row in range(5) for column in range(5) for flip in (False, True)
+                if np.allclose(image, around[row:row + 32, column:column + 32][:, ::-1 if flip else 1], atol=1e-4)]
+        assert fits, 'neither shifted nor mirrored'
+        if len(fits) == 1:
+            shifts.add(fits[0][:2])
+            mirrored.append(fits[0][2])
+    assert len(shifts) > 15 and 0.3 < np.mean(mirrored) < 0.7
+
+
+def test_every_example_is_mirrored_in_every_other_epoch(data_dir):
+    positions = augment.Positions(tf.constant(0, tf.int64), tf.constant(0, tf.int64),
+                                  tf.tile(tf.range(50, dtype=tf.int64), [3]),
+                                  tf.repeat(tf.range(3, dtype=tf.int64), 50), 50)
+    # A black image whose left half is white says which way it was turned.
+    planes = np.zeros([150, 3, 32, 32], np.uint8)
+    planes[..., :16] = 255
+    images = run(shift.Shift([(0.0, 32)], None, 3).train(tf.constant(planes), positions))
+    turned = (images[:, 16, 0, 0] < 0).reshape(3, 50)
+    assert 0 < turned[0].sum() == 25
+    np.testing.assert_array_equal(turned[1], ~turned[0])
+    np.testing.assert_array_equal(turned[2], turned[0])
+
+
+def test_the_size_follows_the_position_of_the_step(shifted):
+    sizes = ((0.0, 16), (0.3, 24), (0.6, 32))
+    for step, expected in ((0, 16), (2999, 16), (3000, 24), (5999, 24), (6000, 32), (9999, 32), (12000, 32)):
+        assert shifted(step + 8, 8, sizes, step)[0].shape == (8, expected, expected, 3)
+    # A step's towers have one size, also where the size changes between two of their batches.
+    assert shifted(3000, 8, sizes, step=2992)[0].shape[1] == 16
+
+
+def test_a_shifted_batch_is_a_function_of_its_positions(shifted):
+    whole, labels = shifted(1990, 32, ((0.0, 24),))
+    parts = [shifted(1990 + start, 16, ((0.0, 24),)) for start in (0, 16)]
+    np.testing.assert_array_equal(whole, np.concatenate([images for images, _ in parts]))
+    np.testing.assert_array_equal(labels, np.concatenate([each for _, each in parts]))
+    assert not np.array_equal(whole, shifted(1990, 32, ((0.0, 24),), seed=6)[0])
+
+
+def test_smaller_images_are_means_of_what_a_pixel_covers():
+    planes = np.random.default_rng(0).integers(0, 256, [2, 3, 32, 32], dtype=np.uint8)
+    found = run(shift.Shift([(0.0, 16)], None, 0).plain(tf.constant(planes)))
+    expected = planes.reshape(2, 3, 16, 2, 16, 2).mean((3, 5)).transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(found, (expected - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)

@@ -6,7 +6,7 @@ each waits for memory that the other has taken: one after the other is 5% faster
 """
 import tensorflow.compat.v1 as tf
 
-_SMALL = 5  # up to this height, products of matrices are faster
+_SMALL = 6  # up to this height, products of matrices are faster
 
 
 def convolution(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:

@@ -27,7 +27,15 @@ def nesterov(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.tra
 def adam(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
     """Returns Adam (Kingma and Ba 2014) with its usual constants."""
     del auxiliary_rate
-    return tf.train.AdamOptimizer(rate)
+    return _Adam(rate)
+
+
+class _Adam(tf.train.AdamOptimizer):
+    """Adam whose powers of beta have the same names in the checkpoints of all update modes."""
+
+    def _create_slots(self, var_list):
+        with tf.name_scope(None):  # otherwise they are named after the scope in which the update is built
+            super()._create_slots(var_list)
 
 
 def muon(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:

@@ -1,0 +1,120 @@
+"""The fast network and its parts: whitening, convolution, batch normalisation over towers, views at test time."""
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.data import views
+from cifar10.networks import MOVING_STATISTICS, fast
+from cifar10.networks.convolution import convolution
+from cifar10.networks.normalisation import batch_normalisation
+from cifar10.networks.whitening import whitening_filters
+from cifar10.registry import UPDATE_MODES
+from tests.helpers import initialise, update_mode
+
+KEEP = 0.6
+
+
+def run(fetches):
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(fetches)
+
+
+@pytest.mark.parametrize('size', [2, 5, 6, 9])
+def test_the_gradients_of_the_convolution_are_stock_ones(size):
+    rng = np.random.default_rng(size)
+    x = tf.placeholder_with_default(rng.normal(size=(3, size, size, 4)).astype(np.float32), [None, None, None, 4])
+    filters = tf.constant(rng.normal(size=(3, 3, 4, 6)), tf.float32)
+    slopes = tf.constant(rng.normal(size=(3, size, size, 6)), tf.float32)
+    found, expected = [[y, *tf.gradients(tf.reduce_sum(y * slopes), [x, filters])] for y in (
+        convolution(x, filters), tf.nn.conv2d(x, filters, 1, 'SAME'))]
+    for one, other in zip(*run([found, expected])):
+        np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_whitened_patches_are_uncorrelated():
+    rng = np.random.default_rng(0)
+    smooth = rng.normal(size=(200, 9, 9, 3)).astype(np.float32)
+    images = smooth[:, 1:] + smooth[:, :-1]  # neighbours correlate
+    filters = whitening_filters(images)
+    assert filters.shape == (2, 2, 3, 24)
+    outputs = run(tf.nn.conv2d(images, filters, 1, 'VALID')).reshape(-1, 24)
+    np.testing.assert_allclose(outputs.T @ outputs / len(outputs),
+                               np.block([[np.eye(12), -np.eye(12)], [-np.eye(12), np.eye(12)]]), atol=5e-3)
+
+
+def test_batch_normalisation_equals_numpys():
+    rng = np.random.default_rng(0)
+    x = rng.normal(3, 2, size=(4, 5, 5, 8)).astype(np.float32)
+    with tf.variable_scope('norm'):
+        y = batch_normalisation(tf.constant(x), True, KEEP, 8.0, 0.5)
+    with tf.variable_scope('norm', reuse=True):
+        plain = batch_normalisation(tf.constant(x), False, KEEP, 8.0, 0.5)
+    offset, = tf.trainable_variables()
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        offset.load(np.full(8, 0.25, np.float32), session)
+        trained, moved, loss, evaluated = session.run(
+            [y, [statistic.change for statistic in tf.get_collection(MOVING_STATISTICS)],
+             tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)), plain])
+    mean, variance, count = x.mean((0, 1, 2)), x.var((0, 1, 2)), x[..., 0].size
+    np.testing.assert_allclose(trained, (x - mean) / np.sqrt(variance + 1e-5) + 2, atol=1e-4)
+    np.testing.assert_allclose(moved[0], (1 - KEEP) * mean, rtol=1e-4)
+    np.testing.assert_allclose(moved[1], (1 - KEEP) * (variance * count / (count - 1) - 1), rtol=1e-4)
+    np.testing.assert_allclose(evaluated, x / np.sqrt(1 + 1e-5) + 2, atol=1e-4)
+    np.testing.assert_allclose(loss, 0.5 * 8 * 0.25 ** 2 / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize('mode', UPDATE_MODES)
+def test_moving_statistics_move_by_the_mean_over_the_towers(mode, tmp_path):
+    """Two towers of different data; in `async` each update moves them by its own tower's."""
+    images = np.random.default_rng(0).normal([[[[[1.0]]]], [[[[5.0]]]]], 1, size=(2, 4, 3, 3, 2)).astype(np.float32)
+
+    def tower_fn(k, scope):
+        x = tf.placeholder_with_default(images[k], images[k].shape)
+        return dict(total_loss=tf.reduce_sum(batch_normalisation(x, True, KEEP, 1.0, 0.0) ** 3))
+
+    update = update_mode(mode, ['/cpu:0', '/cpu:1'])
+    step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.create_global_step(),
+                        tower_changes=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
+    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+        initialise(session)
+        expected = np.zeros(2)
+        for _ in range(3):
+            for train_op in step.train_ops:
+                session.run(train_op)
+            means = images.mean((1, 2, 3))
+            for change in means if mode == 'async' else [means.mean(0)]:
+                expected = KEEP * expected + (1 - KEEP) * change
+        path = tf.train.Saver().save(session, str(tmp_path / 'statistics'))
+    np.testing.assert_allclose(tf.train.load_checkpoint(path).get_tensor('moving_mean'), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize('size', [20, 24, 32])
+def test_the_network_takes_any_size_with_the_same_variables(size):
+    logits = fast.inference(tf.zeros([2, size, size, 3]), widths=(8, 12, 16))
+    assert logits.shape == [2, 10]
+    shapes = {variable.op.name: variable.shape.as_list() for variable in tf.trainable_variables()}
+    assert shapes['group1/conv1/weights'] == [3, 3, 24, 8] and shapes['group3/conv2/weights'] == [3, 3, 16, 16]
+    assert shapes['head/weights'] == [16, 10] and 'whiten/weights' not in shapes and len(shapes) == 13
+
+
+def test_the_first_filters_hand_on_a_channel_each():
+    images = tf.placeholder_with_default(np.zeros([2, 20, 20, 3], np.float32), [2, 20, 20, 3])
+    fast.inference(images, widths=(32, 16, 16))
+    weights = {variable.op.name: value for variable, value in zip(tf.trainable_variables(),
+                                                                 run(tf.trainable_variables()))}
+    first = weights['group1/conv1/weights']
+    np.testing.assert_array_equal(first[1, 1, :, :24], np.eye(24))
+    assert np.abs(first[0, :, :, :24]).max() == 0 < np.abs(first[..., 24:]).max() <= (9 * 24) ** -0.5
+
+
+def test_six_views_and_their_average():
+    images = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
+    padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
+    expected = [images, padded[:, :4, :5], padded[:, 2:, 2:]]
+    found = run(views.views(tf.constant(images)))
+    np.testing.assert_array_equal(found, np.concatenate(expected + [each[:, :, ::-1] for each in expected]))
+    logits = np.random.default_rng(1).normal(size=(6, 2, 10)).astype(np.float32)
+    average = run(views.average(tf.constant(logits.reshape(12, 10))))
+    np.testing.assert_allclose(average, np.average(logits, 0, [2, 1, 1, 2, 1, 1]), atol=1e-6)

@@ -1,0 +1,71 @@
+"""Muon against plain NumPy, alone and in every update mode."""
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.optim.muon import NEWTON_SCHULZ, Muon, orthogonalise
+from cifar10.registry import UPDATE_MODES
+from tests.helpers import initialise, update_mode
+
+RATE, AUXILIARY = 0.1, 0.05
+
+
+def orthogonalised(matrix, iterations=3):
+    """Returns what `orthogonalise` is to return, from the singular value decomposition."""
+    left, values, right = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
+    values /= np.linalg.norm(values)
+    a, b, c = NEWTON_SCHULZ
+    for _ in range(iterations):
+        values = a * values + b * values ** 3 + c * values ** 5
+    return (left * values) @ right
+
+
+@pytest.mark.parametrize('shape', [(54, 8), (8, 54), (16, 16)])
+@pytest.mark.parametrize('iterations', [3, 5])
+def test_singular_values_move_towards_one_and_vectors_stay(shape, iterations):
+    matrix = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    with tf.Session() as session:
+        found = session.run(orthogonalise(tf.constant(matrix), iterations))
+    np.testing.assert_allclose(found, orthogonalised(matrix, iterations), atol=2e-5)
+    if iterations == 5:
+        values = np.linalg.svd(found, compute_uv=False)
+        assert 0.6 < values.min() and values.max() < 1.25
+
+
+def numpys_steps(filters, others, gradients, steps):
+    """Returns the filters [3, 3, 2, 4] and another variable after some steps with the same gradients."""
+    momentum, velocity = np.zeros_like(filters), np.zeros_like(others)
+    for _ in range(steps):
+        momentum = 0.6 * momentum + gradients[0]
+        update = orthogonalised((gradients[0] + 0.6 * momentum).reshape(-1, 4)).reshape(filters.shape)
+        filters = filters * 2 / np.linalg.norm(filters) - RATE * update  # 2 is the root of 4 filters
+        velocity = 0.85 * velocity + gradients[1]
+        others = others - AUXILIARY * (gradients[1] + 0.85 * velocity)
+    return filters, others
+
+
+@pytest.mark.parametrize('mode', UPDATE_MODES)
+def test_steps_equal_numpys_in_every_mode(mode):
+    rng = np.random.default_rng(1)
+    initial = rng.normal(size=(3, 3, 2, 4)), rng.normal(size=(5,))
+    # A row a tower: the loss is the product with it, so that it is the gradient.
+    slopes = rng.normal(size=(2, 3, 3, 2, 4)), rng.normal(size=(2, 5))
+    towers = 1 if mode == 'async' else 2
+
+    def tower_fn(k, scope):
+        filters = tf.get_variable('filters', [3, 3, 2, 4], initializer=tf.constant_initializer(initial[0]))
+        others = tf.get_variable('others', [5], initializer=tf.constant_initializer(initial[1]))
+        rows = [tf.placeholder_with_default(slope[k].astype(np.float32), slope[k].shape) for slope in slopes]
+        return dict(total_loss=tf.reduce_sum(filters * rows[0]) + tf.reduce_sum(others * rows[1]))
+
+    update = update_mode(mode, [f'/cpu:{k}' for k in range(towers)])
+    step = update.build(tower_fn, lambda: Muon(RATE, AUXILIARY), tf.train.create_global_step())
+    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': towers})) as session:
+        initialise(session)
+        for _ in range(3):
+            session.run(step.train_ops[0])
+        by_name = {variable.op.name: variable for variable in tf.global_variables()}
+        found = session.run([by_name[name].read_value() for name in ('filters', 'others')])
+    assert {'filters/Muon', 'others/Muon'} <= set(by_name)
+    for one, other in zip(found, numpys_steps(*initial, [slope[:towers].mean(0) for slope in slopes], steps=3)):
+        np.testing.assert_allclose(one, other, atol=2e-5)

@@ -1,0 +1,233 @@
+"""Recipes: presets and their flags, runs of the fast one from end to end, what is refused."""
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import evaluation
+from cifar10.config import EvalConfig, TrainConfig
+from cifar10.errors import UsageError
+from cifar10.optim.precision import BF16
+from cifar10.presets import PRESETS
+from cifar10.run.train_dir import TrainDir
+from tests.helpers import (
+    assert_close,
+    assert_same_bits,
+    checkpoints,
+    last_variables,
+    read_until,
+    rewrite,
+    run_script,
+    start_script,
+    train,
+    variables,
+)
+
+
+@pytest.fixture
+def fast(data_dir, tmp_path):
+    """The flags of a small run of the fast preset: 20 steps of two towers of 32, a size that changes after ten."""
+    return dict(preset='fast', dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), num_gpus=2,
+                batch_size=32, widths='8,8,8', epochs=0.128, sizes='16:0.5,20', tower_device='cpu', log_frequency=1,
+                summary_steps=5, precision='fp32')
+
+
+def settings_of(train_dir):
+    return json.loads((pathlib.Path(train_dir) / 'config.json').read_text())
+
+
+def test_what_a_preset_leaves_is_what_the_flags_say():
+    config = TrainConfig(preset='fast', widths='8,16', learning_rate=0.5, epochs=7)
+    assert (config.widths, config.learning_rate, config.epochs, config.max_steps) == ('8,16', 0.5, 7, None)
+    assert (config.optimizer, config.schedule) == (PRESETS['fast']['optimizer'], PRESETS['fast']['schedule'])
+    assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(TrainConfig.__dataclass_fields__)
+    assert TrainConfig() == TrainConfig(**{**PRESETS['classic'], 'batch_size': None})
+    assert TrainConfig(epochs=2.0).max_steps is None
+    assert TrainConfig(preset='fast', network='classic', augmentation='classic', optimizer='sgd').widths is None
+
+
+@pytest.mark.parametrize('flags, message', [
+    (dict(epochs=1, max_steps=5), '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them out'),
+    (dict(preset='fast', max_steps=5), '--sizes=.* follows the length of the run, so it needs --epochs in place of '
+                                       '--max_steps=5'),
+    (dict(schedule='linear'), '--schedule=linear follows the length of the run, so it needs --epochs'),
+    (dict(epochs=0), '--epochs=0 is no training'),
+    (dict(epochs=-1.0), '--epochs=-1.0 is not a number from 0 upwards'),
+    (dict(learning_rate=float('nan')), '--learning_rate=nan is not a number'),
+    (dict(widths='64'), '--widths is for --network=fast, but this run has --network=classic; leave it out'),
+    (dict(sizes='32'), '--sizes is for --augmentation=shift, but'),
+    (dict(auxiliary_learning_rate=0.1), '--auxiliary_learning_rate is for --optimizer=muon, but'),
+    (dict(preset='fast', widths='64,x'), '--widths=64,x is not of the form 64,128,256'),
+    (dict(preset='fast', sizes='20:0.5'), '--sizes=20:0.5 is not of the form'),
+    (dict(preset='fast', sizes='20:0.5,99'), '--sizes=20:0.5,99: 99 pixels; use 12 to 32'),
+    (dict(preset='fast', sizes='20:0.5,24:0.5,32'), '--sizes=20:0.5,24:0.5,32: the parts add up to 1 or more'),
+    (dict(preset='quick'), '--preset=quick is unknown; choose from: classic, fast')])
+def test_what_contradicts_itself_is_refused_in_a_line(flags, message):
+    with pytest.raises(UsageError, match=message) as raised:
+        TrainConfig(**flags)
+    assert '\n' not in str(raised.value)
+
+
+def test_a_network_that_does_not_take_the_images_is_refused(settings):
+    with pytest.raises(UsageError, match='--network=classic takes images of 24 pixels, and --augmentation=shift makes'):
+        train(settings(augmentation='shift'))
+    assert train(settings(augmentation='shift', sizes='24', optimizer='adam', learning_rate=0.001))
+
+
+def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
+    result = run_script('multi_gpu_train.py', **fast)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith('recipe     fast but for widths, sizes: network fast of 8,8,8, muon, augmentation '
+                                    'shift at 16:0.5,20 pixels, label smoothing 0.2, fp32\n')
+    assert 'rate       0.24 (auxiliary 0.75), linearly to 0 in 20 steps of this run' in result.stdout
+    assert result.stdout.splitlines()[-1].endswith('model.ckpt-20')
+    again = run_script('multi_gpu_train.py', **fast)
+    assert again.returncode == 0 and 'done       at step 20 the run has its --epochs=0.128 already\n' in again.stdout
+    # Without the training images: what was learned from them is in the checkpoint.
+    shutil.copytree(os.path.join(fast['data_dir'], 'shapes-bin'), tmp_path / 'data' / 'shapes-bin',
+                    ignore=shutil.ignore_patterns('data_batch*'))
+    result = run_script('cifar10_eval.py', checkpoint_dir=fast['train_dir'], eval_dir=tmp_path / 'eval',
+                        data_dir=tmp_path / 'data', run_once=True, tower_device='cpu')
+    assert result.returncode == 0, result.stderr
+    line = result.stdout.splitlines()[-1]
+    assert line.split(': ', 1)[1].startswith('precision @ 1 = 0.') and ' with test-time averaging, step 20' in line
+    train_variables = last_variables(fast['train_dir'])
+    assert not any(name.endswith('ExponentialMovingAverage') for name in train_variables)
+    assert train_variables['whiten/weights'].any()
+
+
+@pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
+def test_modes_agree_and_take_over_from_each_other(mode, fast):
+    expected = train(TrainConfig(**dict(fast, train_dir=fast['train_dir'] + '-expected', save_steps=10)))
+    half = checkpoints(fast['train_dir'] + '-expected')[0]
+    with tf.Graph().as_default():
+        found = train(TrainConfig(**fast, variable_update=mode))
+    assert found.keys() == expected.keys()
+    assert_close({name: array for name, array in found.items() if 'moving' in name},
+                 {name: array for name, array in expected.items() if 'moving' in name})
+    # From the other mode's checkpoint, slots and statistics included.
+    moved = pathlib.Path(fast['train_dir'] + '-moved')
+    shutil.copytree(fast['train_dir'] + '-expected', moved)
+    for path in moved.glob('model.ckpt-20.*'):
+        path.unlink()
+    assert half.endswith('-10')
+    with tf.Graph().as_default():
+        assert train(TrainConfig(**dict(fast, train_dir=str(moved), variable_update=mode)))['global_step'] == 20
+
+
+def test_async_ends_with_its_epochs(fast):
+    found = train(TrainConfig(**fast, variable_update='async'))
+    assert found['examples_seen'] == 40 * 32 and found['global_step'] == 40
+
+
+def test_towers_of_batch_statistics_have_the_bits_of_any_devices(fast):
+    results = []
+    for num_gpus in (1, 2, 4):
+        with tf.Graph().as_default():
+            results.append(train(TrainConfig(**dict(
+                fast, num_gpus=num_gpus, num_towers=4, batch_size=16, train_dir=f"{fast['train_dir']}-{num_gpus}"))))
+    for result in results[1:]:
+        assert_same_bits(result, results[0])
+
+
+@pytest.mark.parametrize('at', [7, 13])  # before and after the images grow
+def test_killed_and_resumed_it_ends_with_the_bits_of_an_unbroken_run(at, fast, tmp_path):
+    with tf.Graph().as_default():
+        whole = train(TrainConfig(**dict(fast, train_dir=str(tmp_path / 'whole'))))
+    process = start_script('multi_gpu_train.py', **fast, save_steps=3)
+    read_until(process, f'step {at},')
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert 0 < len(checkpoints(fast['train_dir'])) and last_variables(fast['train_dir'])['global_step'] < 20
+    result = run_script('multi_gpu_train.py', **fast)
+    assert 'resumed at step' in result.stdout and result.returncode == 0, result.stderr
+    assert_same_bits(last_variables(fast['train_dir']), whole)
+
+
+def test_a_resumed_run_takes_the_stored_whitening(fast):
+    train(TrainConfig(**fast, save_steps=10))
+    last, first = checkpoints(fast['train_dir'])[-1], checkpoints(fast['train_dir'])[-2]
+    for path in pathlib.Path(fast['train_dir']).glob(os.path.basename(last) + '.*'):
+        path.unlink()
+    marked = variables(first)['whiten/weights'] + 1
+    rewrite(first, **{'whiten/weights': marked})
+    with tf.Graph().as_default():
+        np.testing.assert_array_equal(train(TrainConfig(**fast))['whiten/weights'], marked)
+
+
+@pytest.mark.parametrize('changed, message', [
+    (dict(widths='8,8,16'), r'holds a run with widths=8,8,8 \(now 8,8,16\)'),
+    (dict(optimizer='nesterov'), r'holds a run with optimizer=muon \(now nesterov\)'),
+    (dict(sizes='16:0.4,20'), r'holds a run with sizes=16:0.5,20 \(now 16:0.4,20\)'),
+    (dict(schedule='staircase'), r'holds a run with schedule=linear \(now staircase\)'),
+    (dict(epochs=0.2), r'holds a run with epochs=0.128 \(now 0.2\), to whose end its learning rate falls'),
+    (dict(preset='classic', widths=None, sizes=None, epochs=None), r'holds a run with preset=fast \(now classic\)')])
+def test_another_recipe_is_another_run(changed, message, fast, tmp_path):
+    directory = TrainDir(fast['train_dir'])
+    os.makedirs(directory.path)
+    directory.write_settings(TrainConfig(**fast).__dict__)
+    with pytest.raises(UsageError, match=message):
+        train(TrainConfig(**dict(fast, **changed)))
+
+
+def test_a_rate_may_change_and_is_said_to(fast, capsys):
+    train(TrainConfig(**fast, save_steps=10))
+    for path in pathlib.Path(fast['train_dir']).glob('model.ckpt-20.*'):
+        path.unlink()
+    with tf.Graph().as_default():
+        train(TrainConfig(**fast, learning_rate=0.1))
+    assert 'changed    learning_rate from 0.24 to 0.1, from here on\n' in capsys.readouterr().out
+
+
+def test_a_run_from_before_presets_is_a_classic_one(settings, capsys):
+    train(settings(max_steps=1))
+    path = pathlib.Path(settings().train_dir) / 'config.json'
+    old = {name: value for name, value in settings_of(settings().train_dir).items()
+           if name == 'network' or name not in {*PRESETS['classic'], 'preset'}}
+    path.write_text(json.dumps(old))
+    with tf.Graph().as_default():
+        assert train(settings(max_steps=2))['global_step'] == 2
+    path.write_text(json.dumps(old))
+    with pytest.raises(UsageError, match=r'preset=classic \(now fast\)'):
+        train(settings(preset='fast', max_steps=None, epochs=1))
+
+
+def test_the_precision_is_the_hardwares_and_stays_the_runs(fast, capsys):
+    expected = 'fp32' if BF16.is_emulated() else 'bf16'
+    train(TrainConfig(**dict(fast, precision=None)))
+    assert f', {expected}\n' in capsys.readouterr().out and settings_of(fast['train_dir'])['precision'] == expected
+    for stored in ('bf16', 'fp32'):
+        path = pathlib.Path(fast['train_dir']) / 'config.json'
+        path.write_text(json.dumps(dict(json.loads(path.read_text()), precision=stored)))
+        with tf.Graph().as_default():
+            train(TrainConfig(**dict(fast, precision=None)))
+        assert f', {stored}\n' in capsys.readouterr().out
+
+
+def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, capsys):
+    train(TrainConfig(**fast))
+    with tf.Graph().as_default():
+        train(settings(train_dir=str(tmp_path / 'classic')))
+    for train_dir, asked, shown in ((fast['train_dir'], None, True), (fast['train_dir'], False, False),
+                                    (str(tmp_path / 'classic'), None, False), (str(tmp_path / 'classic'), True, True)):
+        evaluation.evaluate(EvalConfig(checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+                                       test_time_averaging=asked, tower_device='cpu', num_examples=100))
+        assert (' with test-time averaging, ' in capsys.readouterr().out) is shown
+    with pytest.raises(UsageError, match='has no .*ExponentialMovingAverage; use --use_ema=false'):
+        evaluation.evaluate(EvalConfig(checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
+                                       use_ema=True, tower_device='cpu'))
+
+
+@pytest.mark.parametrize('optimizer, mode', [
+    ('adam', 'mirrored'), ('nesterov', 'replicated'), *[pytest.param(optimizer, mode, marks=pytest.mark.stress)
+    for optimizer in ('momentum', 'nesterov', 'adam', 'muon') for mode in ('replicated', 'mirrored')]])
+def test_every_optimizer_takes_the_same_step_in_every_mode(optimizer, mode, settings, tmp_path):
+    config = dict(optimizer=optimizer, learning_rate=0.01, num_gpus=2, max_steps=3)
+    expected = train(settings(**config, train_dir=str(tmp_path / 'expected')))
+    with tf.Graph().as_default():
+        assert_close(train(settings(**config, variable_update=mode)), expected)
