@@ -61,8 +61,8 @@ def _check(field, value):
 class TrainConfig(Config):
     """A training run. Every field is a flag of multi_gpu_train.py of the same name.
 
-    A setting of the recipe that is None is the preset's; `precision` and `batch_size` only if the run in train_dir has
-    none, so `preparation.resolve` fills them in.
+    A setting of the recipe that is left out is the preset's. What depends on the run in train_dir or on the hardware
+    (`num_towers`, `batch_size`, the precision `auto`) is left for `preparation.plan`.
     """
     train_dir: str = setting('/tmp/cifar10_train', 'Run',
                              'directory for checkpoints and TensorBoard files; a run found there is resumed')

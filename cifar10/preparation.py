@@ -91,8 +91,8 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     Raises:
       UsageError: the directory holds another run, or the settings do not fit together.
     """
-    start = find_start(config, directory)
-    config, towers = resolve(config, directory, start, local)
+    start = _find_start(config, directory)
+    config, towers = _resolve(config, directory, start, local)
     recipe = Recipe(dataclasses.asdict(config), data.count)
     mode = UPDATE_MODES.load(config.variable_update)(towers)
     step, last_step = checkpoint.saved_step(start) if start else 0, config.max_steps
@@ -106,7 +106,7 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     return found
 
 
-def find_start(config: TrainConfig, directory: TrainDir) -> str | None:
+def _find_start(config: TrainConfig, directory: TrainDir) -> str | None:
     """Returns the prefix of the checkpoint that the run resumes from, verified; None for a new run.
 
     Raises:
@@ -119,7 +119,7 @@ def find_start(config: TrainConfig, directory: TrainDir) -> str | None:
     return checkpoint.newest_of_run(directory)
 
 
-def resolve(config: TrainConfig, directory: TrainDir, start: str | None,
+def _resolve(config: TrainConfig, directory: TrainDir, start: str | None,
             local: devices.Devices) -> tuple[TrainConfig, devices.Devices]:
     """Returns the config with this run's number of towers, batch size and precision, and the devices with its towers.
 

@@ -54,7 +54,9 @@ class Recipe:
         """Computes what the network takes from the training images before it is trained, once in a run."""
         if not self._network.learn:
             return
-        with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session() as session:
+        # Without GPUs, whose memory options the first session that has them sets for the process.
+        on_cpu = tf.ConfigProto(device_count={'GPU': 0})
+        with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
             images = session.run(self.augmentation.plain(tf.constant(data.planes(_LEARN_FROM))))
         self._options.update(self._network.learn(images))
 
