@@ -85,7 +85,7 @@ class TrainConfig(Config):
     schedule: str = setting(None, 'Recipe', 'how the learning rate falls', choices=SCHEDULES)
     augmentation: str = setting(None, 'Recipe', 'how training images are varied', choices=AUGMENTATIONS)
     sizes: str = setting(None, 'Recipe', 'image sizes of the shift augmentation and the part of the run for each, as '
-                         '20:0.3,24:0.3,32')
+                         '20:0.5,28')
     label_smoothing: float = setting(None, 'Recipe', 'probability that is spread over all classes')
     moving_averages: bool = setting(None, 'Recipe', 'keep moving averages of the variables, for evaluation')
     num_gpus: int = setting(1, 'Towers', 'number of GPUs, or of CPU devices where there are none', least=1)

@@ -230,8 +230,8 @@ def test_nothing_but_ours_is_printed(small):
     result = run_script(SCRIPT, **dict(small, max_steps=2, log_frequency=1))
     assert result.returncode == 0 and result.stderr == ''
     kinds = [line.split()[0] for line in result.stdout.splitlines()]
-    assert kinds[:7] == ['towers', 'update', 'data', 'batch', 'rate', 'run', 'watch']
-    assert kinds[-1] == 'saved' and len(kinds) == 10
+    assert kinds[:8] == ['recipe', 'towers', 'update', 'data', 'batch', 'rate', 'run', 'watch']
+    assert kinds[-1] == 'saved' and len(kinds) == 11
 
 
 def test_device_placement_is_printed_when_asked_for(small):

@@ -83,7 +83,7 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith('recipe     fast but for widths, sizes: network fast of 8,8,8, muon, augmentation '
                                     'shift at 16:0.5,20 pixels, label smoothing 0.2, fp32\n')
-    assert 'rate       0.24 (auxiliary 0.75), linearly to 0 in 20 steps of this run' in result.stdout
+    assert 'rate       0.2 (auxiliary 0.75), linearly to 0 in 20 steps of this run' in result.stdout
     assert result.stdout.splitlines()[-1].endswith('model.ckpt-20')
     again = run_script('multi_gpu_train.py', **fast)
     assert again.returncode == 0 and 'done       at step 20 the run has its --epochs=0.128 already\n' in again.stdout
@@ -181,7 +181,7 @@ def test_a_rate_may_change_and_is_said_to(fast, capsys):
         path.unlink()
     with tf.Graph().as_default():
         train(TrainConfig(**fast, learning_rate=0.1))
-    assert 'changed    learning_rate from 0.24 to 0.1, from here on\n' in capsys.readouterr().out
+    assert 'changed    learning_rate from 0.2 to 0.1, from here on\n' in capsys.readouterr().out
 
 
 def test_a_run_from_before_presets_is_a_classic_one(settings, capsys):
