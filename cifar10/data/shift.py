@@ -66,10 +66,11 @@ def _reflected(index, size):
 
 def _resized(planes, size):
     """Returns planes uint8 [n, 3, 32, 32] as normalised images float32 [n, size, size, 3]; resized by area."""
-    images = tf.transpose(tf.cast(planes, tf.float32), [0, 2, 3, 1])
-    # Its kernel copies where nothing is to be resized.
-    images = tf.raw_ops.ResizeArea(images=images, size=tf.stack([size, size]), align_corners=False)
-    return (images - tf.constant(_MEAN)) * (1 / tf.constant(_DEVIATION))
+    # Normalised first: graph optimisation would otherwise transpose the bytes, of which oneDNN complains in a line.
+    mean, scale = tf.constant(_MEAN)[:, None, None], (1 / tf.constant(_DEVIATION))[:, None, None]
+    images = (tf.cast(planes, tf.float32) - mean) * scale
+    return tf.raw_ops.ResizeArea(
+        images=tf.transpose(images, [0, 2, 3, 1]), size=tf.stack([size, size]), align_corners=False)
 
 
 def _shifted(images, rows, columns, static_size):
