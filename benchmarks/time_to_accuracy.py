@@ -37,13 +37,14 @@ class Run:
       seconds: its wall-clock time, from the command to its end.
       images: that it trained on, repeats included.
       teraflop: that its convolutions and matrix products take, computed from their shapes.
-      plain, averaged: percentages of the test images that are right, without and with test-time averaging.
+      plain, averaged: percentages of the test images that are right, without and with test-time averaging; the latter
+        None if there is none.
     """
     seconds: float
     images: int
     teraflop: float
     plain: float
-    averaged: float
+    averaged: float | None
 
 
 def evaluations(given, train_dir, *extra):
@@ -187,8 +188,9 @@ def main():
         for setting in settings:
             run = train(given, setting, seed)
             results[setting].append(run)
-            print(f'seed {seed}, {setting or "as it is"}: {run.seconds:.1f} s, {run.plain:.2f}%', file=sys.stderr,
-                  flush=True)
+            averaged = '' if run.averaged is None else f', {run.averaged:.1f}% with test-time averaging'
+            print(f'seed {seed}, {setting or "as it is"}: {run.seconds:.1f} s, {run.plain:.2f}%{averaged}',
+                  file=sys.stderr, flush=True)
     curve = classic_curve(given) if given.classic_dir else []
     print('\n'.join(report(results, speeds)))
     if given.json:

@@ -16,7 +16,7 @@ PRESETS = {
         augmentation='classic', sizes=None, label_smoothing=0.0, precision='fp32', moving_averages=True),
     # After the speed records on CIFAR-10, github.com/KellerJordan/cifar10-airbench; docs/fast.md has the figures.
     'fast': dict(
-        network='fast', widths='64,128,128', batch_size=512, max_steps=None, epochs=2.5,
+        network='fast', widths='64,128,128', batch_size=512, max_steps=None, epochs=2.75,
         optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
         augmentation='shift', sizes='20:0.5,28', label_smoothing=0.2, precision='auto', moving_averages=False)}
 
