@@ -60,19 +60,23 @@ def evaluations(given, train_dir, *extra):
     return int(step), 100 * int(right) / int(count), None if averaged is None else 100 * float(averaged)
 
 
-def flop_of_image(widths, size):
-    """Returns the floating-point operations of a training step of the fast network for an image.
+def layers(widths, size):
+    """Returns (multiply-adds an image, how often it is computed in a training step) of each layer of the fast network.
 
-    A multiply-add counts twice. Each convolution is computed once and has two gradients of its size, but for the first
-    two, whose input or filters need none.
+    A layer is computed once and has two gradients of its size, but for those whose input or filters need none.
     """
     size, inputs = size - 1, 24
-    total = size ** 2 * 4 * 3 * inputs  # the whitening has no gradient
+    found = [(size ** 2 * 4 * 3 * inputs, 1)]  # the whitening, which is not trained
     for i, width in enumerate(widths):
-        total += size ** 2 * 9 * inputs * width * (3 if i else 2)
+        found.append((size ** 2 * 9 * inputs * width, 3 if i else 2))
         size, inputs = size // 2, width
-        total += size ** 2 * 9 * width * width * 3
-    return 2 * (total + 3 * inputs * 10)
+        found.append((size ** 2 * 9 * width * width, 3))
+    return found + [(inputs * 10, 3)]
+
+
+def flop_of_image(widths, size):
+    """Returns the floating-point operations of a training step for an image; a multiply-add counts twice."""
+    return sum(2 * operations * times for operations, times in layers(widths, size))
 
 
 def teraflop(settings, images):

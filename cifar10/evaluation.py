@@ -118,6 +118,14 @@ def _modified(prefix):
 class Evaluation:
     """The evaluation graph, built in the current default graph.
 
+    Args:
+      config: how many images, in which batches.
+      data: the images.
+      recipe: of the run.
+      device: computes the network.
+      use_ema: whether to restore the moving averages of the variables.
+      averaging: whether to average the predictions for several views of an image, too.
+
     Attributes:
       read: the operation that reads the data; once a session.
     """
@@ -126,7 +134,6 @@ class Evaluation:
                  averaging: bool = False):
         self._num_examples = config.num_examples or data.count
         self._batches = -(-self._num_examples // config.batch_size)
-        self._averaging = averaging
         with tf.device('/cpu:0'):
             memory, self.read = pipeline.load(data)
             iterator, self._start = pipeline.eval_batches(

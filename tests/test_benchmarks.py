@@ -7,9 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
-from benchmarks import convergence, elastic, harness, scaling, throughput, tower_cost
+from benchmarks import convergence, elastic, harness, scaling, throughput, time_to_accuracy, tower_cost
 from cifar10.errors import RunError
+from cifar10.networks import fast
 from tests.helpers import ROOT, checkpoints, rewrite, scalars, train
 
 
@@ -89,6 +91,36 @@ def test_what_the_elastic_run_compares(settings):
     assert sorted(elastic.losses(config.train_dir).items()) == scalars(config.train_dir, 'total_loss')
     rewrite(checkpoints(config.train_dir)[-1], **{'conv1/biases': np.full(64, 1e-30, np.float32)})
     assert elastic.fingerprint(config.train_dir) != one
+
+
+@pytest.mark.parametrize('size', [20, 28, 32])
+def test_operations_are_counted_as_tensorflow_counts_them(size, graph):
+    fast.inference(tf.zeros([1, size, size, 3]), widths=(8, 16, 24))
+    options = tf.profiler.ProfileOptionBuilder(tf.profiler.ProfileOptionBuilder.float_operation())
+    node, counted = tf.profiler.profile(graph, cmd='op', options=options.with_empty_output().build()), {}
+    while node.children:  # a kind of operation below the other
+        node = node.children[0]
+        counted[node.name] = node.float_ops
+    expected = time_to_accuracy.layers((8, 16, 24), size)
+    assert counted['Conv2D'] + counted['MatMul'] == 2 * sum(operations for operations, _ in expected)
+    assert time_to_accuracy.flop_of_image((8, 16, 24), size) == sum(2 * n * times for n, times in expected)
+
+
+@pytest.mark.stress
+def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_path):
+    pytest.importorskip('matplotlib')
+    train(settings(save_steps=2))
+    result = run('time_to_accuracy.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--seeds=1',
+                 '--setting=--widths=8,8,8 --epochs=0.2', '--setting=--widths=8,8,8 --epochs=0.1 --batch_size=64',
+                 '--classic_steps=4', '--classic_dir=' + settings().train_dir, f"--json={tmp_path / 'out.json'}",
+                 f"--plot={tmp_path / 'out.png'}")
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / 'out.json').read_text())
+    one, other = [runs[0] for runs in found['results'].values()]
+    assert (one['images'], other['images']) == (2048, 1024) and one['teraflop'] == pytest.approx(2 * other['teraflop'])
+    assert all(10 < run['plain'] <= 100 and 0 < run['seconds'] < 60 for run in (one, other))
+    assert [step for step, _ in found['classic_curve']] == [2, 3]
+    assert result.stdout.count('\n| `--widths') == 2 and (tmp_path / 'out.png').stat().st_size > 5000
 
 
 @pytest.mark.stress
