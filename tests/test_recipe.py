@@ -30,10 +30,10 @@ from tests.helpers import (
 
 @pytest.fixture
 def fast(data_dir, tmp_path):
-    """The flags of a small run of the fast preset: 20 steps of two towers of 32, a size that changes after ten."""
+    """The flags of a small run of the fast preset: 20 steps of two towers of 16, a size that changes after ten."""
     return dict(preset='fast', dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), num_gpus=2,
-                batch_size=32, widths='8,8,8', epochs=0.128, sizes='16:0.5,20', tower_device='cpu', log_frequency=1,
-                summary_steps=5, precision='fp32')
+                batch_size=16, widths='8', epochs=0.064, sizes='16:0.5,20', tower_device='cpu', log_frequency=1,
+                summary_steps=0, precision='fp32')
 
 
 def settings_of(train_dir):
@@ -81,12 +81,12 @@ def test_a_network_that_does_not_take_the_images_is_refused(settings):
 def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
     result = run_script('multi_gpu_train.py', **fast)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith('recipe     fast but for widths, sizes: network fast of 8,8,8, muon, augmentation '
+    assert result.stdout.startswith('recipe     fast but for widths, sizes: network fast of 8, muon, augmentation '
                                     'shift at 16:0.5,20 pixels, label smoothing 0.2, fp32\n')
     assert 'rate       0.2 (auxiliary 0.75), linearly to 0 in 20 steps of this run' in result.stdout
     assert result.stdout.splitlines()[-1].endswith('model.ckpt-20')
     again = run_script('multi_gpu_train.py', **fast)
-    assert again.returncode == 0 and 'done       at step 20 the run has its --epochs=0.128 already\n' in again.stdout
+    assert again.returncode == 0 and 'done       at step 20 the run has its --epochs=0.064 already\n' in again.stdout
     # Without the training images: what was learned from them is in the checkpoint.
     shutil.copytree(os.path.join(fast['data_dir'], 'shapes-bin'), tmp_path / 'data' / 'shapes-bin',
                     ignore=shutil.ignore_patterns('data_batch*'))
@@ -121,20 +121,20 @@ def test_modes_agree_and_take_over_from_each_other(mode, fast):
 
 def test_async_ends_with_its_epochs(fast):
     found = train(TrainConfig(**fast, variable_update='async'))
-    assert found['examples_seen'] == 40 * 32 and found['global_step'] == 40
+    assert found['examples_seen'] == 40 * 16 and found['global_step'] == 40
 
 
 def test_towers_of_batch_statistics_have_the_bits_of_any_devices(fast):
     results = []
-    for num_gpus in (1, 2, 4):
+    for num_gpus in (1, 3):
         with tf.Graph().as_default():
-            results.append(train(TrainConfig(**dict(
-                fast, num_gpus=num_gpus, num_towers=4, batch_size=16, train_dir=f"{fast['train_dir']}-{num_gpus}"))))
-    for result in results[1:]:
-        assert_same_bits(result, results[0])
+            train_dir = f"{fast['train_dir']}-{num_gpus}"
+            results.append(train(TrainConfig(**dict(fast, num_gpus=num_gpus, num_towers=4, batch_size=8,
+                                                    summary_steps=5, train_dir=train_dir))))
+    assert_same_bits(*results)
 
 
-@pytest.mark.parametrize('at', [7, 13])  # before and after the images grow
+@pytest.mark.parametrize('at', [7, pytest.param(13, marks=pytest.mark.stress)])  # before and after the images grow
 def test_killed_and_resumed_it_ends_with_the_bits_of_an_unbroken_run(at, fast, tmp_path):
     with tf.Graph().as_default():
         whole = train(TrainConfig(**dict(fast, train_dir=str(tmp_path / 'whole'))))
@@ -161,11 +161,11 @@ def test_a_resumed_run_takes_the_stored_whitening(fast):
 
 
 @pytest.mark.parametrize('changed, message', [
-    (dict(widths='8,8,16'), r'holds a run with widths=8,8,8 \(now 8,8,16\)'),
+    (dict(widths='8,16'), r'holds a run with widths=8 \(now 8,16\)'),
     (dict(optimizer='nesterov'), r'holds a run with optimizer=muon \(now nesterov\)'),
     (dict(sizes='16:0.4,20'), r'holds a run with sizes=16:0.5,20 \(now 16:0.4,20\)'),
     (dict(schedule='staircase'), r'holds a run with schedule=linear \(now staircase\)'),
-    (dict(epochs=0.2), r'holds a run with epochs=0.128 \(now 0.2\), to whose end its learning rate falls'),
+    (dict(epochs=0.2), r'holds a run with epochs=0.064 \(now 0.2\), to whose end its learning rate falls'),
     (dict(preset='classic', widths=None, sizes=None, epochs=None), r'holds a run with preset=fast \(now classic\)')])
 def test_another_recipe_is_another_run(changed, message, fast, tmp_path):
     directory = TrainDir(fast['train_dir'])
@@ -224,7 +224,7 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
 
 
 @pytest.mark.parametrize('optimizer, mode', [
-    ('adam', 'mirrored'), ('nesterov', 'replicated'), *[pytest.param(optimizer, mode, marks=pytest.mark.stress)
+    ('adam', 'mirrored'), *[pytest.param(optimizer, mode, marks=pytest.mark.stress)
     for optimizer in ('momentum', 'nesterov', 'adam', 'muon') for mode in ('replicated', 'mirrored')]])
 def test_every_optimizer_takes_the_same_step_in_every_mode(optimizer, mode, settings, tmp_path):
     config = dict(optimizer=optimizer, learning_rate=0.01, num_gpus=2, max_steps=3)
