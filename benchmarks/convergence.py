@@ -146,7 +146,7 @@ def report(results):
             cells = []
             for column, value in ((0, curves[0][-1][0]), (1, seconds)):
                 values = [100 * at(curve, column, value) for curve in curves]
-                cells.append(f'{statistics.mean(values):.1f}% ({min(values):.1f}-{max(values):.1f})')
+                cells.append(harness.mean_spread(values, 1, '%'))
             rate = statistics.median(curve[-1][0] / curve[-1][1] for curve in curves)
             towers = 'one slowed' if slow else 'alike'
             lines.append(f'| {towers} | `{mode}` | {rate:.0f} | {cells[0]} | {cells[1]} of {seconds:.0f} s |')

@@ -122,6 +122,18 @@ def second_half(output):
     return rates[1]
 
 
+def training_speed(given, steps, *extra):
+    """Trains as a process; returns the images/s of the second half of its steps.
+
+    Raises:
+      Failed: the process failed, or does not tell its speed.
+    """
+    half = steps // 2
+    with tempfile.TemporaryDirectory() as train_dir:
+        return second_half(output_of(*trainer(given, train_dir), f'--max_steps={2 * half}', f'--log_frequency={half}',
+                                     f'--save_steps={half}', *extra))
+
+
 def measure(cells, rounds, one):
     """Measures all cells in turn, several rounds, so that the machine's drift meets all of them alike.
 
@@ -157,6 +169,12 @@ def spread(figures, decimals=0):
     if not good:
         return 'failed'
     return f'{statistics.median(good):.{decimals}f}, {min(good):.{decimals}f}-{max(good):.{decimals}f}'
+
+
+def mean_spread(figures, decimals, unit=''):
+    """Returns 'mean (lowest-highest)' of figures with so many decimals and a unit after the mean."""
+    return (f'{statistics.mean(figures):.{decimals}f}{unit} '
+            f'({min(figures):.{decimals}f}-{max(figures):.{decimals}f})')
 
 
 def ratio(figures, base):

@@ -41,16 +41,6 @@ RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'),
           ('four towers', 'fp32'), ('fp32', 'bare step'), ('evaluation', 'fp32')]
 
 
-def training(given, *extra):
-    """Returns the images/s of a training run, over the second half of its steps."""
-    with tempfile.TemporaryDirectory() as train_dir:
-        half = given.steps // 2
-        output = harness.output_of(
-            *harness.trainer(given, train_dir), '--tower_device=cpu', f'--max_steps={2 * half}',
-            f'--log_frequency={half}', f'--save_steps={half}', *extra)
-    return harness.second_half(output)
-
-
 def start_up(given, cell):
     """Returns the milliseconds to the first step, or the peak memory in MiB, of a training run."""
     seconds, mebibytes = harness.start_up(given, f"--max_steps={1 if cell == 'first step' else 50}")
@@ -118,7 +108,7 @@ def inside(given, cell):
 def measure(given, cell):
     """Returns the figure of a cell; see RUNS, PEERS and COSTS."""
     if cell in RUNS:
-        return training(given, *RUNS[cell])
+        return harness.training_speed(given, given.steps, '--tower_device=cpu', *RUNS[cell])
     if cell in PEERS:
         return peer(given, cell)
     if cell in ('first step', 'memory'):

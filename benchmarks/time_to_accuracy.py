@@ -102,15 +102,6 @@ def train(given, setting, seed):
     return Run(seconds, images, teraflop(settings, images), plain, averaged)
 
 
-def classic_speed(given):
-    """Returns the classic preset's images/s in its second half of a few steps."""
-    with tempfile.TemporaryDirectory() as train_dir:
-        half = given.classic_steps // 2
-        return harness.second_half(harness.output_of(
-            *harness.trainer(given, train_dir), f'--tower_device={given.tower_device}', f'--max_steps={2 * half}',
-            f'--log_frequency={half}', f'--save_steps={half}'))
-
-
 def classic_curve(given):
     """Evaluates every checkpoint of a finished run of the classic preset; returns [(step, percentage)]."""
     curve = []
@@ -126,21 +117,16 @@ def classic_curve(given):
     return curve
 
 
-def spread(figures, decimals):
-    """Returns 'mean (lowest-highest)'."""
-    return (f'{statistics.mean(figures):.{decimals}f} '
-            f'({min(figures):.{decimals}f}-{max(figures):.{decimals}f})')
-
-
 def report(results, speeds):
     """Returns the lines of a Markdown table of results {setting: [Run]}."""
     lines = ['| `--preset=fast` and | seconds | plain | with averaging | images/s | TFLOP | classic images/s |',
              '|---|---|---|---|---|---|---|']
     for setting, runs in results.items():
-        cells = [spread([run.seconds for run in runs], 1), spread([run.plain for run in runs], 2),
-                 spread([run.averaged for run in runs], 2) if None not in [run.averaged for run in runs] else '',
-                 f'{statistics.mean(run.images / run.seconds for run in runs):.0f}', f'{runs[0].teraflop:.1f}',
-                 spread(speeds, 0)]
+        columns = [([run.seconds for run in runs], 1), ([run.plain for run in runs], 2),
+                   ([run.averaged for run in runs], 2)]
+        cells = ['' if None in figures else harness.mean_spread(figures, decimals) for figures, decimals in columns]
+        cells += [f'{statistics.mean(run.images / run.seconds for run in runs):.0f}', f'{runs[0].teraflop:.1f}',
+                  harness.mean_spread(speeds, 0)]
         lines.append(f"| `{setting}` | {' | '.join(cells)} |")
     return lines
 
@@ -188,7 +174,7 @@ def main():
     settings = list(dict.fromkeys(given.settings or ['']))
     results, speeds = {setting: [] for setting in settings}, []
     for seed in range(given.seeds):
-        speeds.append(classic_speed(given))
+        speeds.append(harness.training_speed(given, given.classic_steps, f'--tower_device={given.tower_device}'))
         for setting in settings:
             run = train(given, setting, seed)
             results[setting].append(run)

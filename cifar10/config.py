@@ -141,19 +141,17 @@ class TrainConfig(Config):
         if self.max_steps is not None and self.epochs is not None:
             raise UsageError(f'--max_steps={self.max_steps} and --epochs={self.epochs:g} both say when the run ends; '
                              'leave one of them out')
-        missing = {name: value for name, value in PRESETS[self.preset].items()
-                   if name != 'batch_size' and getattr(self, name) is None}
-        if self.max_steps is not None or self.epochs is not None:
-            missing.update(max_steps=self.max_steps, epochs=self.epochs)
-        for name, value in missing.items():
-            if name not in ONLY_WITH:
+        given = {name for name in PRESETS[self.preset] if getattr(self, name) is not None}
+        kept = given | {'batch_size'} | ({'max_steps', 'epochs'} if given & {'max_steps', 'epochs'} else set())
+        for name, value in PRESETS[self.preset].items():
+            if name not in kept:
                 object.__setattr__(self, name, value)
         for name, (owner, only) in ONLY_WITH.items():
-            if getattr(self, owner) == only:
-                object.__setattr__(self, name, getattr(self, name) or PRESETS[self.preset][name])
-            elif getattr(self, name) is not None:
-                raise UsageError(f'--{name} is for --{owner}={only}, but this run has --{owner}='
-                                 f'{getattr(self, owner)}; leave it out')
+            if getattr(self, owner) != only:
+                if name in given:
+                    raise UsageError(f'--{name} is for --{owner}={only}, but this run has --{owner}='
+                                     f'{getattr(self, owner)}; leave it out')
+                object.__setattr__(self, name, None)
         if self.widths:
             parse_widths(self.widths)
         needs_end = [f'--sizes={self.sizes}'] if self.sizes and len(parse_sizes(self.sizes)) > 1 else []

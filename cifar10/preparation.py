@@ -95,9 +95,9 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     config, towers = _resolve(config, directory, start, local)
     recipe = Recipe(dataclasses.asdict(config), data.count)
     mode = UPDATE_MODES.load(config.variable_update)(towers)
-    step, last_step = checkpoint.saved_step(start) if start else 0, config.max_steps
+    step, seen = checkpoint.saved_progress(start) if start else (0, 0)
+    last_step = config.max_steps
     if recipe.total_examples is not None:
-        step, seen = checkpoint.saved_progress(start) if start else (0, 0)
         last_step = step + max(-(-(recipe.total_examples - seen) // (mode.batches * config.batch_size)), 0)
     found = Plan(config, recipe, towers, mode, start, step, last_step)
     _describe(found, data)
@@ -120,7 +120,7 @@ def _find_start(config: TrainConfig, directory: TrainDir) -> str | None:
 
 
 def _resolve(config: TrainConfig, directory: TrainDir, start: str | None,
-            local: devices.Devices) -> tuple[TrainConfig, devices.Devices]:
+             local: devices.Devices) -> tuple[TrainConfig, devices.Devices]:
     """Returns the config with this run's number of towers, batch size and precision, and the devices with its towers.
 
     A run keeps them unless the config names others, and then it says so.

@@ -24,7 +24,6 @@ class Recipe:
       count: training examples in an epoch; None where nothing is trained.
 
     Attributes:
-      inference: the network, with its options bound: function (images, devices, training) -> logits.
       augmentation: a `data.augment.Augmentation`.
       schedule: an `optim.schedule.Schedule`; None where nothing is trained.
       total_examples: of the whole run, or None if it has a number of steps instead.
@@ -61,7 +60,7 @@ class Recipe:
         self._options.update(self._network.learn(images))
 
     def inference(self, images: tf.Tensor, devices: list, training: bool = False) -> tf.Tensor:
-        """Builds the network; see `networks.Network`."""
+        """Builds the network with its options; returns logits. Arguments as `networks.Network` has them."""
         return self._network.inference(images, devices, training, **self._options)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
@@ -73,7 +72,8 @@ class Recipe:
 
     def optimizer(self, rate: tf.Tensor, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
         """Returns a function that makes an optimizer with these learning rates."""
-        return lambda: OPTIMIZERS.load(self._settings['optimizer'])(rate, auxiliary_rate)
+        make = OPTIMIZERS.load(self._settings['optimizer'])
+        return lambda: make(rate) if auxiliary_rate is None else make(rate, auxiliary_rate)
 
     def __str__(self):
         settings = self._settings

@@ -32,7 +32,7 @@ NETWORKS = Registry({
     'classic': 'cifar10.networks.classic:NETWORK',
     'fast': 'cifar10.networks.fast:NETWORK'})
 
-# A function (learning rate, auxiliary learning rate) -> `tf.train.Optimizer`.
+# A function (learning rate) -> `tf.train.Optimizer`; muon's takes an auxiliary learning rate too.
 OPTIMIZERS = Registry({
     'sgd': 'cifar10.optim.optimizers:sgd',
     'momentum': 'cifar10.optim.optimizers:momentum',

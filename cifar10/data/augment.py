@@ -88,10 +88,8 @@ def permuted(index: tf.Tensor, count: int, seed: int, epochs: tf.Tensor | None =
     Returns:
       int64 [n] in [0, count).
     """
-    of_epochs = epochs is not None
-    epochs = epochs if of_epochs else tf.zeros_like(index)
-    kind = tf.zeros_like(index) if of_epochs else tf.ones_like(index)
-    seeds = tf.stack([tf.fill(tf.shape(index), tf.constant(seed, tf.int64)), kind, epochs], 1)
+    kind, epochs = (1, tf.zeros_like(index)) if epochs is None else (0, epochs)
+    seeds = tf.stack([tf.fill(tf.shape(index), tf.constant(each, tf.int64)) for each in (seed, kind)] + [epochs], 1)
     return tf.raw_ops.RandomIndexShuffle(
         index=index, seed=tf.cast(seeds, tf.int32), max_index=tf.constant(count - 1, tf.int64), rounds=_SHUFFLE_ROUNDS)
 

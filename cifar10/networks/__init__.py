@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+NUM_CLASSES = 10
+
 # The name of the graph's collection of MovingStatistics.
 MOVING_STATISTICS = 'moving_statistics'
 

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import Network
+from cifar10.networks import NUM_CLASSES, Network
 from cifar10.networks.lrn import local_response_normalisation
 from cifar10.networks.variables import read, seed_of
-
-NUM_CLASSES = 10
 
 
 def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False) -> tf.Tensor:

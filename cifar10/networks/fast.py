@@ -8,14 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import Network
+from cifar10.networks import NUM_CLASSES, Network
 from cifar10.networks.convolution import convolution
 from cifar10.networks.normalisation import batch_normalisation
 from cifar10.networks.variables import read, seed_of
 from cifar10.networks.whitening import whitening_filters
 
-NUM_CLASSES = 10
-WIDTHS = '64,128,128'
 _KEEP = 0.6  # of the moving statistics, in an update
 _OFFSET_SCALE = 8.0  # so that gradient descent moves offsets 64 times as fast
 _L2 = 1.33e-3

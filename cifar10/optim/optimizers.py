@@ -6,27 +6,23 @@ from cifar10.optim.muon import Muon
 MOMENTUM = 0.9
 
 
-def sgd(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+def sgd(rate: tf.Tensor) -> tf.train.Optimizer:
     """Returns plain gradient descent; here and below a rate is a float32 scalar."""
-    del auxiliary_rate
     return tf.train.GradientDescentOptimizer(rate)
 
 
-def momentum(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+def momentum(rate: tf.Tensor) -> tf.train.Optimizer:
     """Returns gradient descent with momentum 0.9."""
-    del auxiliary_rate
     return tf.train.MomentumOptimizer(rate, MOMENTUM)
 
 
-def nesterov(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+def nesterov(rate: tf.Tensor) -> tf.train.Optimizer:
     """Returns gradient descent with Nesterov's momentum 0.9."""
-    del auxiliary_rate
     return tf.train.MomentumOptimizer(rate, MOMENTUM, use_nesterov=True)
 
 
-def adam(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
+def adam(rate: tf.Tensor) -> tf.train.Optimizer:
     """Returns Adam (Kingma and Ba 2014) with its usual constants."""
-    del auxiliary_rate
     return _Adam(rate)
 
 
