@@ -38,7 +38,7 @@ def train_in(found, config, termination):
     local, files = devices.NONE, ()
     if found.job == 'worker':
         local = preparation.local_devices(config)
-        files = records.find(config.dataset, config.data_dir).files
+        files = records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction).files
     member.take_part(found, local, lambda *towers: training.train(config, termination, *towers),
                      config.cluster_timeout_secs, UPDATE_MODES.load(config.variable_update).recovers, files,
                      termination)

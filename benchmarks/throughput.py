@@ -80,7 +80,7 @@ def inside(given, cell):
     with tf.Session(config=devices.session_config(towers)) as session:
         if cell == 'evaluation':
             config = EvalConfig(num_examples=min(data.count, BATCH * given.steps))
-            built = evaluation.Evaluation(config, data, Recipe({}), towers.towers[0])
+            built = evaluation.Evaluation(config, data, Recipe({}, len(data.classes)), towers.towers[0])
             session.run([tf.global_variables_initializer(), built.read])
             built.results(session)  # a warm-up
             begin = time.perf_counter()
@@ -89,7 +89,7 @@ def inside(given, cell):
         config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu',
                              batch_size=BATCH)
         mode = UPDATE_MODES.load('parameter_server')(towers)
-        recipe = Recipe(dataclasses.asdict(config), data.count)
+        recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
         built = trainer.Training(
             preparation.Plan(config, recipe, towers, mode, None, 0, config.max_steps), data)
         session.run(tf.global_variables_initializer())

@@ -5,6 +5,7 @@ TensorFlow, so that `--help` and a mistyped flag answer at once.
 """
 import dataclasses
 import math
+import os
 import re
 from collections.abc import Collection
 from typing import Any
@@ -14,6 +15,7 @@ from cifar10.presets import ONLY_WITH, PRESETS, parse_sizes, parse_widths
 from cifar10.registry import AUGMENTATIONS, AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
 
 DATA_DIR = '/tmp/cifar10_data'
+TEST_FRACTION = 0.1
 JOBS = ('worker', 'ps')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 EVAL_DATA = ('test', 'train_eval')
@@ -27,12 +29,21 @@ def setting(default: Any, group: str | None, help: str, least: int | None = None
     return dataclasses.field(default=default, metadata=dict(group=group, help=help, least=least, choices=choices))
 
 
+def forms(choices: Collection[str]) -> Collection[str]:
+    """Returns what a setting with choices takes, as a user would write it."""
+    return getattr(choices, 'forms', choices)
+
+
 class Config:
     """Checks the fields of a frozen dataclass against their types, lowest values and choices."""
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             _check(field, getattr(self, field.name))
+        for name, registry in (('dataset', DATASETS), ('network', NETWORKS)):
+            value = getattr(self, name)
+            if value and registry.is_own(value):  # the user's, to be found from any working directory
+                object.__setattr__(self, name, os.path.abspath(value))
 
 
 def _check(field, value):
@@ -43,7 +54,7 @@ def _check(field, value):
         raise UsageError(f'--{field.name}={value!r} is not {kind}')
     choices, least = field.metadata['choices'], field.metadata['least']
     if choices and value not in choices:
-        raise UsageError(f"--{field.name}={value} is unknown; choose from: {', '.join(choices)}")
+        raise UsageError(f"--{field.name}={value} is unknown; choose from: {', '.join(forms(choices))}")
     if least is not None and value < least:
         raise UsageError(f'--{field.name}={value} is too small; the least is {least}')
     if field.type is float and not (0 <= value < math.inf):
@@ -73,11 +84,13 @@ class TrainConfig(Config):
     seed: int = setting(0, 'Run', 'seed for initialisation, shuffling and augmentation', least=0)
     restart: bool = setting(False, 'Run', "delete this program's files in train_dir and start a new run")
     data_dir: str = setting(DATA_DIR, 'Data', 'directory of the data set, created if need be')
-    dataset: str = setting('cifar10', 'Data', 'data set; cifar10 is downloaded if need be, shapes is built in',
-                         choices=DATASETS)
+    dataset: str = setting('cifar10', 'Data', 'data set; CIFAR is downloaded if need be, shapes is built in, FOLDER/ '
+                         'has pictures of your own', choices=DATASETS)
+    test_fraction: float = setting(TEST_FRACTION, 'Data', 'part of your own pictures that is set apart for testing, '
+                                   'where FOLDER/ has no train/ and test/')
     preset: str = setting('classic', 'Recipe', 'the settings of a whole recipe; each of those below changes one',
                           choices=PRESETS)
-    network: str = setting(None, 'Recipe', 'the network', choices=NETWORKS)
+    network: str = setting(None, 'Recipe', 'the network; FILE.py:FUNCTION is one of your own', choices=NETWORKS)
     widths: str = setting(None, 'Recipe', 'channels of each group of layers of the fast network, as 64,128,128')
     optimizer: str = setting(None, 'Recipe', 'how gradients change the variables', choices=OPTIMIZERS)
     learning_rate: float = setting(None, 'Recipe', 'learning rate at the start')
@@ -121,6 +134,9 @@ class TrainConfig(Config):
     def __post_init__(self):
         super().__post_init__()
         self._complete_recipe()
+        if not 0 < self.test_fraction < 1:
+            raise UsageError(f'--test_fraction={self.test_fraction:g} leaves no pictures to train on or none to test; '
+                             'give one between 0 and 1')
         if self.num_gpus % self.gpus_per_tower:
             raise UsageError(f'--num_gpus={self.num_gpus} cannot be divided into towers of --gpus_per_tower='
                              f'{self.gpus_per_tower}; use a multiple of it')
@@ -181,6 +197,7 @@ class EvalConfig(Config):
                                         "(default: if the run has the shift augmentation)")
     data_dir: str = setting(None, 'Data', f"directory of the data set (default: the run's, else {DATA_DIR})")
     dataset: str = setting(None, 'Data', "data set (default: the run's, else cifar10)", choices=DATASETS)
+    network: str = setting(None, 'Checkpoints', "where the run's own network is now, if it was moved", choices=NETWORKS)
     eval_data: str = setting('test', 'Data', 'test images, or training images without augmentation', choices=EVAL_DATA)
     num_examples: int = setting(None, 'Data', 'number of images (default: all)', least=1)
     batch_size: int = setting(128, 'Device', 'images in a batch; the result does not depend on it', least=1)

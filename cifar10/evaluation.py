@@ -5,7 +5,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import DATA_DIR, EvalConfig
+from cifar10.config import DATA_DIR, TEST_FRACTION, EvalConfig
 from cifar10.data import pipeline, records
 from cifar10.data.views import average, views
 from cifar10.errors import RunError, UsageError, reason
@@ -34,9 +34,9 @@ def evaluate(config: EvalConfig) -> None:
     devices.claim(device)
     directory = TrainDir(config.checkpoint_dir)
     _wait_for_first(directory, config.run_once)
-    run = {**PRESETS['classic'], **(directory.settings() or {})}  # the classic scripts left no settings
+    run = _settings(directory, config)
     data = _data_of(run, config)
-    recipe = Recipe(run)
+    recipe = Recipe(run, len(data.classes))
     use_ema = run['moving_averages'] if config.use_ema is None else config.use_ema
     averaging = config.test_time_averaging
     if averaging is None:
@@ -65,18 +65,28 @@ def _wait_for_first(directory, run_once):
         time.sleep(1)
 
 
+def _settings(directory, config):
+    """Returns the settings of the run to be evaluated, with what the user says has moved."""
+    # The classic scripts left no settings.
+    run = {**PRESETS['classic'], 'dataset': config.dataset or next(iter(DATASETS)), 'test_fraction': TEST_FRACTION,
+           **(directory.settings() or {})}
+    for name, known in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
+        given = getattr(config, name, None)
+        if given and known.is_own(given) and known.is_own(run[name]):
+            run[name] = given
+        if given not in (None, run[name]):
+            raise UsageError(f'--{name}={given}, but the run in {config.checkpoint_dir} has {name}={run[name]}; leave '
+                             f'--{name} out')
+        if run[name] not in known:
+            raise UsageError(f'the run in {config.checkpoint_dir} has {name}={run[name]}, which this version does not '
+                             'know')
+    return run
+
+
 def _data_of(run, config):
     """Returns the Records to evaluate a run on, given its settings."""
-    dataset = run.get('dataset', config.dataset or next(iter(DATASETS)))
-    if config.dataset not in (None, dataset):
-        raise UsageError(f'--dataset={config.dataset}, but the run in {config.checkpoint_dir} was trained on {dataset}'
-                         '; leave --dataset out')
-    for name, known in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
-        value = dict(run, dataset=dataset)[name]
-        if value not in known:
-            raise UsageError(f'the run in {config.checkpoint_dir} has {name}={value}, which this version does not know')
-    data = records.find(dataset, config.data_dir or run.get('data_dir', DATA_DIR),
-                        records.TEST_FILES if config.eval_data == 'test' else records.TRAIN_FILES)
+    data = records.find(run['dataset'], config.data_dir or run.get('data_dir', DATA_DIR),
+                        records.TEST if config.eval_data == 'test' else records.TRAIN, run['test_fraction'])
     if config.num_examples and config.num_examples > data.count:
         raise UsageError(f'--num_examples={config.num_examples}, but there are {data.count} {config.eval_data} '
                          'images; leave it out to take all')

@@ -93,7 +93,7 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     """
     start = _find_start(config, directory)
     config, towers = _resolve(config, directory, start, local)
-    recipe = Recipe(dataclasses.asdict(config), data.count)
+    recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     mode = UPDATE_MODES.load(config.variable_update)(towers)
     step, seen = checkpoint.saved_progress(start) if start else (0, 0)
     last_step = config.max_steps

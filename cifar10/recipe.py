@@ -21,6 +21,7 @@ class Recipe:
     Args:
       settings: those of a TrainConfig, or as a run stored them; what is missing is the classic preset's, because
         versions without presets stored none.
+      num_classes: of the data set.
       count: training examples in an epoch; None where nothing is trained.
 
     Attributes:
@@ -33,10 +34,12 @@ class Recipe:
       KeyError: something is not registered.
     """
 
-    def __init__(self, settings: Mapping[str, Any], count: int | None = None):
+    def __init__(self, settings: Mapping[str, Any], num_classes: int, count: int | None = None):
         self._settings = settings = {**PRESETS['classic'], **settings}
         self._network = NETWORKS.load(settings['network'])
-        self._options = dict(widths=parse_widths(settings['widths'])) if settings['widths'] else {}
+        self._options = dict(num_classes=num_classes)
+        if settings['widths']:
+            self._options['widths'] = parse_widths(settings['widths'])
         epochs = settings['epochs']
         self.total_examples = round(epochs * count) if epochs and count else None
         sizes = parse_sizes(settings['sizes'] or str(records.SIZE))

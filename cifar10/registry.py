@@ -4,20 +4,61 @@ An entry is 'module:object'. Nothing is imported before an entry is used, so tha
 flag need no TensorFlow.
 """
 import importlib
-from typing import Any
+import re
+from typing import Any, NamedTuple
+
+
+class Own(NamedTuple):
+    """What a user may name besides the entries of a registry.
+
+    Attributes:
+      form: how it is written, for messages.
+      pattern: a regular expression for it.
+      load: 'module:function' of a function name -> the object.
+    """
+    form: str
+    pattern: str
+    load: str
 
 
 class Registry(dict):
-    """Maps names to 'module:object'; `load` returns the object."""
+    """Maps names to 'module:object'; `load` returns the object.
+
+    Args:
+      entries: the names.
+      own: what else may be named, an Own; or None.
+    """
+
+    def __init__(self, entries: dict[str, str], own: Own | None = None):
+        super().__init__(entries)
+        self._own = own
+
+    def is_own(self, name: str) -> bool:
+        """Returns whether a name is of the form of a user's own."""
+        return not super().__contains__(name) and bool(self._own and re.fullmatch(self._own.pattern, name))
+
+    def __contains__(self, name):
+        return super().__contains__(name) or self.is_own(name)
+
+    @property
+    def forms(self) -> list[str]:
+        """The names, and the form of a user's own."""
+        return [*self, *([self._own.form] if self._own else [])]
 
     def load(self, name: str) -> Any:
-        """Imports and returns the object that is registered as `name`.
+        """Imports and returns the object that is registered as `name`, or makes the user's own.
 
         Raises:
-          KeyError: the name is not registered.
+          KeyError: there is none.
         """
-        module, _, attribute = self[name].partition(':')
-        return getattr(importlib.import_module(module), attribute)
+        if self.is_own(name):
+            return _imported(self._own.load)(name)
+        return _imported(self[name])
+
+
+def _imported(entry):
+    module, _, attribute = entry.partition(':')
+    return getattr(importlib.import_module(module), attribute)
 
 
 # The first entry of each is the default. An update mode is a `parallel.update.UpdateMode`.
@@ -30,7 +71,7 @@ UPDATE_MODES = Registry({
 # A `networks.Network`.
 NETWORKS = Registry({
     'classic': 'cifar10.networks.classic:NETWORK',
-    'fast': 'cifar10.networks.fast:NETWORK'})
+    'fast': 'cifar10.networks.fast:NETWORK'}, Own('FILE.py:FUNCTION', r'.*\.py:\w+', 'cifar10.networks.own:network'))
 
 # A function (learning rate) -> `tf.train.Optimizer`; muon's takes an auxiliary learning rate too.
 OPTIMIZERS = Registry({
@@ -51,7 +92,11 @@ AUGMENTATIONS = Registry({
     'shift': 'cifar10.data.shift:Shift'})
 
 # A `data.records.Dataset`.
-DATASETS = Registry({'cifar10': 'cifar10.data.records:CIFAR10', 'shapes': 'cifar10.data.records:SHAPES'})
+DATASETS = Registry({
+    'cifar10': 'cifar10.data.cifar:CIFAR10',
+    'cifar100': 'cifar10.data.cifar:CIFAR100',
+    'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
+    'shapes': 'cifar10.data.shapes:SHAPES'}, Own('FOLDER/', r'.*/.*', 'cifar10.data.folders:dataset'))
 
 # An `optim.precision.Precision`.
 PRECISIONS = Registry({

@@ -35,7 +35,7 @@ def train(config: TrainConfig, termination: Termination | None = None, towers: d
       RunError: the run failed after it had started; its newest checkpoint is whole.
     """
     local = preparation.claim_devices(config, towers)
-    data = records.find(config.dataset, config.data_dir)
+    data = records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
     directory = TrainDir(config.train_dir)
     with directory.locked(), checkpoint.named_in_errors(directory):
         plan = preparation.plan(config, directory, data, local)

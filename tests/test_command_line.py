@@ -14,7 +14,7 @@ from tests.helpers import ROOT, run_script
 
 
 @pytest.mark.parametrize('arguments, parts', [
-    (['--dataset=mnist'], ['--dataset=mnist', 'cifar10, shapes']),
+    (['--dataset=mnist'], ['--dataset=mnist', 'cifar10, cifar100, cifar100-coarse, shapes, FOLDER/']),
     (['--variable_update=magic'], ['--variable_update=magic', 'parameter_server']),
     (['--tower_device=tpu'], ['--tower_device=tpu', 'auto, gpu, cpu']),
     (['--bach_size=8'], ['unknown flag --bach_size', 'did you mean --batch_size?']),

@@ -79,7 +79,7 @@ def independent_result(arrays, files, count, suffix=''):
 
 
 def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tmp_path):
-    data = records.find('shapes', data_dir, records.TEST_FILES)
+    data = records.find('shapes', data_dir, records.TEST)
     arrays = last_variables(run)
     correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
     for batch_size in (128, 333, 2000, 5000):
@@ -123,7 +123,7 @@ def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(evaluat
 
 def test_the_runs_own_data_is_used_and_another_set_refused(evaluate, run):
     assert evaluate()[2] == 2000
-    with pytest.raises(UsageError, match='--dataset=cifar10, but the run in .* was trained on shapes'):
+    with pytest.raises(UsageError, match='--dataset=cifar10, but the run in .* has dataset=shapes'):
         evaluate(dataset='cifar10')
 
 
@@ -187,8 +187,8 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
 
 def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
     config = EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), data_dir=data_dir)
-    data = records.find('shapes', data_dir, records.TEST_FILES)
-    built = evaluation.Evaluation(config, data, Recipe({}), '/cpu:0')
+    data = records.find('shapes', data_dir, records.TEST)
+    built = evaluation.Evaluation(config, data, Recipe({}, len(data.classes)), '/cpu:0')
     with tf.Session() as session:
         assert built.run(session, os.path.join(run, 'model.ckpt-7'), None) is False
     assert capsys.readouterr().out == ''

@@ -61,7 +61,7 @@ def test_the_numbers_are_uniform_and_independent():
 @pytest.fixture
 def loaded(data_dir):
     """Returns (session, variable, NumPy rows) of the test images."""
-    data = records.find('shapes', data_dir, records.TEST_FILES)
+    data = records.find('shapes', data_dir, records.TEST)
     memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
@@ -186,7 +186,7 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
 @pytest.fixture
 def shifted(data_dir):
     """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
-    memory, read = pipeline.load(records.find('shapes', data_dir, records.TEST_FILES))
+    memory, read = pipeline.load(records.find('shapes', data_dir, records.TEST))
 
     def make(first, n, sizes=((0.0, 32),), step=None, seed=5):
         augmentation = shift.Shift(sizes, 10000, seed)
@@ -204,7 +204,7 @@ def normalised(rows):
 
 
 def test_images_are_shifted_reflected_and_half_of_them_mirrored(shifted, data_dir):
-    rows = np.fromfile(records.find('shapes', data_dir, records.TEST_FILES).files[0], np.uint8).reshape(-1, 3073)
+    rows = np.fromfile(records.find('shapes', data_dir, records.TEST).files[0], np.uint8).reshape(-1, 3073)
     n = 100
     images, labels = shifted(0, n)
     examples = run(pipeline.shuffled(tf.range(n, dtype=tf.int64), len(rows), 5))

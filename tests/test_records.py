@@ -36,7 +36,7 @@ def cifar_dir(tmp_path):
 def test_counts_come_from_the_files(cifar_dir):
     data = records.find('cifar10', str(cifar_dir))
     assert data.count == 2 + 3 + 4 + 5 + 6 and len(data.files) == 5
-    assert records.find('cifar10', str(cifar_dir), records.TEST_FILES).count == 7
+    assert records.find('cifar10', str(cifar_dir), records.TEST).count == 7
 
 
 def test_the_inner_folder_is_not_data_dir(cifar_dir):
@@ -229,14 +229,14 @@ def test_shapes_are_deterministic_balanced_and_differ_between_parts():
 
 def test_shapes_are_not_told_apart_by_single_pixels(data_dir):
     # Least squares on the pixels, the best of several regularisations: below 60%.
-    def load(names):
-        data = records.find('shapes', data_dir, names)
+    def load(part):
+        data = records.find('shapes', data_dir, part)
         array = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in data.files])
         pixels = array[:, 1:].astype(np.float64) / 255
         pixels -= pixels.mean(1, keepdims=True)
         return np.c_[pixels, np.ones(len(pixels))], array[:, 0]
-    x, y = load(records.TRAIN_FILES)
-    test_x, test_y = load(records.TEST_FILES)
+    x, y = load(records.TRAIN)
+    test_x, test_y = load(records.TEST)
     gram, target = x.T @ x, x.T @ np.eye(10)[y]
     accuracies = []
     for ridge in (1, 100, 1000):

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 
-from cifar10.config import Config, TrainConfig
+from cifar10.config import Config, TrainConfig, forms
 from cifar10.errors import UsageError
 
 
@@ -100,7 +100,7 @@ def _add_flag(group, field):
     else:
         choices = field.metadata['choices']
         kind = {int: whole_number, float: _number}.get(field.type, str)
-        group.add_argument('--' + field.name, type=kind, help=text, metavar='|'.join(choices) if choices else
+        group.add_argument('--' + field.name, type=kind, help=text, metavar='|'.join(forms(choices)) if choices else
                            {int: 'N', float: 'X'}.get(field.type, field.name.rsplit('_', 1)[-1].upper()))
 
 

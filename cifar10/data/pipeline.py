@@ -33,8 +33,10 @@ def load(records: Records) -> tuple[tf.Variable, tf.Operation]:
     row, read = 0, memory.initializer
     for i, path in enumerate(records.files):
         with tf.control_dependencies([read]):
-            rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(paths[i]), tf.uint8), [-1, RECORD_BYTES])
-            count = os.path.getsize(path) // RECORD_BYTES
+            rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(paths[i]), tf.uint8), [-1, records.record_bytes])
+            if records.label_bytes > 1:
+                rows = tf.concat([rows[:, records.label:records.label + 1], rows[:, records.label_bytes:]], 1)
+            count = os.path.getsize(path) // records.record_bytes
             read = tf.scatter_update(memory, tf.range(row, row + count), rows).op
             row += count
     return memory, read

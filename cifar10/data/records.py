@@ -1,50 +1,64 @@
-"""CIFAR binary records: find, download, verify, count; for CIFAR-10 and the built-in data set alike.
+"""Image records in CIFAR's binary layout: find, verify, count; the same for every data set.
 
-A record is one byte of label and 3,072 bytes of image: red, green and blue planes of 32x32
-(https://www.cs.toronto.edu/~kriz/cifar.html).
+A record is a byte or two of labels and 3,072 bytes of image: red, green and blue planes of 32x32
+(https://www.cs.toronto.edu/~kriz/cifar.html). How a data set comes to be in this layout is its own file's matter.
 """
+import contextlib
 import dataclasses
-import gzip
 import os
 import shutil
-import tarfile
 import tempfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cifar10.data import download, shapes
+from cifar10.config import TEST_FRACTION
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.registry import DATASETS
 
-NUM_CLASSES = 10
 SIZE = 32
-RECORD_BYTES = 1 + 3 * SIZE * SIZE
+IMAGE_BYTES = 3 * SIZE * SIZE
+RECORD_BYTES = 1 + IMAGE_BYTES  # with one byte of label
 
+# The files of CIFAR-10, whose layout our own data sets have too.
 TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
-_EXTRAS = ('batches.meta.txt', 'readme.html')
+CLASSES_FILE = 'batches.meta.txt'
 
-_ARCHIVE = 'cifar-10-binary.tar.gz'
-_ARCHIVE_FOLDER = 'cifar-10-batches-bin'
-_URL = 'https://www.cs.toronto.edu/~kriz/' + _ARCHIVE
-_ARCHIVE_BYTES = 170052171
-_ARCHIVE_SHA256 = 'c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd'
-
-_SHAPES_TRAIN, _SHAPES_TEST = 10000, 2000
+# The parts of a data set.
+TRAIN, TEST = 'train', 'test'
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-    """A data set in CIFAR-10's binary layout.
+    """A data set in CIFAR's binary layout.
 
     Attributes:
-      folder: its folder below data_dir, with the .bin files.
-      make: function folder -> None that downloads or renders the files into a new folder, whole or not at all.
+      folder: its folder below data_dir, with the .bin files; or a path of its own.
+      make: function folder -> None that downloads, renders or converts the files into a new folder, whole or not at
+        all.
+      classes: the names of its classes, in the order of their labels; or the name of the file in `folder` that has one
+        in each line.
+      num_classes: how many there are, where `classes` is a file that may be missing; None: as many as it has lines.
+      files: the names of the files of each part.
+      label_bytes, label: how many bytes of a record are labels, and which one is meant.
     """
     folder: str
     make: Callable[[str], None]
+    classes: tuple[str, ...] | str
+    num_classes: int | None = None
+    files: dict = dataclasses.field(default_factory=lambda: {TRAIN: TRAIN_FILES, TEST: TEST_FILES})
+    label_bytes: int = 1
+    label: int = 0
+
+    def divided(self, test_fraction: float) -> 'Dataset':
+        """Returns the data set whose test images are a fraction of all; this one, where they are apart already."""
+        del test_fraction
+        return self
+
+    def notice(self) -> str | None:
+        """Returns a line about what a user may not expect of the files, or None."""
+        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,129 +69,124 @@ class Records:
       dataset: its name.
       files: paths, in order.
       count: records in all of them.
+      classes: the names of the classes, in the order of their labels.
+      label_bytes, label: how many bytes of a record are labels, and which one is meant.
     """
     dataset: str
     files: tuple[str, ...]
     count: int
+    classes: tuple[str, ...]
+    label_bytes: int = 1
+    label: int = 0
+
+    @property
+    def record_bytes(self) -> int:
+        """The length of a record."""
+        return self.label_bytes + IMAGE_BYTES
 
     def planes(self, n: int) -> np.ndarray:
         """Returns the first images of the first file, at most n: uint8 [n, 3, 32, 32]."""
-        rows = np.fromfile(self.files[0], np.uint8, n * RECORD_BYTES).reshape(-1, RECORD_BYTES)
-        return rows[:, 1:].reshape(-1, 3, SIZE, SIZE)
+        rows = np.fromfile(self.files[0], np.uint8, n * self.record_bytes).reshape(-1, self.record_bytes)
+        return rows[:, self.label_bytes:].reshape(-1, 3, SIZE, SIZE)
 
     def __str__(self):
         return f'{self.dataset}, {self.count:,} images in {os.path.dirname(self.files[0])}'
 
 
-def find(dataset: str, data_dir: str, names: tuple[str, ...] = TRAIN_FILES) -> Records:
-    """Returns the Records of `names` (TRAIN_FILES or TEST_FILES), fetching or rendering them if need be.
+def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = TEST_FRACTION) -> Records:
+    """Returns the Records of a part, fetching, rendering or converting the data set if need be.
 
     Args:
-      dataset: 'cifar10' or 'shapes'.
-      data_dir: holds the data set's folder of .bin files, or CIFAR-10's archive, or nothing.
-      names: file names within the folder.
+      dataset: a name in `registry.DATASETS`, or a folder of pictures.
+      data_dir: holds the data set's folder of .bin files, or its archive, or nothing.
+      part: TRAIN or TEST.
+      test_fraction: of a folder of pictures that is not divided, how much is for testing.
 
     Raises:
       UsageError: the data cannot be downloaded or written, or a file is missing or corrupt.
     """
-    kind = DATASETS.load(dataset)
-    folder = os.path.join(data_dir, kind.folder)
+    kind = DATASETS.load(dataset).divided(test_fraction)
+    folder, names = os.path.join(data_dir, kind.folder), kind.files[part]
     parent, name = os.path.split(os.path.abspath(data_dir))
     if name == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, names[0])):
         raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
     if not os.path.isdir(folder):
         try:
-            os.makedirs(data_dir, exist_ok=True)
+            os.makedirs(os.path.dirname(folder), exist_ok=True)
             kind.make(folder)
         except OSError as error:
-            raise UsageError(f'the data set cannot be put into --data_dir={data_dir}: '
-                             f'{describe_os_error(error)}') from error
-    files = tuple(os.path.join(folder, name) for name in names)
-    return Records(dataset, files, sum(_verified_count(path) for path in files))
+            where = os.path.dirname(folder) if os.path.isabs(kind.folder) else f'--data_dir={data_dir}'
+            raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}') from error
+    elif kind.notice():
+        print(f'warning: {kind.notice()}')
+    files, classes = tuple(os.path.join(folder, name) for name in names), _classes(kind, folder)
+    count = sum(_verified_count(path, kind, len(classes)) for path in files)
+    return Records(dataset, files, count, classes, kind.label_bytes, kind.label)
 
 
-def _verified_count(path):
+def _classes(kind, folder):
+    """Returns the names of the classes; numbers, where their file is missing and their number is known."""
+    if not isinstance(kind.classes, str):
+        return kind.classes
+    path = os.path.join(folder, kind.classes)
+    try:
+        with open(path) as stream:
+            names = tuple(line.strip() for line in stream if line.strip())
+    except (OSError, UnicodeDecodeError) as error:
+        if not kind.num_classes:
+            raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error
+        names = ()
+    if kind.num_classes and len(names) != kind.num_classes:
+        names = tuple(f'class {i}' for i in range(kind.num_classes))
+    return names
+
+
+def _verified_count(path, kind, num_classes):
     """Returns how many records a file holds, after checking its length and its labels."""
     remedy = f'delete {os.path.dirname(path)} to have it made again'
     if not os.path.isfile(path):
         raise UsageError(f'{path} is missing; {remedy}')
-    size = os.path.getsize(path)
-    if size == 0 or size % RECORD_BYTES:
-        raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {RECORD_BYTES} '
-                         f'bytes; {remedy}')
-    labels = np.memmap(path, np.uint8, 'r', shape=(size // RECORD_BYTES, RECORD_BYTES))[:, 0]
-    wrong = np.flatnonzero(labels >= NUM_CLASSES)
+    size, length = os.path.getsize(path), kind.label_bytes + IMAGE_BYTES
+    if size == 0 or size % length:
+        raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {length} bytes; '
+                         f'{remedy}')
+    labels = np.memmap(path, np.uint8, 'r', shape=(size // length, length))[:, kind.label]
+    wrong = np.flatnonzero(labels >= num_classes)
     if len(wrong):
         raise UsageError(f'{path} has label {labels[wrong[0]]} in record {wrong[0]}, where labels are 0 to '
-                         f'{NUM_CLASSES - 1}; {remedy}')
+                         f'{num_classes - 1}; {remedy}')
     return len(labels)
 
 
-class _NewFolder:
-    """Context: a temporary folder beside `folder` that takes its name when all went well."""
-
-    def __init__(self, folder):
-        self._folder = folder
-
-    def __enter__(self):
-        parent, name = os.path.split(self._folder)
-        self._temporary = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
-        return self._temporary
-
-    def __exit__(self, kind, error, trace):
-        try:
-            if kind is None and not os.path.isdir(self._folder):  # another process may have been faster
-                os.chmod(self._temporary, 0o755)
-                os.rename(self._temporary, self._folder)
-        finally:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-
-
-def _fetch_cifar10(folder):
-    archive = os.path.join(os.path.dirname(folder), _ARCHIVE)
-    if os.path.isfile(archive):
-        if os.path.getsize(archive) != _ARCHIVE_BYTES or download.sha256(archive) != _ARCHIVE_SHA256:
-            print(f'warning: {archive} is not the published archive (its checksum differs); using it as it is')
-        try:
-            return _extract(archive, folder)
-        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            print(f'warning: {archive} cannot be read ({error}); replacing it')
-    print(f'downloading {_URL}')
+@contextlib.contextmanager
+def new_folder(folder: str) -> Iterator[str]:
+    """Context with the path of a temporary folder, which takes the name `folder` when all went well."""
+    parent, name = os.path.split(folder)
+    temporary = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
     try:
-        download.fetch(_URL, archive, _ARCHIVE_BYTES, _ARCHIVE_SHA256)
-    except download.DownloadError as error:
-        raise UsageError(f'{error}; put {_ARCHIVE} into {os.path.dirname(folder)} by hand, or use --dataset=shapes, '
-                         'which needs no network') from error
-    _extract(archive, folder)
+        yield temporary
+        if not os.path.isdir(folder):  # another process may have been faster
+            os.chmod(temporary, 0o755)
+            os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _extract(archive, folder):
-    expected = {f'{_ARCHIVE_FOLDER}/{name}' for name in TRAIN_FILES + TEST_FILES + _EXTRAS}
-    with _NewFolder(folder) as temporary, gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
-        for member in tar:
-            if member.isfile() and member.name in expected:
-                # Copied by name, with nothing of the member's own path, owner or mode. (`tar.extract` is safe only
-                # with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
-                path = os.path.join(temporary, os.path.basename(member.name))
-                with tar.extractfile(member) as source, open(path, 'wb') as copy:
-                    shutil.copyfileobj(source, copy)
-        while stream.read(1 << 20):  # the checksum of all that was read stands at the very end
-            pass
-        missing = [name for name in TRAIN_FILES + TEST_FILES if not os.path.isfile(os.path.join(temporary, name))]
-        if missing:
-            raise tarfile.ReadError(f'{_ARCHIVE_FOLDER}/{missing[0]} is not in it')
+def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.ndarray) -> None:
+    """Writes images to the files of a part, about as many to each.
+
+    Args:
+      folder: where.
+      files: the names.
+      labels: uint8 [n].
+      images: uint8 [n, 3, 32, 32].
+    """
+    rows = np.concatenate([labels[:, None], images.reshape(len(images), -1)], axis=1)
+    for name, part in zip(files, np.array_split(rows, len(files))):
+        part.tofile(os.path.join(folder, name))
 
 
-def _render_shapes(folder):
-    with _NewFolder(folder) as temporary:
-        for names, count, seed in ((TRAIN_FILES, _SHAPES_TRAIN, 1), (TEST_FILES, _SHAPES_TEST, 2)):
-            labels, images = shapes.render(count, seed)
-            records = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
-            for name, part in zip(names, np.split(records, len(names))):
-                part.tofile(os.path.join(temporary, name))
-        with open(os.path.join(temporary, _EXTRAS[0]), 'w') as meta:
-            meta.write('\n'.join(shapes.CLASSES) + '\n')
-
-
-CIFAR10 = Dataset(_ARCHIVE_FOLDER, _fetch_cifar10)
-SHAPES = Dataset('shapes-bin', _render_shapes)
+def write_classes(folder: str, classes: tuple[str, ...]) -> None:
+    """Writes the names of the classes beside the files."""
+    with open(os.path.join(folder, CLASSES_FILE), 'w') as stream:
+        stream.write('\n'.join(classes) + '\n')

@@ -5,8 +5,10 @@ brightness and noise, so that what tells the classes apart is form, not the valu
 """
 import numpy as np
 
+from cifar10.data.records import SIZE, TEST_FILES, TRAIN_FILES, Dataset, new_folder, write, write_classes
+
 CLASSES = ('disc', 'square', 'triangle', 'plus', 'ring', 'star', 'stripes', 'checkers', 'dots', 'crescent')
-SIZE = 32
+_TRAIN, _TEST = 10000, 2000  # images
 
 # Images rendered together: their planes stay in the processor's cache.
 _CHUNK = 500
@@ -115,3 +117,13 @@ def _colour(masks, generator):
     noise *= _uniform(generator, n, 2, 8)[:, None]
     images = ground + (shape - ground) * masks[:, None] + slope[:, None] + noise
     return np.clip(images, 0, 255).astype(np.uint8)
+
+
+def _make(folder):
+    with new_folder(folder) as temporary:
+        for names, count, seed in ((TRAIN_FILES, _TRAIN, 1), (TEST_FILES, _TEST, 2)):
+            write(temporary, names, *render(count, seed))
+        write_classes(temporary, CLASSES)
+
+
+SHAPES = Dataset('shapes-bin', _make, CLASSES)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-NUM_CLASSES = 10
+NUM_CLASSES = 10  # of CIFAR-10
 
 # The name of the graph's collection of MovingStatistics.
 MOVING_STATISTICS = 'moving_statistics'
@@ -19,10 +19,10 @@ class Network(NamedTuple):
     """A network.
 
     Attributes:
-      inference: function (images, devices, training, **options) -> logits, float32 [n, classes]. It makes its
-        variables with `tf.get_variable`, adds its L2 losses to the collection LOSSES, its layers' outputs to
-        ACTIVATIONS and what it learns without gradients to MOVING_STATISTICS. `devices` names the devices that share
-        its work; `training` is whether the images are a training batch.
+      inference: function (images, devices, training, num_classes, **options) -> logits, float32 [n, num_classes]. It
+        makes its variables with `tf.get_variable`, adds its L2 losses to the collection LOSSES, its layers' outputs
+        to ACTIVATIONS and what it learns without gradients to MOVING_STATISTICS. `devices` names the devices that
+        share its work; `training` is whether the images are a training batch.
       parts: into how many parts it can be divided, each on a device of its own.
       image_size: the only height and width that it takes, or None if it takes any.
       learn: function that computes options of `inference` from training images, uint8 [n, 32, 32, 3], once in a run

@@ -11,7 +11,8 @@ from cifar10.networks.lrn import local_response_normalisation
 from cifar10.networks.variables import read, seed_of
 
 
-def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False) -> tf.Tensor:
+def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False,
+              num_classes: int = NUM_CLASSES) -> tf.Tensor:
     """Builds the network in the current variable scope.
 
     Args:
@@ -20,9 +21,10 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
       devices: names of the devices that share the work: the convolutional layers go to the first, the
         dense ones to the last; '' is the device of the caller.
       training: makes no difference.
+      num_classes: how many logits an image has.
 
     Returns:
-      Logits, float32 [n, 10]. Each layer's output is in the collection ACTIVATIONS, the L2 losses of
+      Logits, float32 [n, num_classes]. Each layer's output is in the collection ACTIVATIONS, the L2 losses of
       local3 and local4 in LOSSES.
     """
     del training
@@ -36,7 +38,7 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
         local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
         local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
         wide = tf.cast(local4, tf.float32)
-        return _dense('softmax_linear', wide, NUM_CLASSES, bias=0.0, stddev=1 / 192, activation=None)
+        return _dense('softmax_linear', wide, num_classes, bias=0.0, stddev=1 / 192, activation=None)
 
 
 def _convolution(name, x, channels, bias, pool=False):

@@ -22,7 +22,8 @@ _WHITENING_CHANNELS = 24  # twice the 2 x 2 x 3 numbers of a patch
 
 
 def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False,
-              widths: Sequence[int] = (64, 128, 128), whitening: np.ndarray | None = None) -> tf.Tensor:
+              num_classes: int = NUM_CLASSES, widths: Sequence[int] = (64, 128, 128),
+              whitening: np.ndarray | None = None) -> tf.Tensor:
     """Builds the network in the current variable scope.
 
     Args:
@@ -30,11 +31,12 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
         Variables, statistics and the last layer are float32 in any case.
       devices: one device's name; '' is the device of the caller.
       training: whether batch normalisation uses the batch's statistics.
+      num_classes: how many logits an image has.
       widths: channels of each group.
       whitening: float32 [2, 2, 3, 24], the first layer's filters, where they are not restored from a checkpoint.
 
     Returns:
-      Logits, float32 [n, 10].
+      Logits, float32 [n, num_classes].
     """
     with tf.device(devices[0]):
         x = _whiten(images, whitening)
@@ -45,7 +47,7 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
                 x = _activate(_convolution('conv2', x, width), 'norm2', training)
         features = tf.cast(tf.reduce_max(x, [1, 2]), tf.float32)
         with tf.variable_scope('head'):
-            weights = read('weights', [features.shape[-1], NUM_CLASSES], _uniform)
+            weights = read('weights', [features.shape[-1], num_classes], _uniform)
             tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), _L2, name='weight_loss'))
             return features @ weights * _LOGIT_SCALE
 

@@ -22,7 +22,7 @@ SETTINGS = 'config.json'
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 # A run that differs in one of these is another run.
-_IDENTITY = ('dataset', 'seed', 'network', 'widths', 'optimizer', 'schedule', 'augmentation', 'sizes',
+_IDENTITY = ('dataset', 'test_fraction', 'seed', 'network', 'widths', 'optimizer', 'schedule', 'augmentation', 'sizes',
              'moving_averages')
 _OWN_FILES = re.compile(
     rf'{re.escape(_CHECKPOINT)}-\d+\.(index|meta|data-\d{{5}}-of-\d{{5}})(\.tempstate\d+)?'
@@ -122,7 +122,7 @@ class TrainDir:
         if not stored:
             return
         stored = {**PRESETS['classic'], 'preset': 'classic', **stored}  # versions without presets stored none
-        names = [name for name in _IDENTITY if stored.get(name) != settings[name]]
+        names = [name for name in _IDENTITY if name in stored and _unmoved(stored[name]) != _unmoved(settings[name])]
         if settings['schedule'] == 'linear' and not names and stored['epochs'] != settings['epochs']:
             raise UsageError(f"--train_dir={self.path} holds a run with epochs={stored['epochs']:g} (now "
                              f"{settings['epochs']:g}), to whose end its learning rate falls; use another --train_dir, "
@@ -158,6 +158,11 @@ class TrainDir:
         # The configuration goes last: while it is there, what remains is known to be ours.
         for name in sorted(names, key=lambda name: name == SETTINGS):
             os.remove(os.path.join(self.path, name))
+
+
+def _unmoved(value):
+    """Returns what stays of a setting when the user's own file or folder moves."""
+    return os.path.basename(value) if isinstance(value, str) else value
 
 
 def step_of(prefix: str) -> int:

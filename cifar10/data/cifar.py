@@ -1,0 +1,84 @@
+"""CIFAR-10 and CIFAR-100: downloaded, verified and unpacked from the archives of their authors.
+
+Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
+"""
+import dataclasses
+import gzip
+import os
+import shutil
+import tarfile
+import zlib
+
+from cifar10.data import download
+from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, new_folder
+from cifar10.errors import UsageError
+
+_SITE = 'https://www.cs.toronto.edu/~kriz/'
+
+
+@dataclasses.dataclass(frozen=True)
+class _Archive:
+    """A published archive: its name, size, checksum, the folder in it, the files that must and may be there."""
+    name: str
+    size: int
+    sha256: str
+    folder: str
+    required: tuple[str, ...]
+    extras: tuple[str, ...]
+
+    def fetch(self, folder):
+        """Unpacks the archive beside `folder`, downloaded if it is not there, to `folder`."""
+        path = os.path.join(os.path.dirname(folder), self.name)
+        if os.path.isfile(path):
+            if os.path.getsize(path) != self.size or download.sha256(path) != self.sha256:
+                print(f'warning: {path} is not the published archive (its checksum differs); using it as it is')
+            try:
+                return self._extract(path, folder)
+            except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+                print(f'warning: {path} cannot be read ({error}); replacing it')
+        print(f'downloading {_SITE}{self.name}')
+        try:
+            download.fetch(_SITE + self.name, path, self.size, self.sha256)
+        except download.DownloadError as error:
+            raise UsageError(f'{error}; put {self.name} into {os.path.dirname(folder)} by hand, or use '
+                             '--dataset=shapes, which needs no network') from error
+        self._extract(path, folder)
+
+    def _extract(self, archive, folder):
+        expected = {f'{self.folder}/{name}' for name in self.required + self.extras}
+        with new_folder(folder) as temporary, gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
+            for member in tar:
+                if member.isfile() and member.name in expected:
+                    # Copied by name, with nothing of the member's own path, owner or mode. (`tar.extract` is safe
+                    # only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
+                    path = os.path.join(temporary, os.path.basename(member.name))
+                    with tar.extractfile(member) as source, open(path, 'wb') as copy:
+                        shutil.copyfileobj(source, copy)
+            while stream.read(1 << 20):  # the checksum of all that was read stands at the very end
+                pass
+            missing = [name for name in self.required if not os.path.isfile(os.path.join(temporary, name))]
+            if missing:
+                raise tarfile.ReadError(f'{self.folder}/{missing[0]} is not in it')
+
+
+_CIFAR10 = _Archive('cifar-10-binary.tar.gz', 170052171,
+                    'c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
+                    'cifar-10-batches-bin', TRAIN_FILES + TEST_FILES, (CLASSES_FILE, 'readme.html'))
+
+_FINE, _COARSE = 'fine_label_names.txt', 'coarse_label_names.txt'
+_CIFAR100 = _Archive('cifar-100-binary.tar.gz', 168513733,
+                     '58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
+                     'cifar-100-binary', ('train.bin', 'test.bin'), (_FINE, _COARSE))
+
+CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, (
+    'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'))
+
+
+def _cifar100(names, num_classes, label):
+    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, names, num_classes,
+                   {TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label)
+
+
+# A record has two labels, the coarse one first.
+CIFAR100 = _cifar100(_FINE, 100, 1)
+CIFAR100_COARSE = _cifar100(_COARSE, 20, 0)

@@ -1,0 +1,64 @@
+"""Picture files of any size as images of 32x32 pixels: PNG, JPEG, GIF, BMP, and what else this TensorFlow decodes."""
+import os
+
+import numpy as np
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.data.records import SIZE
+from cifar10.errors import describe_os_error
+
+_LARGEST = 256 << 20  # bytes of a file; a picture that is larger is a mistake
+
+
+class NoPicture(Exception):
+    """The file is not a picture that can be read; the message says why."""
+
+
+class Decoder:
+    """Decodes picture files, one at a time, on the CPU; may be called from several threads."""
+
+    def __init__(self):
+        with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
+            self._contents = tf.placeholder(tf.string, [])
+            self._image = _centre(_opaque(tf.io.decode_image(self._contents, channels=0, expand_animations=False)))
+        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+
+    def __call__(self, path: str) -> np.ndarray:
+        """Returns the centre square of the picture in a file, uint8 [32, 32, 3]; of an animation the first frame.
+
+        Raises:
+          NoPicture: the file cannot be read, or is none.
+        """
+        try:
+            if os.path.getsize(path) > _LARGEST:
+                raise NoPicture(f'more than {_LARGEST >> 20} MB')
+            with open(path, 'rb') as stream:
+                contents = stream.read()
+        except OSError as error:
+            raise NoPicture(describe_os_error(error)) from error
+        if not contents:
+            raise NoPicture('an empty file')
+        try:
+            return self._session.run(self._image, {self._contents: contents})
+        except tf.errors.OpError as error:
+            raise NoPicture('not a picture that TensorFlow decodes (PNG, JPEG, GIF, BMP)') from error
+
+
+def _opaque(pixels):
+    """Returns float32 [height, width, 3] of uint8 pixels with 1 to 4 channels; what is transparent becomes white."""
+    channels = tf.shape(pixels)[-1]
+    pixels = tf.cast(pixels, tf.float32)
+    has_alpha = tf.equal(channels % 2, 0)  # grey and alpha, or colours and alpha
+    alpha = tf.cond(has_alpha, lambda: pixels[..., -1:] / 255, lambda: tf.ones_like(pixels[..., :1]))
+    colours = tf.cond(channels < 3, lambda: tf.repeat(pixels[..., :1], 3, -1), lambda: pixels[..., :3])
+    return colours * alpha + 255 * (1 - alpha)
+
+
+def _centre(pixels):
+    """Returns the centre square of float32 [height, width, 3], resized with anti-aliasing: uint8 [32, 32, 3]."""
+    height, width = tf.shape(pixels)[0], tf.shape(pixels)[1]
+    side = tf.minimum(height, width)
+    square = tf.image.crop_to_bounding_box(pixels, (height - side) // 2, (width - side) // 2, side, side)
+    resized = tf2.image.resize(square[None], [SIZE, SIZE], antialias=True)[0]
+    return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), [SIZE, SIZE, 3])

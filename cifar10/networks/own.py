@@ -1,0 +1,91 @@
+"""A user's own network: a function of a Python file, held to the rules that towers need.
+
+    def network(images, num_classes, training):  # plain graph code
+        ...
+        return logits
+
+It knows nothing of towers but that each builds the function once more, over the same variables.
+"""
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import UsageError
+from cifar10.networks import NUM_CLASSES, Network
+
+
+def network(name: str) -> Network:
+    """Returns the network that 'FILE.py:FUNCTION' names.
+
+    Raises:
+      UsageError: there is no such file or function, or it cannot be imported.
+    """
+    path, _, attribute = name.rpartition(':')
+    if not os.path.isfile(path):
+        raise UsageError(f'--network={name}: there is no file {path}; name it as FILE.py:FUNCTION')
+    spec = importlib.util.spec_from_file_location('own_network', path)
+    module = importlib.util.module_from_spec(spec)
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder not in sys.path:
+        sys.path.append(folder)  # for what the file imports from beside it
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # of any type: it is the user's code
+        raise UsageError(f'--network={name} cannot be imported: {_where(error, path)}') from error
+    function = getattr(module, attribute, None)
+    if not callable(function):
+        raise UsageError(f'--network={name}: {path} has no function {attribute}')
+    return Network(lambda *arguments, **options: _inference(name, function, *arguments, **options))
+
+
+def _inference(name: str, function: Callable, images: tf.Tensor, devices: Sequence[str] = ('',),
+               training: bool = False, num_classes: int = NUM_CLASSES) -> tf.Tensor:
+    """Builds the user's network and checks what it did; as `Network.inference`, raising UsageErrors."""
+    with tf.device(devices[0]):
+        try:
+            logits = function(images, num_classes, training)
+        except UsageError:
+            raise
+        except Exception as error:  # of any type: it is the user's code
+            raise UsageError(f'--network={name}: {_where(error, name.rpartition(":")[0])}') from error
+        found = _broken_rule(logits, num_classes)
+        if found:
+            raise UsageError(f'--network={name}: {found}')
+        return tf.cast(logits, tf.float32)
+
+
+def _broken_rule(logits, num_classes):
+    """Returns what is wrong with what a network made, with the remedy, or None."""
+    shape = logits.shape.as_list() if isinstance(logits, tf.Tensor) and logits.shape.rank is not None else None
+    if shape is None or len(shape) != 2 or shape[1] != num_classes or not logits.dtype.is_floating:
+        returned = f'a tensor {logits.dtype.name} {shape}' if isinstance(logits, tf.Tensor) else type(logits).__name__
+        return f'it returns {returned}; return logits, float [images, {num_classes}]'
+    # A name scope is not in the names that `get_variable` gives, but in all others.
+    scope = tf.get_default_graph().get_name_scope()
+    outside = [v.op.name for v in tf.global_variables() + tf.local_variables() + tf.trainable_variables()
+               if scope and v.op.name.startswith(scope + '/')]
+    if outside:
+        return (f'the variable {outside[0].removeprefix(scope + "/")} was not made with tf.get_variable, so each tower '
+                'would have its own; use tf.get_variable')
+    if not tf.trainable_variables():
+        return 'it makes no variable that can be trained; make some with tf.get_variable'
+    for collection, remedy in ((tf.GraphKeys.REGULARIZATION_LOSSES, 'add losses to the collection tf.GraphKeys.LOSSES, '
+                                'in every tower'),
+                               (tf.GraphKeys.UPDATE_OPS, 'use cifar10.networks.normalisation.batch_normalisation')):
+        if tf.get_collection(collection):
+            return f'it fills the collection {collection}, which towers do not share; {remedy}'
+    return None
+
+
+def _where(error, path):
+    """Returns an error of the user's code in a line, with the line of their file that it comes from."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+             if os.path.abspath(frame.filename) == os.path.abspath(path)]
+    if isinstance(error, SyntaxError):
+        lines = [error.lineno]
+    text = ' '.join(str(error).split()) or 'no message'
+    return f'{type(error).__name__}: {text}' + (f' (line {lines[-1]} of {path})' if lines else '')

@@ -1,0 +1,179 @@
+"""Data sets of one's own: folders of pictures, converted once; and CIFAR-100."""
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from cifar10 import training
+from cifar10.data import pictures, pipeline, records
+from cifar10.errors import UsageError
+from tests.helpers import last_variables, tf
+
+# A WebP file of four red pixels, without loss.
+WEBP = bytes.fromhex('524946461c000000574542505650384c0f0000002f014000000710fd8ffe0722a2ff0100')
+
+
+@pytest.fixture(scope='module')
+def encoded():
+    """The pixels of an image uint8 [32, 32, 3], and files of it and others by their names."""
+    pixels = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
+    transparent = np.concatenate([pixels, np.zeros([32, 32, 1], np.uint8)], -1)
+    with tf.Graph().as_default(), tf.Session() as session:
+        files = session.run({
+            'colours.png': tf.io.encode_png(pixels), 'transparent.png': tf.io.encode_png(transparent),
+            'grey.png': tf.io.encode_png(pixels[..., :1]), 'grey_alpha.png': tf.io.encode_png(transparent[..., 2:]),
+            'deep.png': tf.io.encode_png(pixels.astype(np.uint16) * 257),
+            'wide.png': tf.io.encode_png(np.pad(pixels, [[0, 0], [9, 9], [0, 0]])),
+            'twice.png': tf.io.encode_png(pixels.repeat(2, 0).repeat(2, 1)),
+            'photo.jpg': tf.io.encode_jpeg(pixels, quality=100, chroma_downsampling=False)})
+    return pixels, files
+
+
+def test_pictures_of_every_kind_become_32_pixels(encoded, tmp_path):
+    pixels, files = encoded
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    decoder = pictures.Decoder()
+    found = {name: decoder(str(tmp_path / name)).astype(int) for name in files}
+    for name in ('colours.png', 'deep.png', 'wide.png'):
+        np.testing.assert_array_equal(found[name], pixels, name)
+    np.testing.assert_array_equal(found['grey.png'], pixels[..., :1].repeat(3, -1))
+    assert (found['transparent.png'] == 255).all() and (found['grey_alpha.png'] == 255).all()
+    assert np.abs(found['photo.jpg'] - pixels).mean() < 20
+    # Anti-aliasing looks a little beyond the four pixels that become one.
+    assert np.abs(found['twice.png'] - pixels).mean() < 40 < np.abs(found['twice.png'] - pixels[::-1]).mean()
+
+
+def test_bmp_gif_and_where_there_is_a_decoder_webp(tmp_path):
+    red = bytes([0, 0, 255])
+    bmp = (b'BM' + (58).to_bytes(4, 'little') + bytes(4) + (54).to_bytes(4, 'little') + (40).to_bytes(4, 'little')
+           + (1).to_bytes(4, 'little') * 2 + (1).to_bytes(2, 'little') + (24).to_bytes(2, 'little') + bytes(24)
+           + red + bytes(1))
+    gif = (b'GIF89a' + bytes([1, 0, 1, 0, 0x80, 0, 0, 255, 0, 0, 0, 0, 0, 0x2c, 0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 2, 0x44,
+                              1, 0, 0x3b]))
+    files = {'red.bmp': bmp, 'red.gif': gif}
+    if hasattr(tf.io, 'decode_webp'):
+        files['red.webp'] = WEBP
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+        found = pictures.Decoder()(str(tmp_path / name))
+        assert (found[..., 0] > 230).all() and (found[..., 1:] < 25).all(), name
+
+
+@pytest.mark.parametrize('content, part', [
+    (b'', 'an empty file'), (b'text', 'not a picture'), (b'\x89PNG\r\n\x1a\n broken', 'not a picture'),
+    (None, 'No such file')])
+def test_what_is_no_picture_is_told(tmp_path, content, part):
+    if content is not None:
+        (tmp_path / 'x.png').write_bytes(content)
+    with pytest.raises(pictures.NoPicture, match=part):
+        pictures.Decoder()(str(tmp_path / 'x.png'))
+
+
+@pytest.fixture
+def folder(encoded, tmp_path):
+    """A function that makes a folder with a picture of each of these paths."""
+    def make(*paths):
+        for i, path in enumerate(paths):
+            (tmp_path / 'mine' / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / 'mine' / path).write_bytes(list(encoded[1].values())[i % len(encoded[1])])
+        return str(tmp_path / 'mine') + '/'
+    return make
+
+
+def numbered(*folders, n=10):
+    return [f'{folder}/{i}.png' for folder in folders for i in range(n)]
+
+
+def labels(data):
+    return [int(label) for path in data.files for label in np.fromfile(path, np.uint8).reshape(-1, 3073)[:, 0]]
+
+
+def test_folders_of_classes_become_records(folder, capsys):
+    path = folder(*numbered('train/owl', 'train/eel', 'train/ant'), *numbered('test/ant', 'test/owl', 'test/eel', n=2),
+                  'train/owl/notes.txt', 'train/.hidden/x', 'train/owl/.DS_Store')
+    os.truncate(path + 'train/owl/notes.txt', 3)
+    train, test = (records.find(path, '/nowhere', part) for part in (records.TRAIN, records.TEST))
+    assert train.classes == ('ant', 'eel', 'owl') and (train.count, test.count) == (30, 6)
+    assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
+    output = capsys.readouterr().out
+    assert output.count('converting') == 1
+    assert f'warning: 1 of 31 files are left out; the first is {path}train/owl/notes.txt' in output
+
+
+def test_a_part_of_every_class_is_set_apart(folder, capsys):
+    path = folder(*numbered('ant', 'bee'), *numbered('cat', n=2))
+    train, test = (records.find(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))
+    assert (train.count, test.count) == (15, 7) and sorted(labels(test)) == [0, 0, 0, 1, 1, 1, 2]
+    first = labels(train)
+    shutil.rmtree(path + 'cifar-bin-0.3')
+    assert labels(records.find(path, '/nowhere', records.TRAIN, 0.3)) == first
+    assert records.find(path, '/nowhere', records.TEST, 0.5).count == 11  # beside the other division
+    assert 'warning' not in capsys.readouterr().out
+    os.utime(path + 'bee', (2 ** 31, 2 ** 31))
+    records.find(path, '/nowhere', records.TEST, 0.5)
+    assert f'warning: pictures came or went after they were converted; delete {path}cifar-bin-0.5' in \
+        capsys.readouterr().out
+
+
+@pytest.mark.parametrize('paths, part', [
+    (['train/a/1.png'], 'has train/ but not the other'),
+    (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
+    (['a/1.png'], 'has 1 folders of pictures'),
+    (['1.png'], 'has 0 folders of pictures'),
+    (numbered('a', 'b', n=2), 'has 2 pictures for the part train; give it more'),
+    ([f'{i}/1.png' for i in range(257)], 'has 257 folders of pictures, one for each class; give it 2 to 256'),
+])
+def test_folders_that_are_no_data_set_are_told_in_a_line(folder, paths, part, tmp_path):
+    path = folder(*paths)
+    with pytest.raises(UsageError, match=part):
+        records.find(path, '/nowhere')
+    assert not [name for name in os.listdir(path) if 'cifar-bin' in name]
+
+
+def test_a_folder_that_is_not_there_is_told_so(call, tmp_path):
+    status, error = call('multi_gpu_train.py', f'--dataset={tmp_path}/none/', '--tower_device=cpu')
+    assert status == 2 and 'is not a folder' in error
+
+
+def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
+    path = folder(*numbered('ant', 'bee', 'cat', n=20))
+    status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
+    assert status == 0, error
+    assert last_variables(tmp_path / 'train')['softmax_linear/weights'].shape == (192, 3)
+    (tmp_path / 'mine').rename(tmp_path / 'moved')
+    (tmp_path / 'x').mkdir()
+    (tmp_path / 'moved').rename(tmp_path / 'x' / 'mine')
+    arguments = [f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu']
+    status, error = call('cifar10_eval.py', *arguments)
+    assert status == 2 and 'is not a folder' in error
+    status, error = call('cifar10_eval.py', *arguments, f"--dataset={tmp_path / 'x' / 'mine'}")
+    assert status == 0, error
+
+
+@pytest.mark.parametrize('dataset, classes, label', [('cifar100', 100, 1), ('cifar100-coarse', 20, 0)])
+def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, label):
+    random, folder = np.random.default_rng(0), tmp_path / 'cifar-100-binary'
+    folder.mkdir()
+    rows = random.integers(0, 256, [40, 3074], np.uint8)
+    rows[:, 0], rows[:, 1] = random.integers(0, 20, 40), random.integers(0, 100, 40)
+    for name in ('train.bin', 'test.bin'):
+        rows.tofile(folder / name)
+    data = records.find(dataset, str(tmp_path))
+    assert (len(data.classes), data.classes[3], data.count) == (classes, 'class 3', 40)
+    (folder / ('fine_label_names.txt' if label else 'coarse_label_names.txt')).write_text(
+        '\n'.join(f'name{i}' for i in range(classes)) + '\n\n')
+    assert records.find(dataset, str(tmp_path)).classes[3] == 'name3'
+    np.testing.assert_array_equal(data.planes(2).reshape(2, -1), rows[:2, 2:])
+    memory, read = pipeline.load(data)
+    with tf.Session() as session:
+        session.run(read)
+        np.testing.assert_array_equal(session.run(memory), np.c_[rows[:, label], rows[:, 2:]])
+    config = settings(dataset=dataset, data_dir=str(tmp_path), max_steps=1)
+    training.train(config)
+    assert last_variables(config.train_dir)['softmax_linear/weights'].shape == (192, classes)
+    rows[7, label] = classes
+    rows.tofile(folder / 'train.bin')
+    with pytest.raises(UsageError, match=f'label {classes} in record 7'):
+        records.find(dataset, str(tmp_path))
