@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Evaluates the checkpoints of a training run: the newest, again and again or once.
+"""Evaluates the checkpoints of a training run: the newest, again and again or once; or uses what the run has learned.
 
     python cifar10_eval.py
+    python cifar10_eval.py --image cat.png dog.jpg
+    python cifar10_eval.py --export_dir=/tmp/models/cifar10/1
 """
 import sys
 
@@ -10,18 +12,30 @@ from cifar10.config import EvalConfig
 
 
 def main():
-    """Reads the flags, then evaluates until a signal comes, or once."""
+    """Reads the flags, then evaluates until a signal comes, or once; or classifies pictures, or exports."""
     config = flags.parse(EvalConfig, __doc__.splitlines()[0], sys.argv[1:])
     signals.Termination()
     terminal.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
-    from cifar10 import evaluation
+    if config.image:
+        from cifar10.inference import classification
+        classification.classify(config)
+    elif config.export_dir:
+        from cifar10.inference import export
+        export.export(config)
+    else:
+        evaluate(config)
+
+
+def evaluate(config):
+    """Evaluates; a signal is the way in which watching is meant to end."""
+    from cifar10.evaluation import watch
     try:
-        evaluation.evaluate(config)
+        watch.evaluate(config)
     except KeyboardInterrupt:
         if config.run_once:
             raise
-        print('stopped')  # the way in which watching is meant to end
+        print('stopped')
 
 
 def run():

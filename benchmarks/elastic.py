@@ -7,7 +7,6 @@ Trains --num_towers towers on one device to the end. Then trains them on 4 devic
 (SIGKILL) and goes on with 1 device, 3, two workers with 2 each, and 1 again, each after a kill. Prints the
 losses of both, and a fingerprint (SHA-256) of all variables of both; the status is 1 unless they are equal.
 """
-import glob
 import hashlib
 import os
 import subprocess
@@ -21,6 +20,7 @@ from benchmarks import harness  # noqa: E402
 from cifar10 import local_cluster  # noqa: E402
 from cifar10.cli import flags, terminal  # noqa: E402
 from cifar10.errors import RunError  # noqa: E402
+from cifar10.run import metrics  # noqa: E402
 
 
 class Stage(NamedTuple):
@@ -44,7 +44,7 @@ def train(given, train_dir, stage, until=None):
     """
     command = [sys.executable, *harness.trainer(given, train_dir), '--tower_device=cpu',
                f'--num_gpus={stage.devices}', f'--max_steps={given.steps}', f'--save_steps={given.steps // 20}',
-               f'--summary_steps={given.steps // 60}', '--log_frequency=1']
+               '--summary_steps=0', '--log_frequency=1']
     # A run keeps its towers and batch size, so only its first part is told.
     if not os.path.exists(os.path.join(train_dir, 'checkpoint')):
         command += [f'--num_towers={given.num_towers}', f'--batch_size={given.batch_size}']
@@ -65,13 +65,10 @@ def train(given, train_dir, stage, until=None):
             task.wait()
 
 
-def losses(train_dir):
-    """Returns {step: total_loss} of a run's event files; a step that was taken again has the later value."""
-    import tensorflow.compat.v1 as tf
-    return {event.step: value.simple_value
-            for path in sorted(glob.glob(os.path.join(train_dir, '*tfevents*')), key=os.path.getmtime)
-            for event in tf.train.summary_iterator(path)
-            for value in event.summary.value if value.tag == 'total_loss'}
+def losses(train_dir, every):
+    """Returns {step: loss} of every so many steps of a run."""
+    return {record['step']: record['loss'] for record in metrics.read(train_dir, metrics.TRAIN)
+            if record['step'] % every == 0}
 
 
 def fingerprint(train_dir):
@@ -100,7 +97,7 @@ def draw(path, whole, moved, ends):
     axes.plot(*zip(*sorted(moved.items())), color='black', linewidth=1, label='killed (red) and moved')
     axes.set_xlim(0, ends[-1])
     axes.set_xlabel('step')
-    axes.set_ylabel('total_loss')
+    axes.set_ylabel('loss')
     axes.legend(loc='upper right')
     figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
 
@@ -131,7 +128,7 @@ def main():
             print(f'to step {end} on {stage}', file=sys.stderr, flush=True)
             # Between two checkpoints, so that each part repeats some steps of the one before.
             train(given, moved_dir, stage, end + given.steps // 40 if end < given.steps else None)
-        whole, moved = losses(whole_dir), losses(moved_dir)
+        whole, moved = (losses(each, given.steps // 60) for each in (whole_dir, moved_dir))
         prints = [fingerprint(directory) for directory in (whole_dir, moved_dir)]
     print('| step | on | loss, never stopped | loss, killed and moved |\n|---|---|---|---|')
     for step in sorted(whole)[::5]:

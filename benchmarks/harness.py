@@ -2,7 +2,6 @@
 """
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -17,9 +16,7 @@ from cifar10.config import DATA_DIR  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.errors import RunError, UsageError  # noqa: E402
 from cifar10.registry import DATASETS  # noqa: E402
-
-# The line that the trainer prints for its user is also how its speed is read.
-_SPEED = re.compile(r'step \d+, loss = \S+ \(([\d.]+) examples/sec')
+from cifar10.run import metrics  # noqa: E402
 
 
 class Failed(RunError):
@@ -96,7 +93,7 @@ def start_up(given, *arguments):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
         first = None
         for line in process.stdout:
-            if first is None and speeds(line):
+            if first is None and ': step 1, ' in line:
                 first = time.perf_counter() - begin
         _, status, usage = os.wait4(process.pid, 0)  # the memory of this process alone
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -105,20 +102,15 @@ def start_up(given, *arguments):
     return first, usage.ru_maxrss / 1024
 
 
-def speeds(output):
-    """Returns the images/s of each of the trainer's lines in its output, or in a part of it."""
-    return [float(figure) for figure in _SPEED.findall(output)]
-
-
-def second_half(output):
+def second_half(train_dir):
     """Returns the images/s of the second half of a run whose --log_frequency is half of its steps.
 
     Raises:
-      Failed: the output does not tell it.
+      Failed: its metrics do not tell it.
     """
-    rates = speeds(output)
+    rates = [record['images_per_sec'] for record in metrics.read(train_dir, metrics.TRAIN)]
     if len(rates) < 2:
-        raise Failed('no speed in its output')
+        raise Failed(f'no speed in its {metrics.NAME}')
     return rates[1]
 
 
@@ -130,8 +122,9 @@ def training_speed(given, steps, *extra):
     """
     half = steps // 2
     with tempfile.TemporaryDirectory() as train_dir:
-        return second_half(output_of(*trainer(given, train_dir), f'--max_steps={2 * half}', f'--log_frequency={half}',
-                                     f'--save_steps={half}', *extra))
+        output_of(*trainer(given, train_dir), f'--max_steps={2 * half}', f'--log_frequency={half}',
+                  f'--save_steps={half}', *extra)
+        return second_half(train_dir)
 
 
 def measure(cells, rounds, one):

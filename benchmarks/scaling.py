@@ -37,11 +37,11 @@ def measure(given, row, towers):
     updates = given.steps * (towers if mode == 'async' else 1)  # an asynchronous update is one tower's
     spare = 10 * towers  # the thread that reports may not be the one that takes the last
     with tempfile.TemporaryDirectory() as train_dir:
-        output = harness.output_of(
+        harness.output_of(
             *(cluster if processes > 1 else []), *harness.trainer(given, train_dir), f'--variable_update={mode}',
             f'--num_gpus={towers // processes}', f'--batch_size={step_images(given, towers) // towers}',
             f'--max_steps={updates + spare}', f'--log_frequency={updates // 2}', f'--tower_device={given.tower_device}')
-    return harness.second_half(output)
+        return harness.second_half(train_dir)
 
 
 def step_images(given, towers):

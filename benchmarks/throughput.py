@@ -68,9 +68,10 @@ def inside(given, cell):
     terminal.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import evaluation, preparation
+    from cifar10 import preparation
     from cifar10 import training as trainer
-    from cifar10.config import EvalConfig, TrainConfig
+    from cifar10.config import TrainConfig
+    from cifar10.evaluation import evaluator
     from cifar10.parallel import devices
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
@@ -79,19 +80,19 @@ def inside(given, cell):
     data = records.find(given.dataset, given.data_dir)
     with tf.Session(config=devices.session_config(towers)) as session:
         if cell == 'evaluation':
-            config = EvalConfig(num_examples=min(data.count, BATCH * given.steps))
-            built = evaluation.Evaluation(config, data, Recipe({}, len(data.classes)), towers.towers[0])
+            count = min(data.count, BATCH * given.steps)
+            built = evaluator.Evaluator(data, Recipe({}, len(data.classes)), towers.towers, BATCH, count)
             session.run([tf.global_variables_initializer(), built.read])
-            built.results(session)  # a warm-up
+            built.run(session)  # a warm-up
             begin = time.perf_counter()
-            built.results(session)
-            return config.num_examples / (time.perf_counter() - begin)
+            built.run(session)
+            return count / (time.perf_counter() - begin)
         config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu',
                              batch_size=BATCH)
         mode = UPDATE_MODES.load('parameter_server')(towers)
         recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
         built = trainer.Training(
-            preparation.Plan(config, recipe, towers, mode, None, 0, config.max_steps), data)
+            preparation.Plan(config, recipe, data, towers, mode, None, 0, config.max_steps))
         session.run(tf.global_variables_initializer())
         session.run(built.initialise)
         fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.train_step

@@ -11,7 +11,6 @@ the times that it would take at that speed.
 import dataclasses
 import json
 import os
-import re
 import shlex
 import statistics
 import sys
@@ -24,9 +23,9 @@ from benchmarks import harness  # noqa: E402
 from cifar10.cli import flags, terminal  # noqa: E402
 from cifar10.errors import RunError  # noqa: E402
 from cifar10.presets import parse_sizes, parse_widths  # noqa: E402
+from cifar10.run import metrics  # noqa: E402
 
 CLASSIC_BATCH = 128
-_RIGHT = re.compile(r'precision @ 1 = \S+ \((\d+) of (\d+)\)(?:, (\S+) with test-time averaging)?, step (\d+)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,17 +46,18 @@ class Run:
     averaged: float | None
 
 
-def evaluations(given, train_dir, *extra):
+def evaluations(given, train_dir):
     """Evaluates the newest checkpoint; returns (step, plain percentage, averaged percentage or None).
 
     Raises:
       Failed: it failed.
     """
     with tempfile.TemporaryDirectory() as eval_dir:
-        output = harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}', '--batch_size=500',
-                                   f'--eval_dir={eval_dir}', f'--tower_device={given.tower_device}', *extra)
-    right, count, averaged, step = _RIGHT.search(output).groups()
-    return int(step), 100 * int(right) / int(count), None if averaged is None else 100 * float(averaged)
+        harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}', '--batch_size=500',
+                          f'--eval_dir={eval_dir}', f'--tower_device={given.tower_device}', '--keep_best=false')
+        found, = metrics.read(eval_dir, metrics.EVAL)
+    averaged = found.get('averaged_precision')
+    return found['step'], 100 * found['precision'], None if averaged is None else 100 * averaged
 
 
 def layers(widths, size):

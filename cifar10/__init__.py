@@ -2,12 +2,14 @@
 
 Each line below is a layer; a file imports only from lower layers and from its own package:
 
-    training evaluation local_cluster    the composers, and a program that starts a cluster on this machine
+    training local_cluster               the composer, and a program that starts a cluster on this machine
     preparation                          what happens before a graph is built
+    evaluation                           how much of a data set a network gets right
+    inference                            what a run has learned, applied to pictures or exported
     recipe                               what is trained and how, put together from the settings
     run                                  a run: its train_dir, checkpoints, summaries, hooks and loop
     cluster                              the processes of a cluster: who they are, whether they are there
     parallel data networks optim         towers and update modes; images; networks; optimizers and precisions
     cli                                  the command line, the terminal, signals
-    config presets registry errors       settings, recipes, names that flags choose from, exceptions
+    config presets registry files errors  settings, recipes, names that flags choose from, files, exceptions
 """

@@ -50,7 +50,8 @@ def _check(field, value):
     if value is None and field.default is None:
         return
     if type(value) is not field.type and not (field.type is float and type(value) is int):
-        kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text'}[field.type]
+        kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a text',
+                tuple: 'a tuple'}[field.type]
         raise UsageError(f'--{field.name}={value!r} is not {kind}')
     choices, least = field.metadata['choices'], field.metadata['least']
     if choices and value not in choices:
@@ -127,6 +128,7 @@ class TrainConfig(Config):
     log_device_placement: bool = setting(False, 'Reports', 'print the device of every operation')
     log_frequency: int = setting(10, 'Reports', 'steps between two lines', least=1)
     summary_steps: int = setting(100, 'Reports', 'steps between two summaries for TensorBoard; 0: none', least=0)
+    eval_steps: int = setting(0, 'Reports', 'steps between two evaluations on the test images; 0: none', least=0)
     save_steps: int = setting(1000, 'Reports', 'steps between two checkpoints', least=1)
     max_to_keep: int = setting(5, 'Reports', 'number of newest checkpoints to keep; 0: all', least=0)
     profile_steps: str = setting(None, 'Reports', 'FROM:TO, steps to trace into a file for Chrome or Perfetto')
@@ -190,11 +192,16 @@ class EvalConfig(Config):
     checkpoint_dir: str = setting('/tmp/cifar10_train', 'Checkpoints', 'train_dir of the run to evaluate')
     eval_dir: str = setting('/tmp/cifar10_eval', 'Checkpoints', 'directory for TensorBoard files')
     run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and exit')
+    keep_best: bool = setting(True, 'Checkpoints', 'keep a copy of the best checkpoint in eval_dir/best')
+    per_class: bool = setting(False, 'Checkpoints', 'print a table of the classes and what was taken for what')
     eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two checks for a new checkpoint', least=1)
     use_ema: bool = setting(None, 'Checkpoints', 'evaluate the moving averages of the variables (default: if the run '
                             'has them)')
     test_time_averaging: bool = setting(None, 'Checkpoints', "also average the predictions of six views of each image "
                                         "(default: if the run has the shift augmentation)")
+    image: tuple = setting(None, 'Use', 'classify a picture; may be given several times')
+    json: bool = setting(False, 'Use', 'print what --image finds as JSON, an object a line')
+    export_dir: str = setting(None, 'Use', 'write a SavedModel to this new folder')
     data_dir: str = setting(None, 'Data', f"directory of the data set (default: the run's, else {DATA_DIR})")
     dataset: str = setting(None, 'Data', "data set (default: the run's, else cifar10)", choices=DATASETS)
     network: str = setting(None, 'Checkpoints', "where the run's own network is now, if it was moved", choices=NETWORKS)
@@ -202,3 +209,10 @@ class EvalConfig(Config):
     num_examples: int = setting(None, 'Data', 'number of images (default: all)', least=1)
     batch_size: int = setting(128, 'Device', 'images in a batch; the result does not depend on it', least=1)
     tower_device: str = setting('auto', 'Device', 'device; cpu leaves the GPUs to a trainer', choices=TOWER_DEVICES)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.image and self.export_dir:
+            raise UsageError('--image and --export_dir are two things to do; leave one of them out')
+        if self.json and not self.image:
+            raise UsageError('--json says how to print what --image finds; give --image too, or leave it out')

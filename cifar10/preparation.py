@@ -6,8 +6,9 @@ from typing import NamedTuple
 import tensorflow as tf2
 
 from cifar10.config import TrainConfig
-from cifar10.data.records import Records
+from cifar10.data.records import TEST, Records, find
 from cifar10.errors import UsageError
+from cifar10.evaluation.validation import Validation
 from cifar10.parallel import devices
 from cifar10.parallel.update import UpdateMode
 from cifar10.presets import PRESETS
@@ -55,23 +56,33 @@ class Plan(NamedTuple):
     Attributes:
       config: with this run's number of towers, batch size and precision.
       recipe: what is trained and how.
+      data: the training images.
       towers: the devices, with the towers on them.
       mode: the update mode.
       start: the checkpoint that the run starts from, or None.
       step, last_step: its step, and the one that the run ends after.
+      validation: what evaluates it between two steps, or None.
     """
     config: TrainConfig
     recipe: Recipe
+    data: Records
     towers: devices.Devices
     mode: UpdateMode
     start: str | None
     step: int
     last_step: int
+    validation: Validation | None = None
 
     @property
     def examples_per_step(self) -> int:
         """Examples of all towers in a step."""
         return self.mode.batches * self.config.batch_size
+
+    @property
+    def settings(self) -> dict:
+        """What the run stores of itself; its data is to be found from any working directory."""
+        return dict(dataclasses.asdict(self.config), data_dir=os.path.abspath(self.config.data_dir),
+                    classes=self.data.classes)
 
     @property
     def finished(self) -> bool:
@@ -99,11 +110,20 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     last_step = config.max_steps
     if recipe.total_examples is not None:
         last_step = step + max(-(-(recipe.total_examples - seen) // (mode.batches * config.batch_size)), 0)
-    found = Plan(config, recipe, towers, mode, start, step, last_step)
-    _describe(found, data)
+    found = Plan(config, recipe, data, towers, mode, start, step, last_step)
+    _describe(found)
     if not start:
         recipe.learn(data)
-    return found
+    return found._replace(validation=_validation(found))
+
+
+def _validation(plan):
+    """Returns what evaluates a run between two steps, on the devices of this process; None if nothing does."""
+    config = plan.config
+    if plan.finished or not config.eval_steps:
+        return None
+    data = find(config.dataset, config.data_dir, TEST, config.test_fraction)
+    return Validation(plan.recipe, data, local_devices(config), config.moving_averages)
 
 
 def _find_start(config: TrainConfig, directory: TrainDir) -> str | None:
@@ -170,7 +190,7 @@ def _precision(wanted, stored, on_gpus):
     return wanted
 
 
-def _describe(plan, data):
+def _describe(plan):
     """Prints what a person wants to know before the first step."""
     config, examples = plan.config, plan.examples_per_step
     resumed = f'resumed at step {plan.step} of' if plan.step else 'new, to step'
@@ -178,8 +198,8 @@ def _describe(plan, data):
     print(f'recipe     {plan.recipe}')
     print(f'towers     {plan.towers.num_towers} of {config.batch_size} {plan.towers}')
     print(f'update     {config.variable_update}')
-    print(f'data       {data}')
-    print(f'batch      {examples} a step; {data.count / examples:.1f} steps an epoch')
+    print(f'data       {plan.data}')
+    print(f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch')
     print(f'rate       {config.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')
     print(f'run        {config.train_dir}, {resumed} {plan.last_step}')
     print(f'watch      tensorboard --logdir {os.path.abspath(config.train_dir)}')

@@ -1,6 +1,4 @@
 """Training: prepare, build the graph, run it. From a TrainConfig to checkpoints in train_dir."""
-import dataclasses
-import os
 import sys
 from collections.abc import Callable
 
@@ -10,12 +8,13 @@ from cifar10 import preparation
 from cifar10.cli.signals import Termination
 from cifar10.config import TrainConfig
 from cifar10.data import pipeline, records
+from cifar10.evaluation import validation
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.optim import averages
 from cifar10.parallel import devices
 from cifar10.parallel.towers import tower_loss
 from cifar10.registry import PRECISIONS
-from cifar10.run import checkpoint, hooks, loop, profile, summaries
+from cifar10.run import checkpoint, hooks, loop, metrics, profile, summaries
 from cifar10.run.async_workers import AsyncWorkersHook
 from cifar10.run.train_dir import TrainDir, step_of
 
@@ -43,7 +42,7 @@ def train(config: TrainConfig, termination: Termination | None = None, towers: d
             return
         with tf.Graph().as_default(), tf.device(plan.towers.home):
             tf.set_random_seed(config.seed)
-            training = Training(plan, data)
+            training = Training(plan)
             with plan.mode.scope():
                 _run(plan, training, directory, termination, before_session)
 
@@ -59,9 +58,10 @@ class Training:
       summary: string scalar, a serialised `tf.Summary` of the step.
       initialise: the local initialisation, which reads the data and starts the inputs where `examples_seen` is.
       examples_seen: int64 variable, the positions that were consumed.
+      figures: float32 scalars of the step, by their names.
     """
 
-    def __init__(self, plan: preparation.Plan, data: records.Records):
+    def __init__(self, plan: preparation.Plan):
         config, recipe, towers, mode = plan.config, plan.recipe, plan.towers, plan.mode
         self._examples_per_step, precision = plan.examples_per_step, PRECISIONS.load(config.precision)
         with tf.device('/cpu:0'):
@@ -73,7 +73,7 @@ class Training:
             with tf.name_scope('input'):
                 stop = self.examples_seen + (plan.last_step - global_step) * plan.examples_per_step
                 source = pipeline.Source(
-                    data, towers.hosts, len(towers.groups), recipe.augmentation, config.batch_size, config.seed)
+                    plan.data, towers.hosts, len(towers.groups), recipe.augmentation, config.batch_size, config.seed)
                 next_batch, starts = source.batches(
                     self.examples_seen, stop, mode.synchronous, towers.towers if towers.on_gpus else None)
         self.batches = []
@@ -93,6 +93,8 @@ class Training:
         averaged = [variable for _, variable in built.gradients] if config.moving_averages else []
         self.train_step, *self.async_train_ops = [
             self._after_update(train_op, moving_averages, averaged, global_step) for train_op in built.train_ops]
+        accuracy = tf.reduce_mean([scalars['train_accuracy'] for scalars in built.towers], name='accuracy')
+        self.figures = dict(loss=tf.reduce_mean(self.losses, name='loss'), learning_rate=rates[0], accuracy=accuracy)
         with tf.name_scope('initialise'):
             self.initialise = tf.group(tf.local_variables_initializer(), *starts)
 
@@ -110,20 +112,21 @@ def _run(plan, training, directory, termination, before_session):
     config, towers, last_step = plan.config, plan.towers, plan.last_step
     checkpoints = checkpoint.Checkpoints(
         directory, plan.start, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
-    # The data is found from any working directory.
-    text = directory.write_settings(dict(dataclasses.asdict(config), data_dir=os.path.abspath(config.data_dir)))
+    text = directory.write_settings(plan.settings)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
     train_step, examples = training.train_step, plan.examples_per_step
-    loss = tf.reduce_mean(training.losses, name='loss')
-    progress = hooks.ProgressHook(train_step, loss, examples, config.log_frequency, last_step, sys.stdout)
-    workers = AsyncWorkersHook(training.async_train_ops)
+    log, workers = metrics.Metrics(directory.path), AsyncWorkersHook(training.async_train_ops)
+    progress = hooks.ProgressHook(
+        train_step, training.figures, examples, config.log_frequency, last_step, sys.stdout, log,
+        dict(devices=len(towers.groups), towers=towers.num_towers, global_batch=examples))
     # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
     between_steps = [
         hooks.DivergenceHook(train_step, training.losses, directory), progress,
         hooks.SummaryHook(train_step, training.summary, examples, config.summary_steps, events),
         profile.ProfileHook(train_step, *config.traced, directory.trace_path(*config.traced)),
+        *validation.hooks(plan.validation, train_step, config.eval_steps, last_step, progress, events, log, workers),
         workers, hooks.CheckpointHook(train_step, checkpoints, config.save_steps, last_step, workers),
         hooks.StopHook(train_step, last_step, termination)]
     # In a session over several processes TensorFlow fuses to operations that it has for float32 alone. What is fused

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import evaluation, training
+from cifar10 import training
 from cifar10.config import EvalConfig, TrainConfig
 from cifar10.data import records
 from cifar10.errors import RunError, UsageError
+from cifar10.evaluation import watch
+from cifar10.inference import trained
 from cifar10.recipe import Recipe
 from cifar10.run.train_dir import TrainDir
 from tests.helpers import (
@@ -46,7 +48,7 @@ def evaluate(run, tmp_path, capsys):
     def call(**changes):
         config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
         capsys.readouterr()
-        evaluation.evaluate(EvalConfig(**dict(config, **changes)))
+        watch.evaluate(EvalConfig(**dict(config, **changes)))
         (precision, *counts), = LINE.findall(capsys.readouterr().out)
         return [float(precision)] + [int(count) for count in counts]
     return call
@@ -159,7 +161,7 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
         return len(taken) != 2  # the second was rotated away: looked for again, at once
 
     with pytest.raises(KeyboardInterrupt):
-        evaluation._watch(TrainDir(str(tmp_path / 'copy')), EvalConfig(eval_interval_secs=1), evaluate_one)
+        watch._watch(TrainDir(str(tmp_path / 'copy')), EvalConfig(eval_interval_secs=1), evaluate_one)
     assert taken == ['38', '39', '39']
 
 
@@ -186,11 +188,9 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
 
 
 def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
-    config = EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), data_dir=data_dir)
-    data = records.find('shapes', data_dir, records.TEST)
-    built = evaluation.Evaluation(config, data, Recipe({}, len(data.classes)), '/cpu:0')
+    Recipe({}, 10).inference(tf.zeros([1, 24, 24, 3]), ['/cpu:0'])
     with tf.Session() as session:
-        assert built.run(session, os.path.join(run, 'model.ckpt-7'), None) is False
+        assert trained.Restorer(use_ema=True).restore(session, os.path.join(run, 'model.ckpt-7')) is None
     assert capsys.readouterr().out == ''
 
 

@@ -2,10 +2,11 @@
 import numpy as np
 import pytest
 
-from cifar10 import evaluation, training
+from cifar10 import training
 from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.errors import UsageError
+from cifar10.evaluation import watch
 from cifar10.networks import own
 from tests.helpers import ROOT, build_training, last_variables, tf, update_mode
 
@@ -37,7 +38,7 @@ def test_every_mode_trains_it_and_the_evaluator_takes_it(settings, tmp_path, cap
     found = last_variables(config.train_dir)
     assert found['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
     assert not np.array_equal(found['first/moving_mean'], np.zeros(16))
-    evaluation.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+    watch.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
                                    num_examples=100, tower_device='cpu'))
     assert 'of 100), step 3' in capsys.readouterr().out
 

@@ -151,7 +151,7 @@ def test_a_diverged_run_ends_before_it_writes(settings):
 
 
 def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypatch):
-    def broken(images, devices, training):
+    def broken(images, devices, training, num_classes):
         in_first = tf.get_default_graph().get_name_scope().startswith('tower_0')
         return classic.inference(images, devices) * (np.nan if in_first else 1.0)
     monkeypatch.setattr(classic, 'NETWORK', Network(broken))

@@ -78,7 +78,8 @@ def parse(config_class: type[Config], description: str, arguments: Sequence[str]
         kind = 'flag' if name.startswith('-') else 'argument'
         hint = f' (did you mean {close[0]}?)' if close else ''
         raise UsageError(f'unknown {kind} {name}{hint}; see --help')
-    return config_class(**vars(values))
+    return config_class(**{name: tuple(value) if isinstance(value, list) else value
+                           for name, value in vars(values).items()})
 
 
 def add_cluster(parser: Parser) -> None:
@@ -94,7 +95,9 @@ def _add_flag(group, field):
     if field.default is not None:
         default = str(field.default).lower() if field.type is bool else field.default
         text += f' (default: {default})'
-    if field.type is bool:
+    if field.type is tuple:
+        group.add_argument('--' + field.name, action='extend', nargs='+', metavar='FILE', help=text)
+    elif field.type is bool:
         group.add_argument('--' + field.name, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
     else:

@@ -10,8 +10,9 @@ import tarfile
 import zlib
 
 from cifar10.data import download
-from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, new_folder
+from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 from cifar10.errors import UsageError
+from cifar10.files import new_folder
 
 _SITE = 'https://www.cs.toronto.edu/~kriz/'
 

@@ -12,8 +12,9 @@ import os
 import numpy as np
 
 from cifar10.data import pictures, records
-from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, new_folder
+from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 from cifar10.errors import UsageError
+from cifar10.files import new_folder
 
 _CONVERTED = 'cifar-bin'  # begins the name of the folder with the converted files, among those of the pictures
 _MOST_CLASSES = 256  # a label is a byte

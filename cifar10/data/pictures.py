@@ -42,7 +42,7 @@ class Decoder:
         try:
             return self._session.run(self._image, {self._contents: contents})
         except tf.errors.OpError as error:
-            raise NoPicture('not a picture that TensorFlow decodes (PNG, JPEG, GIF, BMP)') from error
+            raise NoPicture('not a picture that this TensorFlow decodes') from error
 
 
 def _opaque(pixels):

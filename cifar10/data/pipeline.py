@@ -182,8 +182,8 @@ def _iterator(dataset, after):
         return iterator, iterator.make_initializer(dataset)
 
 
-def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples: int,
-                 batch_size: int) -> tuple[tf.data.Iterator, tf.Operation]:
+def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples: int, batch_size: int, share: int = 0,
+                 shares: int = 1) -> tuple[tf.data.Iterator, tf.Operation]:
     """The first `num_examples` examples in order, as the augmentation shows them for evaluation.
 
     Args:
@@ -191,6 +191,7 @@ def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples:
       augmentation: what happens to its images.
       num_examples: int.
       batch_size: int.
+      share, shares: of every so many batches, the one to take.
 
     Returns:
       (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), n being batch_size
@@ -202,5 +203,5 @@ def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples:
         labels, planes = _split(rows)
         return augmentation.plain(planes), labels
 
-    starts = tf.data.Dataset.range(0, num_examples, batch_size)
+    starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)
     return _iterator(starts.map(_as_graph(batch)).prefetch(2), [])

@@ -3,12 +3,9 @@
 A record is a byte or two of labels and 3,072 bytes of image: red, green and blue planes of 32x32
 (https://www.cs.toronto.edu/~kriz/cifar.html). How a data set comes to be in this layout is its own file's matter.
 """
-import contextlib
 import dataclasses
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
@@ -156,20 +153,6 @@ def _verified_count(path, kind, num_classes):
         raise UsageError(f'{path} has label {labels[wrong[0]]} in record {wrong[0]}, where labels are 0 to '
                          f'{num_classes - 1}; {remedy}')
     return len(labels)
-
-
-@contextlib.contextmanager
-def new_folder(folder: str) -> Iterator[str]:
-    """Context with the path of a temporary folder, which takes the name `folder` when all went well."""
-    parent, name = os.path.split(folder)
-    temporary = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
-    try:
-        yield temporary
-        if not os.path.isdir(folder):  # another process may have been faster
-            os.chmod(temporary, 0o755)
-            os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.ndarray) -> None:

@@ -5,7 +5,8 @@ brightness and noise, so that what tells the classes apart is form, not the valu
 """
 import numpy as np
 
-from cifar10.data.records import SIZE, TEST_FILES, TRAIN_FILES, Dataset, new_folder, write, write_classes
+from cifar10.data.records import SIZE, TEST_FILES, TRAIN_FILES, Dataset, write, write_classes
+from cifar10.files import new_folder
 
 CLASSES = ('disc', 'square', 'triangle', 'plus', 'ring', 'star', 'stripes', 'checkers', 'dots', 'crescent')
 _TRAIN, _TEST = 10000, 2000  # images

@@ -6,7 +6,7 @@ run. Nothing here knows networks, towers or inputs.
 import datetime
 import math
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
 import tensorflow.compat.v1 as tf
 from tqdm import tqdm
@@ -16,6 +16,7 @@ from cifar10.cli.terminal import discard
 from cifar10.errors import RunError
 from cifar10.run import checkpoint, summaries
 from cifar10.run.async_workers import AsyncWorkersHook
+from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.train_dir import TrainDir
 
 _TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
@@ -69,24 +70,35 @@ class DivergenceHook(StepHook):
 
 
 class ProgressHook(StepHook):
-    """A line every `every` steps; on a terminal a progress bar, above which lines are at least 10 s apart."""
+    """A record and a line every `every` steps; on a terminal a progress bar, above which lines are at least 10 s apart.
 
-    def __init__(self, train_step: tf.Tensor, loss: tf.Tensor, examples_per_step: int, every: int, last_step: int,
-                 output: TextIO):
-        super().__init__(train_step, loss=loss)
+    Args:
+      train_step: int64 tensor, global_step after the update.
+      figures: float32 scalars by their names, 'loss' among them, which records have.
+      examples_per_step: of all towers.
+      every, last_step: int.
+      output: where the lines go.
+      metrics: the file that the records go to.
+      constants: what every record says.
+    """
+
+    def __init__(self, train_step: tf.Tensor, figures: dict[str, tf.Tensor], examples_per_step: int, every: int,
+                 last_step: int, output: TextIO, metrics: Metrics, constants: dict[str, Any]):
+        super().__init__(train_step, **figures)
         self._every, self._last_step, self._output = every, last_step, output
-        self._examples_per_step = examples_per_step
+        self._examples_per_step, self._metrics, self._constants = examples_per_step, metrics, constants
         self._bar, self._next_line = None, 0.0
 
     def after_create_session(self, session, coord):
         super().after_create_session(session, coord)
+        self._metrics.drop_after(self._last)
         self.close()  # of a session that was lost, as its rate is
         self._rate = Rate(self._examples_per_step)
         self._bar = tqdm(initial=self._last, total=self._last_step, unit='step', file=self._output,
                          disable=not self._output.isatty(), dynamic_ncols=True)
         self._begin = time.perf_counter()
 
-    def after_step(self, context, step, loss):
+    def after_step(self, context, step, loss, **figures):
         if not self._bar.disable:
             speed = self._rate.so_far(step)
             if speed:
@@ -94,17 +106,16 @@ class ProgressHook(StepHook):
                 self._bar.set_postfix_str(
                     f'loss {loss:.2f}, {examples_per_sec:.0f} examples/s, {sec_per_batch:.3f} s/batch', refresh=False)
             self._bar.update(step - self._bar.n)
+        if self._begin is not None and self.due(self._every):
+            self._rate.start(self._before, self._begin)  # warm-up and all, it is the only figure there is
+        if self.due(self._every):
+            speed = self._rate.measure(step)
+            self._metrics.add(TRAIN, step, loss=float(loss), **{name: float(figures[name]) for name in figures},
+                              images_per_sec=speed[0], **self._constants)
+            self._print(context, step, loss, *speed)
         if self._begin is not None:
-            self._after_first_step(context, step, loss)
-        elif self.due(self._every):
-            self._print(context, step, loss, *self._rate.measure(step))
-
-    def _after_first_step(self, context, step, loss):
-        if self.due(self._every):  # its own duration, warm-up and all, is the only figure there is
-            self._rate.start(self._before, self._begin)
-            self._print(context, step, loss, *self._rate.measure(step))
-        self._rate.start(step)
-        self._begin = None
+            self._rate.start(step)
+            self._begin = None
 
     def _print(self, context, step, loss, examples_per_sec, sec_per_batch):
         if not self._bar.disable:
@@ -113,6 +124,10 @@ class ProgressHook(StepHook):
             self._next_line = time.perf_counter() + _TERMINAL_SECS
         line = (f'{datetime.datetime.now()}: step {step}, loss = {loss:.2f} ({examples_per_sec:.1f} examples/sec; '
                f'{sec_per_batch:.3f} sec/batch)')
+        self.say(context, line)
+
+    def say(self, context: tf.train.SessionRunContext, line: str) -> None:
+        """Prints a line above the bar; ends the loop if nobody reads it."""
         try:
             self._bar.write(line, file=self._output)
             self._output.flush()

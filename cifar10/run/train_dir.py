@@ -13,8 +13,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from cifar10 import files
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.presets import PRESETS
+from cifar10.run import metrics
 
 EVENTS_SUFFIX = '.cifar10'
 _CHECKPOINT = 'model.ckpt'
@@ -27,7 +29,7 @@ _IDENTITY = ('dataset', 'test_fraction', 'seed', 'network', 'widths', 'optimizer
 _OWN_FILES = re.compile(
     rf'{re.escape(_CHECKPOINT)}-\d+\.(index|meta|data-\d{{5}}-of-\d{{5}})(\.tempstate\d+)?'
     rf'|checkpoint|checkpoint\.tmp\w+|events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
-    rf'|{re.escape(SETTINGS)}(\.part)?|trace-\d+-\d+\.json')
+    rf'|({re.escape(SETTINGS)}|{re.escape(metrics.NAME)})(\.part)?|trace-\d+-\d+\.json')
 
 
 class TrainDir:
@@ -81,10 +83,7 @@ class TrainDir:
     def write_settings(self, settings: Mapping[str, Any]) -> str:
         """Writes the settings of the run, atomically; returns them as JSON text."""
         text = json.dumps(dict(program=_PROGRAM, **settings), indent=2)
-        path = os.path.join(self.path, SETTINGS)
-        with open(path + '.part', 'w') as stream:
-            stream.write(text + '\n')
-        os.replace(path + '.part', path)
+        files.replace(os.path.join(self.path, SETTINGS), text + '\n')
         for name in os.listdir(self.path):
             if '.tempstate' in name and _OWN_FILES.fullmatch(name):
                 os.remove(os.path.join(self.path, name))  # of a save that was killed

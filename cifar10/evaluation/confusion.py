@@ -1,0 +1,60 @@
+"""What was taken for what: a confusion matrix as text, as a table and as a picture. It knows no TensorFlow."""
+from collections.abc import Sequence
+
+import numpy as np
+
+_MOST_COLUMNS = 20  # classes; a wider matrix is no text that a person reads
+_SIDE = 320  # pixels of the picture, at least
+
+
+def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
+    """Returns a row for each class: name, right, of, recall, precision, what it is most often mistaken for.
+
+    Args:
+      confusion: int64 [classes, classes], how many examples of each class (row) were taken for each (column).
+      classes: their names.
+    """
+    rows = []
+    for i, name in enumerate(classes):
+        right, of, taken = confusion[i, i], confusion[i].sum(), confusion[:, i].sum()
+        others = np.where(np.arange(len(classes)) == i, 0, confusion[i])
+        worst = [f'{classes[j]} ({others[j]})' for j in np.argsort(-others, kind='stable')[:2] if others[j]]
+        rows.append((name, int(right), int(of), right / of if of else 0.0, right / taken if taken else 0.0,
+                     ', '.join(worst)))
+    return rows
+
+
+def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
+    """Returns the table of the classes and, where it is not too wide, the matrix, as lines of text."""
+    width = max(max(map(len, classes)), len('class'))
+    found = [f"{'class':{width}}  right     of  recall  precision  most often mistaken for"]
+    for name, right, of, recall, precision, worst in per_class(confusion, classes):
+        found.append(f'{name:{width}} {right:6} {of:6}  {recall:6.3f}  {precision:9.3f}  {worst}'.rstrip())
+    if len(classes) > _MOST_COLUMNS:
+        return found
+    cell = max(6, len(str(confusion.max())) + 1)
+    found += ['', f"{'':{width}}" + ''.join(f'{name[:cell - 1]:>{cell}}' for name in classes)]
+    return found + [f'{name:{width}}' + ''.join(f'{count:{cell}}' for count in row)
+                    for name, row in zip(classes, confusion)]
+
+
+def markdown(confusion: np.ndarray, classes: Sequence[str]) -> str:
+    """Returns the table of the classes in Markdown."""
+    rows = ['| class | right | of | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
+    return '\n'.join(rows + [f'| {name} | {right} | {of} | {recall:.3f} | {precision:.3f} | {worst} |'
+                             for name, right, of, recall, precision, worst in per_class(confusion, classes)])
+
+
+def picture(confusion: np.ndarray) -> np.ndarray:
+    """Returns the matrix as an image, uint8 [height, width, 3]: white for 0, blue for right, red for wrong answers.
+
+    A cell's colour is the root of its share of its row, so that rare mistakes are seen.
+    """
+    count = len(confusion)
+    shares = np.sqrt(confusion / np.maximum(confusion.sum(1, keepdims=True), 1))
+    ends = np.where(np.eye(count, dtype=bool)[..., None], [31, 90, 180], [200, 30, 30])
+    cells = 255 + shares[..., None] * (ends - 255.0)
+    scale = max(-(-_SIDE // count), 2)
+    large = cells.round().astype(np.uint8).repeat(scale, 0).repeat(scale, 1)
+    large[::scale], large[:, ::scale] = 220, 220  # a grid
+    return large

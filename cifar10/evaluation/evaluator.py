@@ -1,0 +1,105 @@
+"""The evaluation graph: what a network makes of each example of a data set, every one counted once.
+
+It knows no checkpoint and no run: whoever has the values of the variables puts them in.
+"""
+import multiprocessing.pool
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.data import pipeline, records
+from cifar10.data.views import average, views
+from cifar10.networks import classifier
+from cifar10.recipe import Recipe
+
+
+class Result(NamedTuple):
+    """What one pass over the examples found.
+
+    Attributes:
+      confusion: int64 [classes, classes], how many examples of each class (row) were taken for each (column).
+      cross_entropy: the mean.
+      averaged: how many are right with test-time averaging; None without it.
+    """
+    confusion: np.ndarray
+    cross_entropy: float
+    averaged: int | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of examples."""
+        return int(self.confusion.sum())
+
+    @property
+    def correct(self) -> int:
+        """How many of them are right."""
+        return int(self.confusion.trace())
+
+    @property
+    def precision(self) -> float:
+        """The fraction that is right."""
+        return self.correct / self.count
+
+    @property
+    def averaged_precision(self) -> float | None:
+        """The fraction that is right with test-time averaging; None without it."""
+        return None if self.averaged is None else self.averaged / self.count
+
+    def __str__(self):
+        also = '' if self.averaged is None else f', {self.averaged_precision:.3f} with test-time averaging'
+        return f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count}){also}'
+
+
+class Evaluator:
+    """The evaluation graph, built in the current default graph; the batches are shared out among devices.
+
+    Args:
+      data: the images.
+      recipe: of the run.
+      devices: names of the devices that compute the network.
+      batch_size: images in a batch; the result does not depend on it.
+      num_examples: how many; None: all.
+      averaging: whether to average the predictions for several views of an image, too.
+
+    Attributes:
+      read: the operation that reads the data; once a session.
+    """
+
+    def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
+                 num_examples: int | None = None, averaging: bool = False):
+        self._count = num_examples or data.count
+        with tf.device('/cpu:0'):
+            memory, self.read = pipeline.load(data)
+        self._shares = []
+        for k, device in enumerate(devices):
+            with tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
+                with tf.device('/cpu:0'):
+                    iterator, start = pipeline.eval_batches(
+                        memory, recipe.augmentation, self._count, batch_size, k, len(devices))
+                    images, labels = iterator.get_next()
+                with tf.device(device):
+                    found = _results(recipe, images, labels, device, len(data.classes), averaging)
+            batches = len(range(k * batch_size, self._count, len(devices) * batch_size))
+            self._shares.append((start, found, batches))
+
+    def run(self, session: tf.Session) -> Result:
+        """Makes one pass over the examples."""
+        session.run([start for start, _, _ in self._shares])
+        with multiprocessing.pool.ThreadPool(len(self._shares)) as pool:
+            shares = pool.map(lambda share: [session.run(share[1]) for _ in range(share[2])], self._shares)
+        # In the same order whichever device was faster, so that the sum rounds alike.
+        confusion, cross_entropy, *averaged = map(sum, zip(*(batch for share in shares for batch in share)))
+        return Result(confusion, float(cross_entropy) / self._count, *map(int, averaged))
+
+
+def _results(recipe, images, labels, device, num_classes, averaging):
+    """Returns what a batch adds to a Result, a few numbers whatever its size."""
+    logits = recipe.inference(views(images) if averaging else images, [device])
+    plain = logits[:tf.shape(labels)[0]]
+    found = [tf.math.confusion_matrix(labels, tf.argmax(plain, 1), num_classes, dtype=tf.int64),
+             tf.reduce_sum(tf.cast(classifier.cross_entropies(plain, labels), tf.float64))]
+    if averaging:
+        found.append(tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64)))
+    return found

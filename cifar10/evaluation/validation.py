@@ -1,0 +1,95 @@
+"""Validation: the test images between two steps of a run, in its process and on its devices.
+
+It has a graph and a session of its own, into which the variables are copied, so that a run with it takes the very steps
+of one without.
+"""
+import tensorflow.compat.v1 as tf
+
+from cifar10.data import records
+from cifar10.evaluation.evaluator import Evaluator, Result
+from cifar10.optim.averages import saved_names
+from cifar10.parallel import devices
+from cifar10.recipe import Recipe
+from cifar10.run import summaries
+from cifar10.run.async_workers import AsyncWorkersHook
+from cifar10.run.hooks import ProgressHook, StepHook
+from cifar10.run.metrics import EVAL, Metrics
+
+_BATCH = 500
+
+
+class Validation:
+    """Evaluates values of variables.
+
+    Args:
+      recipe: of the run.
+      data: the images.
+      local: devices of this process.
+      use_ema: whether the values are the moving averages.
+
+    Attributes:
+      names: those under which the values are given, as in a checkpoint.
+    """
+
+    def __init__(self, recipe: Recipe, data: records.Records, local: devices.Devices, use_ema: bool):
+        with tf.Graph().as_default() as graph:
+            self._evaluator = Evaluator(data, recipe, local.towers, _BATCH)
+            with tf.device('/cpu:0'):
+                self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
+                                for name, variable in saved_names(use_ema).items()}
+                self._assign = [variable.assign(self._values[name]).op
+                                for name, variable in saved_names(use_ema).items()]
+        self.names = list(self._values)
+        self._session = tf.Session(graph=graph, config=devices.session_config(local))
+        self._session.run(self._evaluator.read)
+
+    def __call__(self, values: dict) -> Result:
+        """Returns the Result with these values, arrays by their names."""
+        self._session.run(self._assign, {self._values[name]: values[name] for name in self.names})
+        return self._evaluator.run(self._session)
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._session.close()
+
+
+def hooks(validation: Validation | None, *arguments) -> list:
+    """Returns the ValidationHook of a run with a validation, none of one without; arguments as the hook has them."""
+    return [ValidationHook(validation, *arguments)] if validation else []
+
+
+class ValidationHook(StepHook):
+    """Evaluates the variables every `every` steps and after the last one.
+
+    Args:
+      validation: the evaluation.
+      train_step: int64 tensor, global_step after the update.
+      every, last_step: int.
+      progress: prints the line.
+      events: TensorBoard's file.
+      metrics: the file of records.
+      workers: threads that must not step while the variables are read.
+    """
+
+    def __init__(self, validation: Validation, train_step: tf.Tensor, every: int, last_step: int,
+                 progress: ProgressHook, events: summaries.Events, metrics: Metrics, workers: AsyncWorkersHook):
+        super().__init__(train_step)
+        self._validation, self._every, self._last_step = validation, every, last_step
+        self._progress, self._events, self._metrics, self._workers = progress, events, metrics, workers
+        by_name = {variable.op.name: variable for variable in tf.global_variables()}
+        with tf.name_scope('validation'):
+            self._values = {name: by_name[name].read_value() for name in validation.names}
+
+    def after_step(self, context, step):
+        if not self.due(self._every) and step < self._last_step:
+            return
+        with self._workers.paused():
+            step, values = context.session.run([self._global_step, self._values])
+        result = self._validation(values)
+        self._progress.say(context, f'step {step}: {result}')
+        self._events.add(summaries.scalars(**{'Precision @ 1': result.precision}), step)
+        self._metrics.add(EVAL, step, precision=result.precision, cross_entropy=result.cross_entropy,
+                          correct=result.correct, examples=result.count)
+
+    def end(self, session):
+        self._validation.close()

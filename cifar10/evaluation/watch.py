@@ -1,0 +1,109 @@
+"""Evaluation: the precision of the newest checkpoint, with every example counted once."""
+import contextlib
+import os
+import time
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import DATA_DIR, EvalConfig
+from cifar10.data import records
+from cifar10.errors import UsageError
+from cifar10.evaluation.evaluator import Evaluator
+from cifar10.evaluation.report import Report
+from cifar10.inference import trained
+from cifar10.parallel import devices
+from cifar10.run import checkpoint
+from cifar10.run.best import Best
+from cifar10.run.train_dir import TrainDir, check_eval_dir
+
+
+def evaluate(config: EvalConfig) -> None:
+    """Evaluates the newest checkpoint, and unless `config.run_once`, each newer one as it appears.
+
+    Args:
+      config: a `config.EvalConfig`.
+
+    Raises:
+      UsageError: invalid configuration, or a checkpoint of another network.
+      RunError: `run_once` and there is no checkpoint that can be read, or an evaluation failed.
+    """
+    check_eval_dir(config.eval_dir, config.checkpoint_dir)
+    device = devices.choose(1, config.tower_device)
+    devices.claim(device)
+    directory = TrainDir(config.checkpoint_dir)
+    _wait_for_first(directory, config.run_once)
+    data = _data_of(trained.settings(config, directory), config)
+    run = trained.find(config, directory, data)
+    with trained.plain_errors(), tf.Graph().as_default():
+        evaluator = Evaluator(data, run.recipe, device.towers, config.batch_size, config.num_examples, run.averaging)
+        restorer = trained.Restorer(run.use_ema)
+        with contextlib.closing(_report(config, run)) as report, \
+                tf.Session(config=devices.session_config(device)) as session:
+            session.run(evaluator.read)
+
+            def evaluate_one(prefix):
+                step = restorer.restore(session, prefix)
+                if step is not None:
+                    report(session, prefix, step, evaluator.run(session))
+                return step is not None
+            _watch(directory, config, evaluate_one)
+
+
+def _wait_for_first(directory, run_once):
+    trained.check_checkpoint_dir(directory)
+    if not directory.checkpoints():
+        if run_once:
+            raise trained.no_checkpoint(directory)
+        print(f'waiting for the first checkpoint in {directory.path}')
+    while not directory.checkpoints():
+        time.sleep(1)
+
+
+def _data_of(run, config):
+    """Returns the Records to evaluate a run on, given its settings."""
+    data = records.find(run['dataset'], config.data_dir or run.get('data_dir', DATA_DIR),
+                        records.TEST if config.eval_data == 'test' else records.TRAIN, run['test_fraction'])
+    if config.num_examples and config.num_examples > data.count:
+        raise UsageError(f'--num_examples={config.num_examples}, but there are {data.count} {config.eval_data} '
+                         'images; leave it out to take all')
+    print(f'data       {data}')
+    return data
+
+
+def _report(config, run):
+    """Returns the Report of a config; the best checkpoint is the best of one run, on the same images."""
+    of = {name: run.settings.get(name) for name in ('dataset', 'network', 'widths', 'seed')}
+    of.update(eval_data=config.eval_data, num_examples=config.num_examples, use_ema=run.use_ema)
+    return Report(config.eval_dir, run.classes, Best(config.eval_dir, of) if config.keep_best else None,
+                  config.per_class)
+
+
+def _watch(directory, config, evaluate_one):
+    """Calls `evaluate_one` with the newest readable checkpoint, then with each newer one; with none twice.
+
+    Args:
+      directory: a TrainDir.
+      config: a `config.EvalConfig`.
+      evaluate_one: function prefix -> bool; False: it was rotated away, and a newer one is there.
+    """
+    done = None
+    while True:
+        prefix = checkpoint.newest(directory)
+        # A new run may reuse the name, so the time counts too.
+        look = (prefix, _modified(prefix)) if prefix else None
+        if look and look != done:
+            if not evaluate_one(prefix):
+                continue
+            done = look
+        if config.run_once:
+            if not done:
+                raise trained.no_checkpoint(directory)
+            return
+        time.sleep(config.eval_interval_secs)
+
+
+def _modified(prefix):
+    try:
+        return os.path.getmtime(prefix + '.index')
+    except OSError:
+        return None  # rotated away this moment

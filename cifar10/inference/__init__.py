@@ -1,0 +1,1 @@
+"""Inference: what a run has learned, applied to pictures or exported."""

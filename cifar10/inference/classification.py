@@ -1,0 +1,111 @@
+"""Classification of pictures with what a run has learned."""
+import json
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import EvalConfig
+from cifar10.data.pictures import Decoder, NoPicture
+from cifar10.data.records import SIZE
+from cifar10.data.views import average, views
+from cifar10.errors import UsageError
+from cifar10.inference import trained
+from cifar10.parallel import devices
+from cifar10.run.train_dir import TrainDir
+
+_LIKELIEST = 3  # classes that are shown of each picture
+
+
+class Classifier:
+    """The graph of a classifier, built in the current default graph.
+
+    Args:
+      run: what is known of the run.
+      device: computes the network.
+
+    Attributes:
+      images: placeholder uint8 [n, 32, 32, 3].
+      probabilities: float32 [n, classes].
+      restorer: gives the variables their values.
+    """
+
+    def __init__(self, run: trained.Trained, device: str):
+        with tf.device('/cpu:0'):
+            self.images = tf.placeholder(tf.uint8, [None, SIZE, SIZE, 3], name='images')
+            # Not transposed, which for bytes oneDNN does not have on every CPU and says so.
+            planes = tf.stack(tf.unstack(self.images, axis=-1), 1)
+            images = run.recipe.augmentation.plain(planes)
+        with tf.device(device):
+            logits = run.recipe.inference(views(images) if run.averaging else images, [device])
+            self.probabilities = tf.nn.softmax(average(logits) if run.averaging else logits, name='probabilities')
+        self.restorer = trained.Restorer(run.use_ema)
+
+
+def classify(config: EvalConfig) -> None:
+    """Prints the likeliest classes of each picture in `config.image`, as a table or as JSON, an object a line.
+
+    Raises:
+      UsageError: invalid configuration, or a file that is no picture, after all others are classified.
+      RunError: there is no checkpoint.
+    """
+    directory, run, device = find(config)
+    decoder, wrong = Decoder(), 0
+    with trained.plain_errors(), tf.Graph().as_default():
+        classifier = Classifier(run, device.towers[0])
+        with tf.Session(config=devices.session_config(device)) as session:
+            prefix, step = classifier.restorer.restore_newest(session, directory)
+            if not config.json:
+                print(f'model      {prefix}, step {step}')
+            for first in range(0, len(config.image), config.batch_size):
+                paths = config.image[first:first + config.batch_size]
+                found = [_decoded(decoder, path) for path in paths]
+                good = [image for image in found if not isinstance(image, NoPicture)]
+                rows = iter(session.run(classifier.probabilities, {classifier.images: np.array(good)}) if good else ())
+                for path, image in zip(paths, found):
+                    likeliest = image if isinstance(image, NoPicture) else _likeliest(next(rows), run.classes)
+                    print(_as_json(path, likeliest) if config.json else _as_row(path, likeliest, config.image))
+                wrong += len(found) - len(good)
+    if wrong:
+        raise UsageError(f'{wrong} of {len(config.image)} files could not be classified; the lines above name them')
+
+
+def _decoded(decoder, path):
+    try:
+        return decoder(path)
+    except NoPicture as error:
+        return error
+
+
+def _likeliest(probabilities, classes):
+    """Returns the (class, probability) pairs of the likeliest classes, in order."""
+    return [(classes[i], float(probabilities[i])) for i in np.argsort(-probabilities, kind='stable')[:_LIKELIEST]]
+
+
+def _as_json(path, likeliest):
+    if isinstance(likeliest, NoPicture):
+        return json.dumps(dict(file=path, error=str(likeliest)))
+    return json.dumps(dict(file=path, classes=[dict(name=name, probability=round(probability, 6))
+                                               for name, probability in likeliest]))
+
+
+def _as_row(path, likeliest, paths):
+    row = f'{path:{max(map(len, paths))}}  '
+    if isinstance(likeliest, NoPicture):
+        return row + str(likeliest)
+    return row + '  '.join(f'{name} {probability:.3f}' for name, probability in likeliest)
+
+
+def find(config: EvalConfig) -> tuple[TrainDir, trained.Trained, devices.Devices]:
+    """Returns the train_dir, what is known of its run, and the device to use, claimed.
+
+    Raises:
+      UsageError: invalid configuration.
+      RunError: there is no checkpoint.
+    """
+    device = devices.choose(1, config.tower_device)
+    devices.claim(device)
+    directory = TrainDir(config.checkpoint_dir)
+    trained.check_checkpoint_dir(directory)
+    if not directory.checkpoints():
+        raise trained.no_checkpoint(directory)
+    return directory, trained.find(config, directory), device

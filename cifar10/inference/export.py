@@ -1,0 +1,51 @@
+"""Export of what a run has learned as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import EvalConfig
+from cifar10.errors import UsageError
+from cifar10.files import new_folder
+from cifar10.inference import trained
+from cifar10.inference.classification import Classifier, find
+from cifar10.parallel import devices
+
+
+def export(config: EvalConfig) -> None:
+    """Writes a SavedModel of the newest checkpoint to `config.export_dir`, whole or not at all.
+
+    Its signature takes `images`, uint8 [n, 32, 32, 3], and returns `probabilities`, float32 [n, classes],
+    `class_index`, int64 [n], and `class_name`, string [n].
+
+    Raises:
+      UsageError: invalid configuration, or there is something at that place.
+      RunError: there is no checkpoint.
+    """
+    target = os.path.abspath(config.export_dir)
+    if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
+        raise UsageError(f'--export_dir={config.export_dir} is there already; name a new folder')
+    directory, run, device = find(config)
+    with trained.plain_errors(), tf.Graph().as_default():
+        classifier = Classifier(run, device.towers[0])
+        signature = _signature(classifier, run.classes)
+        with tf.Session(config=devices.session_config(device)) as session:
+            prefix, step = classifier.restorer.restore_newest(session, directory)
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            with new_folder(target) as temporary:
+                builder = tf.saved_model.Builder(temporary)
+                builder.add_meta_graph_and_variables(
+                    session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
+                    signature_def_map={tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature})
+                builder.save()
+    print(f'exported   {prefix}, step {step}, to {target}')
+
+
+def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:
+    with tf.device('/cpu:0'):
+        index = tf.argmax(classifier.probabilities, 1, name='class_index')
+        name = tf.gather(tf.constant(list(classes)), index, name='class_name')
+    return tf.saved_model.predict_signature_def(
+        {'images': classifier.images},
+        {'probabilities': classifier.probabilities, 'class_index': index, 'class_name': name})

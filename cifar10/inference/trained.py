@@ -1,0 +1,155 @@
+"""A run that was trained, for whoever uses what it learned: evaluation, classification, export.
+
+Settings and classes come from its train_dir, values of variables from its checkpoints.
+"""
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.config import TEST_FRACTION, EvalConfig
+from cifar10.data.records import Records
+from cifar10.errors import RunError, UsageError, reason
+from cifar10.optim.averages import saved_names
+from cifar10.presets import PRESETS
+from cifar10.recipe import Recipe
+from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS
+from cifar10.run import checkpoint
+from cifar10.run.train_dir import TrainDir
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What is known of a run without its checkpoints.
+
+    Attributes:
+      settings: those of its TrainConfig.
+      classes: the names of the classes.
+      recipe: what was trained and how.
+      use_ema: whether the moving averages of the variables are used.
+      averaging: whether predictions for several views of an image are averaged.
+    """
+    settings: dict
+    classes: tuple[str, ...]
+    recipe: Recipe
+    use_ema: bool
+    averaging: bool
+
+
+def find(config: EvalConfig, directory: TrainDir, data: Records | None = None) -> Trained:
+    """Returns the run of a directory.
+
+    Args:
+      config: what the user says of it.
+      directory: its train_dir.
+      data: the images that it is used with, whose classes are its own; None where there are none.
+
+    Raises:
+      UsageError: it cannot be used as the config says, or by this version.
+    """
+    run = settings(config, directory)
+    # Versions before this one did not store the classes.
+    classes = tuple(data.classes if data else run.get('classes', ()))
+    if not classes:
+        named = DATASETS.load(run['dataset']).classes
+        classes = named if not isinstance(named, str) else ()
+    if not classes:
+        raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training once more '
+                         'to have them added')
+    recipe = Recipe(run, len(classes))
+    return Trained(run, classes, recipe, run['moving_averages'] if config.use_ema is None else config.use_ema,
+                   recipe.augmentation.test_time_averaging if config.test_time_averaging is None
+                   else config.test_time_averaging)
+
+
+def settings(config: EvalConfig, directory: TrainDir) -> dict:
+    """Returns the settings of a run, with what the user says has moved; raises UsageErrors as `find` does."""
+    # The classic scripts left no settings.
+    run = {**PRESETS['classic'], 'dataset': config.dataset or next(iter(DATASETS)), 'test_fraction': TEST_FRACTION,
+           **(directory.settings() or {})}
+    for name, known in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
+        given = getattr(config, name, None)
+        if given and known.is_own(given) and known.is_own(run[name]):
+            run[name] = given
+        if given not in (None, run[name]):
+            raise UsageError(f'--{name}={given}, but the run in {directory.path} has {name}={run[name]}; leave '
+                             f'--{name} out')
+        if run[name] not in known:
+            raise UsageError(f'the run in {directory.path} has {name}={run[name]}, which this version does not know')
+    return run
+
+
+def check_checkpoint_dir(directory: TrainDir) -> None:
+    """Raises a UsageError if what was named as a directory of checkpoints is a checkpoint."""
+    if not directory.checkpoints() and os.path.exists(directory.path + '.index'):
+        raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that it is in')
+
+
+class Restorer:
+    """Puts the values of a checkpoint into the variables of the current graph.
+
+    Args:
+      use_ema: whether to take the moving averages of the variables.
+    """
+
+    def __init__(self, use_ema: bool):
+        self._restored = saved_names(use_ema)
+        with tf.device('/cpu:0'):
+            self._saver = tf.train.Saver(self._restored)
+
+    def restore(self, session: tf.Session, prefix: str) -> int | None:
+        """Restores a checkpoint; returns its step, or None if it was rotated away before it was read.
+
+        Raises:
+          UsageError: it is of another network.
+        """
+        try:
+            self._check(prefix)
+            step = checkpoint.saved_step(prefix)
+            self._saver.restore(session, prefix)
+        except (tf.errors.OpError, ValueError):
+            if not os.path.exists(prefix + '.index'):
+                return None
+            raise
+        return step
+
+    def restore_newest(self, session: tf.Session, directory: TrainDir) -> tuple[str, int]:
+        """Restores the newest checkpoint of a directory; returns (its prefix, its step).
+
+        Raises:
+          RunError: there is none that can be read.
+          UsageError: it is of another network.
+        """
+        while True:
+            prefix = checkpoint.newest(directory)
+            if prefix is None:
+                raise no_checkpoint(directory)
+            step = self.restore(session, prefix)
+            if step is not None:
+                return prefix, step
+
+    def _check(self, prefix):
+        found = checkpoint.incompatibility(prefix, self._restored)
+        if found:
+            plain = {name.removesuffix('/ExponentialMovingAverage'): v for name, v in self._restored.items()}
+            of_another = checkpoint.incompatibility(prefix, plain)
+            remedy = 'it belongs to another network' if of_another else 'use --use_ema=false'
+            raise UsageError(f'{prefix} {found}; {remedy}')
+
+
+def no_checkpoint(directory: TrainDir) -> RunError:
+    """Returns the error that a directory has no checkpoint that can be used."""
+    if directory.checkpoints():
+        return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
+    return RunError(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Context that turns an error of TensorFlow into a RunError."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise RunError(reason(error)) from error

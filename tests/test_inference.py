@@ -1,0 +1,212 @@
+"""What a run has learned, used: the best checkpoint, tables of classes, pictures, a SavedModel."""
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from cifar10 import training
+from cifar10.config import EvalConfig
+from cifar10.data import records
+from cifar10.errors import UsageError
+from cifar10.evaluation import confusion, watch
+from cifar10.run.best import Best
+from cifar10.run.metrics import EVAL, read
+from tests.helpers import ROOT, run_script, tf, variables
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory, data_dir):
+    """The train_dir of a run that tells the shapes apart, somewhat."""
+    path = str(tmp_path_factory.mktemp('run') / 'train')
+    result = run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=path, tower_device='cpu',
+                        batch_size=32, max_steps=40, save_steps=20)
+    assert result.returncode == 0, result.stderr
+    return path
+
+
+@pytest.fixture(scope='module')
+def pictures(tmp_path_factory, data_dir):
+    """A folder with the first test images as PNG files, and their pixels."""
+    folder, data = tmp_path_factory.mktemp('pictures'), records.find('shapes', data_dir, records.TEST)
+    pixels = data.planes(6).transpose(0, 2, 3, 1)
+    with tf.Graph().as_default(), tf.Session() as session:
+        for i, image in enumerate(pixels):
+            (folder / f'{i}.png').write_bytes(session.run(tf.io.encode_png(image)))
+    (folder / 'text.png').write_text('not a picture')
+    return folder, pixels
+
+
+def checkpoint(folder, step, content='x'):
+    folder.mkdir(exist_ok=True)
+    for suffix in ('.data-00000-of-00001', '.index'):
+        (folder / f'model.ckpt-{step}{suffix}').write_text(content)
+    (folder / 'config.json').write_text('{}')
+    return str(folder / f'model.ckpt-{step}')
+
+
+def test_the_best_checkpoint_is_kept_whole(tmp_path):
+    def names():
+        return sorted(os.listdir(tmp_path / 'eval' / 'best'))
+    best = Best(str(tmp_path / 'eval'), dict(eval_data='test'))
+    (tmp_path / 'eval').mkdir()
+    assert best.figures() is None and best.offer(checkpoint(tmp_path / 'run', 10), 0.5, correct=5)
+    assert best.offer(checkpoint(tmp_path / 'run', 20), 0.7) and not best.offer(checkpoint(tmp_path / 'run', 30), 0.7)
+    assert names() == ['best.json', 'config.json', 'model.ckpt-20.data-00000-of-00001', 'model.ckpt-20.index']
+    assert best.figures()['step'] == 20 and best.figures()['precision'] == 0.7
+    assert Best(str(tmp_path / 'eval'), dict(eval_data='train_eval')).figures() is None  # of something else
+    # A kill between the copy and the figures: the next one clears it away.
+    checkpoint(tmp_path / 'eval' / 'best', 40)
+    (tmp_path / 'eval' / 'best' / 'model.ckpt-40.index.part').write_text('')
+    assert best.figures()['step'] == 20 and best.offer(checkpoint(tmp_path / 'run', 50), 0.8)
+    assert names() == ['best.json', 'config.json', 'model.ckpt-50.data-00000-of-00001', 'model.ckpt-50.index']
+
+
+def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path, capsys):
+    flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
+    watch.evaluate(EvalConfig(checkpoint_dir=run, **flags))
+    figures = json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text())
+    found, = read(str(tmp_path / 'eval'), EVAL)
+    assert (figures['step'], figures['correct']) == (40, found['correct'])
+    watch.evaluate(EvalConfig(checkpoint_dir=run, **flags))
+    assert len(read(str(tmp_path / 'eval'), EVAL)) == 1  # the same step is no second record
+    watch.evaluate(EvalConfig(checkpoint_dir=str(tmp_path / 'eval' / 'best'), **dict(
+        flags, eval_dir=str(tmp_path / 'other'), keep_best=False)))
+    assert read(str(tmp_path / 'other'), EVAL)[0]['correct'] == found['correct']
+    assert not (tmp_path / 'other' / 'best').exists()
+
+
+def test_tables_of_a_confusion():
+    counts = np.array([[8, 2, 0], [0, 9, 1], [0, 0, 0]])
+    assert confusion.per_class(counts, ['cat', 'dog', 'eel']) == [
+        ('cat', 8, 10, 0.8, 1.0, 'dog (2)'), ('dog', 9, 10, 0.9, 9 / 11, 'eel (1)'), ('eel', 0, 0, 0.0, 0.0, '')]
+    lines = confusion.lines(counts, ['cat', 'dog', 'eel'])
+    assert lines[1].split() == ['cat', '8', '10', '0.800', '1.000', 'dog', '(2)']
+    assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],
+                                                     ['eel', '0', '0', '0']]
+    assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in confusion.markdown(counts, ['cat', 'dog', 'eel'])
+    many = np.eye(100, dtype=int)
+    assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
+    pixels = confusion.picture(counts)
+    cell = len(pixels) // 3
+    blue, white, red = pixels[cell // 2, cell // 2], pixels[cell // 2, -2], pixels[cell // 2, cell + cell // 2]
+    assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
+    assert confusion.picture(many).shape == (400, 400, 3)
+
+
+def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys):
+    watch.evaluate(EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), run_once=True, tower_device='cpu',
+                              per_class=True))
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in ('disc', 'star')]
+    assert len(rows) == 5 and rows[0][2] == '200'  # in the table, in the matrix and above it
+    matrix = np.array([[int(count) for count in line.split()[1:]] for line in lines[-11:-1]])
+    assert matrix.sum() == 2000 and matrix.trace() == read(str(tmp_path), EVAL)[0]['correct']
+    events, = (path for path in tmp_path.iterdir() if 'tfevents' in path.name)
+    values = {value.tag: value for event in tf.train.summary_iterator(str(events)) for value in event.summary.value}
+    assert values['confusion/image'].image.height > 300 and b'| disc |' in values['classes'].tensor.string_val[0]
+
+
+def probabilities_of(run, pixels):
+    """Computes the softmax of the classic network from the moving averages in a checkpoint."""
+    from cifar10.networks import classic
+    arrays = variables(os.path.join(run, 'model.ckpt-40'))
+    with tf.Graph().as_default(), tf.Session() as session:
+        images = tf.image.per_image_standardization(tf.cast(pixels[:, 4:28, 4:28], tf.float32))
+        probabilities = tf.nn.softmax(classic.inference(images))
+        for variable in tf.global_variables():
+            variable.load(arrays[variable.op.name + '/ExponentialMovingAverage'], session)
+        return session.run(probabilities)
+
+
+def test_pictures_are_classified_and_what_is_none_is_named(run, pictures):
+    folder, pixels = pictures
+    names = [str(folder / name) for name in ('0.png', 'text.png', '1.png', 'missing.png')]
+    command = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--checkpoint_dir={run}', '--tower_device=cpu',
+               '--image=' + names[0], '--image', *names[1:], '--batch_size=2']
+    table = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    as_json = subprocess.run([*command, '--json'], capture_output=True, text=True, timeout=60)
+    expected = probabilities_of(run, pixels[:2])
+    for result in (table, as_json):
+        assert result.returncode == 2
+        assert result.stderr == ('cifar10_eval.py: error: 2 of 4 files could not be classified; the lines above name '
+                                 'them\n')
+    first, *rows = table.stdout.splitlines()
+    assert first == f'model      {run}/model.ckpt-40, step 40'
+    assert [row.split()[0] for row in rows] == names
+    assert 'not a picture' in rows[1] and 'No such file' in rows[3]
+    found = [json.loads(line) for line in as_json.stdout.splitlines()]
+    assert [each['file'] for each in found] == names and 'error' in found[1] and 'error' in found[3]
+    from cifar10.data.shapes import CLASSES
+    for each, row, probabilities in zip(found[::2], rows[::2], expected):
+        order = np.argsort(-probabilities)[:3]
+        assert [one['name'] for one in each['classes']] == [CLASSES[i] for i in order]
+        np.testing.assert_allclose([one['probability'] for one in each['classes']], probabilities[order], atol=1e-5)
+        assert row.split()[1:] == [text for one in each['classes'] for text in (
+            one['name'], f"{one['probability']:.3f}")]
+
+
+LOAD = '''
+import sys, json, numpy as np, tensorflow as tf
+model = tf.saved_model.load(sys.argv[1]).signatures['serving_default']
+images = np.load(sys.argv[2])
+found = [model(images=tf.constant(part)) for part in (images, images[:1])]
+print(json.dumps([{name: np.char.decode(value.numpy().astype(bytes)).tolist() if value.dtype == tf.string else
+                   value.numpy().tolist() for name, value in each.items()} for each in found]))
+'''
+
+
+def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_path, call):
+    folder, pixels = pictures
+    np.save(tmp_path / 'images.npy', pixels)
+    target = tmp_path / 'models' / '1'
+    assert call('cifar10_eval.py', f'--checkpoint_dir={run}', '--tower_device=cpu', f'--export_dir={target}')[0] == 0
+    result = subprocess.run([sys.executable, '-c', LOAD, str(target), str(tmp_path / 'images.npy')],
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    found, of_one = json.loads(result.stdout.splitlines()[-1])
+    expected = probabilities_of(run, pixels)
+    np.testing.assert_allclose(found['probabilities'], expected, atol=1e-5)
+    assert found['class_index'] == expected.argmax(1).tolist() and len(of_one['class_index']) == 1
+    from cifar10.data.shapes import CLASSES
+    assert found['class_name'] == [CLASSES[i] for i in found['class_index']]
+    status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f'--export_dir={target}')
+    assert status == 2 and 'is there already; name a new folder' in error
+    assert os.listdir(tmp_path / 'models') == ['1']
+
+
+def test_an_export_that_fails_leaves_nothing(run, tmp_path, monkeypatch, call):
+    monkeypatch.setattr(tf.saved_model.Builder, 'save', lambda self: (_ for _ in ()).throw(OSError('disk full')))
+    status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', '--tower_device=cpu',
+                         f"--export_dir={tmp_path / 'model'}")
+    assert status == 1 and 'disk full' in error and not (tmp_path / 'model').exists()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith('.model')]
+
+
+@pytest.mark.parametrize('arguments, part', [
+    (['--image=a.png', '--export_dir=x'], 'leave one of them out'),
+    (['--json'], '--json says how to print'),
+    (['--image'], 'expected at least one argument'),
+    (['--image=a.png', '--checkpoint_dir=/nowhere'], 'no checkpoint in --checkpoint_dir=/nowhere'),
+])
+def test_wrong_combinations_end_in_a_line(call, arguments, part):
+    status, error = call('cifar10_eval.py', *arguments)
+    assert status in (1, 2) and part in error and len(error.strip().splitlines()) == 1
+
+
+def test_a_run_whose_classes_are_unknown_says_so(run, tmp_path, settings):
+    # As a run on pictures of one's own, of a version that did not store them.
+    from cifar10.inference import trained
+    from cifar10.run.train_dir import TrainDir
+    training.train(settings())
+    path = tmp_path / 'train' / 'config.json'
+    stored = json.loads(path.read_text())
+    assert stored.pop('classes')[0] == 'disc'
+    path.write_text(json.dumps(stored))
+    directory = TrainDir(str(tmp_path / 'train'))
+    assert trained.find(EvalConfig(), directory).classes[0] == 'disc'
+    path.write_text(json.dumps(dict(stored, dataset='cifar100')))
+    with pytest.raises(UsageError, match='does not say what its classes are'):
+        trained.find(EvalConfig(), directory)

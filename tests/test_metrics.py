@@ -1,0 +1,107 @@
+"""metrics.jsonl, and validation within a run."""
+import errno
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+from cifar10 import training
+from cifar10.config import EvalConfig
+from cifar10.data import records
+from cifar10.errors import UsageError
+from cifar10.evaluation import watch
+from cifar10.run.metrics import EVAL, NAME, TRAIN, Metrics, read
+from tests.helpers import last_variables, scalars, start_script
+
+
+def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
+    kept = Metrics(str(tmp_path))
+    kept.drop_after(3)  # there is none yet
+    for step in (1, 2, 3):
+        kept.add(TRAIN, step, loss=0.1 + step, devices=2)
+    kept.add(EVAL, 3, precision=1 / 3)
+    with open(tmp_path / NAME, 'a') as stream:
+        stream.write('{"kind": "train", "step": 4, "lo')  # a kill left it
+    assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2, 3]
+    before = (tmp_path / NAME).stat()
+    kept.drop_after(2)
+    assert [json.loads(line)['step'] for line in open(tmp_path / NAME)] == [1, 2]
+    assert read(str(tmp_path), EVAL) == [] and read(str(tmp_path), TRAIN)[1]['loss'] == 2.1
+    assert (tmp_path / NAME).stat().st_ino != before.st_ino  # replaced, not written over
+    before = (tmp_path / NAME).stat()
+    kept.drop_after(2)
+    assert (tmp_path / NAME).stat() == before  # nothing to do
+
+
+def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
+    os.symlink('/dev/full', tmp_path / NAME)
+    with pytest.raises(OSError) as refused:
+        Metrics(str(tmp_path)).add(TRAIN, 1)
+    assert refused.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'mirrored', 'async'])
+def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings, tmp_path, capsys, mode):
+    flags = dict(variable_update=mode, num_gpus=2, max_steps=7, log_frequency=2)
+    with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
+    training.train(with_it)
+    found = re.findall(r'^step (\d+): precision @ 1 = (\S+) \((\d+) of 2000\)$', capsys.readouterr().out, re.M)
+    records_of_it = read(with_it.train_dir, EVAL)
+    assert [int(step) for step, *_ in found] == [record['step'] for record in records_of_it]
+    assert [(step, pytest.approx(value)) for step, value in scalars(with_it.train_dir, 'Precision @ 1')] == [
+        (record['step'], record['correct'] / 2000) for record in records_of_it]
+    assert records_of_it[-1]['step'] == 7
+    watch.evaluate(EvalConfig(checkpoint_dir=with_it.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+                              tower_device='cpu', batch_size=333))
+    beside, = read(str(tmp_path / 'eval'), EVAL)
+    assert (beside['step'], beside['correct']) == (7, records_of_it[-1]['correct'])
+    assert beside['cross_entropy'] == pytest.approx(records_of_it[-1]['cross_entropy'], rel=1e-5)
+    if mode == 'async':  # whose steps are not the same twice
+        return
+    assert [record['step'] for record in records_of_it] == [3, 6, 7]
+    without = settings(train_dir=str(tmp_path / 'without'), **flags)
+    training.train(without)
+    one, other = last_variables(with_it.train_dir), last_variables(without.train_dir)
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], name)
+    steps = read(with_it.train_dir, TRAIN)
+    assert [record['step'] for record in steps] == [2, 4, 6]
+    assert [record['loss'] for record in steps] == [record['loss'] for record in read(without.train_dir, TRAIN)]
+    assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2
+    assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
+
+
+def test_batch_statistics_are_validated_too(settings, tmp_path):
+    config = settings(preset='fast', widths='8,8', sizes='20:0.5,24', epochs=0.02, max_steps=None, batch_size=50,
+                      eval_steps=2, precision='fp32')
+    training.train(config)
+    watch.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+                              tower_device='cpu', test_time_averaging=False))
+    assert read(config.train_dir, EVAL)[-1]['correct'] == read(str(tmp_path / 'eval'), EVAL)[-1]['correct']
+
+
+def test_without_test_images_there_is_a_line_before_training(call, settings, data_dir, tmp_path):
+    folder = tmp_path / 'data' / 'shapes-bin'
+    folder.mkdir(parents=True)
+    for name in records.TRAIN_FILES:
+        os.symlink(os.path.join(data_dir, 'shapes-bin', name), folder / name)
+    with pytest.raises(UsageError, match='test_batch.bin is missing'):
+        training.train(settings(data_dir=str(tmp_path / 'data'), eval_steps=1))
+    assert not os.path.exists(tmp_path / 'train' / 'config.json')
+
+
+def test_killed_and_resumed_no_step_is_missing_or_there_twice(data_dir, tmp_path):
+    train_dir = tmp_path / 'train'
+    flags = dict(dataset='shapes', data_dir=data_dir, train_dir=train_dir, tower_device='cpu', batch_size=4,
+                 max_steps=60, save_steps=20, log_frequency=1, eval_steps=25, summary_steps=0)
+    process = start_script('multi_gpu_train.py', **flags)
+    for line in process.stdout:
+        if ': step 33,' in line:
+            process.kill()
+    process.wait()
+    assert len(read(str(train_dir), TRAIN)) >= 33
+    start_script('multi_gpu_train.py', **flags).communicate(timeout=60)
+    assert [record['step'] for record in read(str(train_dir), TRAIN)] == list(range(1, 61))
+    assert [record['step'] for record in read(str(train_dir), EVAL)] == [25, 50, 60]
