@@ -16,6 +16,10 @@ def main():
     """Reads the flags, then trains; as a task of a cluster, if they or the environment describe one."""
     config = flags.parse(TrainConfig, __doc__.splitlines()[0], sys.argv[1:])
     termination = signals.Termination()
+    if config.check:
+        terminal.start_tensorflow()
+        from cifar10 import check
+        return check.check(config)
     found = membership.resolve(config)
     if found and config.variable_update == 'mirrored':
         raise UsageError('--variable_update=mirrored supports one machine only; use parameter_server, replicated or '

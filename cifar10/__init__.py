@@ -2,7 +2,8 @@
 
 Each line below is a layer; a file imports only from lower layers and from its own package:
 
-    training local_cluster               the composer, and a program that starts a cluster on this machine
+    check local_cluster show_inputs      what a run would do; programs: a cluster on this machine, what is fed
+    training                             the composer
     preparation                          what happens before a graph is built
     evaluation                           how much of a data set a network gets right
     inference                            what a run has learned, applied to pictures or exported

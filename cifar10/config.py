@@ -83,6 +83,7 @@ class TrainConfig(Config):
     epochs: float = setting(None, 'Run', "length of the run in passes over the data, instead of --max_steps (default: "
                             "the preset's)")
     seed: int = setting(0, 'Run', 'seed for initialisation, shuffling and augmentation', least=0)
+    check: bool = setting(False, 'Run', 'tell what a run would do, or every reason why it could not start, and stop')
     restart: bool = setting(False, 'Run', "delete this program's files in train_dir and start a new run")
     data_dir: str = setting(DATA_DIR, 'Data', 'directory of the data set, created if need be')
     dataset: str = setting('cifar10', 'Data', 'data set; CIFAR is downloaded if need be, shapes is built in, FOLDER/ '

@@ -91,7 +91,7 @@ class Plan(NamedTuple):
 
 
 def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices.Devices) -> Plan:
-    """Returns the Plan of the run in a directory, having told it.
+    """Returns the Plan of the run in a directory, having told it and made what it needs before a graph is built.
 
     Args:
       config: as the user gave it.
@@ -102,6 +102,17 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     Raises:
       UsageError: the directory holds another run, or the settings do not fit together.
     """
+    if config.restart:
+        directory.restart(checkpoint.is_ours)
+    found = decide(config, directory, data, local)
+    describe(found)
+    if not found.start:
+        found.recipe.learn(data)
+    return found._replace(validation=_validation(found))
+
+
+def decide(config: TrainConfig, directory: TrainDir, data: Records, local: devices.Devices) -> Plan:
+    """Returns the Plan of the run in a directory and changes nothing; as `plan`."""
     start = _find_start(config, directory)
     config, towers = _resolve(config, directory, start, local)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
@@ -110,11 +121,7 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     last_step = config.max_steps
     if recipe.total_examples is not None:
         last_step = step + max(-(-(recipe.total_examples - seen) // (mode.batches * config.batch_size)), 0)
-    found = Plan(config, recipe, data, towers, mode, start, step, last_step)
-    _describe(found)
-    if not start:
-        recipe.learn(data)
-    return found._replace(validation=_validation(found))
+    return Plan(config, recipe, data, towers, mode, start, step, last_step)
 
 
 def _validation(plan):
@@ -133,9 +140,8 @@ def _find_start(config: TrainConfig, directory: TrainDir) -> str | None:
       UsageError: the directory holds another run, or one that cannot be read.
     """
     if config.restart:
-        directory.restart(checkpoint.is_ours)
-    else:
-        directory.refuse_another_run(dataclasses.asdict(config))
+        return None  # what was there is deleted when the run starts
+    directory.refuse_another_run(dataclasses.asdict(config))
     return checkpoint.newest_of_run(directory)
 
 
@@ -190,7 +196,7 @@ def _precision(wanted, stored, on_gpus):
     return wanted
 
 
-def _describe(plan):
+def describe(plan: Plan) -> None:
     """Prints what a person wants to know before the first step."""
     config, examples = plan.config, plan.examples_per_step
     resumed = f'resumed at step {plan.step} of' if plan.step else 'new, to step'

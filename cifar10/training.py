@@ -93,7 +93,7 @@ class Training:
         averaged = [variable for _, variable in built.gradients] if config.moving_averages else []
         self.train_step, *self.async_train_ops = [
             self._after_update(train_op, moving_averages, averaged, global_step) for train_op in built.train_ops]
-        accuracy = tf.reduce_mean([scalars['train_accuracy'] for scalars in built.towers], name='accuracy')
+        accuracy = tf.reduce_mean([scalars['accuracy'] for scalars in built.towers], name='accuracy')
         self.figures = dict(loss=tf.reduce_mean(self.losses, name='loss'), learning_rate=rates[0], accuracy=accuracy)
         with tf.name_scope('initialise'):
             self.initialise = tf.group(tf.local_variables_initializer(), *starts)
@@ -114,7 +114,7 @@ def _run(plan, training, directory, termination, before_session):
         directory, plan.start, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
     text = directory.write_settings(plan.settings)
     events = summaries.Events(directory.path)
-    events.begin(tf.get_default_graph(), plan.step)
+    events.begin(tf.get_default_graph(), [training.train_step, *training.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
     train_step, examples = training.train_step, plan.examples_per_step
     log, workers = metrics.Metrics(directory.path), AsyncWorkersHook(training.async_train_ops)
@@ -126,8 +126,9 @@ def _run(plan, training, directory, termination, before_session):
         hooks.DivergenceHook(train_step, training.losses, directory), progress,
         hooks.SummaryHook(train_step, training.summary, examples, config.summary_steps, events),
         profile.ProfileHook(train_step, *config.traced, directory.trace_path(*config.traced)),
+        workers,
         *validation.hooks(plan.validation, train_step, config.eval_steps, last_step, progress, events, log, workers),
-        workers, hooks.CheckpointHook(train_step, checkpoints, config.save_steps, last_step, workers),
+        hooks.CheckpointHook(train_step, checkpoints, config.save_steps, last_step, workers),
         hooks.StopHook(train_step, last_step, termination)]
     # In a session over several processes TensorFlow fuses to operations that it has for float32 alone. What is fused
     # must not depend on the session, because it rounds differently.

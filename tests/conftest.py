@@ -56,7 +56,7 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
                                         f'--checkpoint_dir={tmp_path}']}[script]
         monkeypatch.setattr(sys, 'argv', [script] + defaults + list(arguments))
         monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
-        monkeypatch.setattr(signals, 'Termination', lambda: None)  # pytest keeps its own signal handlers
+        monkeypatch.setattr(signals, 'Termination', type(None))  # pytest keeps its own signal handlers
         with tf.Graph().as_default():
             status = terminal.run(multi_gpu_train.main if script == 'multi_gpu_train.py' else cifar10_eval.main)
         return status, capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_what_the_elastic_run_compares(settings):
     one = elastic.fingerprint(config.train_dir)
     assert elastic.fingerprint(config.train_dir) == one
     assert sorted(elastic.losses(config.train_dir, 1).items()) == [
-        (step, pytest.approx(loss)) for step, loss in scalars(config.train_dir, 'total_loss')]
+        (step, pytest.approx(loss)) for step, loss in scalars(config.train_dir, 'train/total_loss')]
     assert list(elastic.losses(config.train_dir, 2)) == [2]
     rewrite(checkpoints(config.train_dir)[-1], **{'conv1/biases': np.full(64, 1e-30, np.float32)})
     assert elastic.fingerprint(config.train_dir) != one

@@ -121,7 +121,7 @@ def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small
     if victim != 'worker 0':
         repeated = [b for a, b in zip(steps, steps[1:]) if b <= a]
         assert len(repeated) <= 1 and all(b % 10 == 1 for b in repeated)  # from the newest checkpoint on
-        assert min(rate for _, rate in scalars(flags['train_dir'], 'examples_per_sec')) > 0
+        assert min(rate for _, rate in scalars(flags['train_dir'], 'train/examples_per_sec')) > 0
         begin, again = session_starts(flags['train_dir'])  # TensorBoard drops what came after these
         assert begin == 1 and again in (11, 21, 31)
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cifar10 import local_cluster
-from cifar10.cluster import listener, member, membership, watch
+from cifar10.cluster import address, listener, membership, watch
 from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
 from tests.helpers import ROOT, Tasks, read_until, script_command
@@ -89,11 +89,9 @@ def test_tf_config_without_a_cluster_is_a_single_machine(text, monkeypatch):
 
 @pytest.fixture
 def alone():
-    """A function that makes a worker at an address, the only task of its cluster; it does not start its server."""
-    def make(address, timeout=1):
-        task = object.__new__(member.Member)
-        task._cluster, task._timeout = membership.Cluster((address,), (), 'worker', 0), timeout
-        return task
+    """A function that returns the own addresses of a worker at an address, the only task of its cluster."""
+    def make(name, limit=5):
+        return address.own_addresses(membership.Cluster((name,), (), 'worker', 0), limit)
     return make
 
 
@@ -102,7 +100,7 @@ def test_a_name_with_several_addresses_is_served_at_each_local_one(alone, monkey
                (socket.AF_INET, 1, 6, '', ('192.0.2.77', 1))]
     monkeypatch.setattr(socket, 'getaddrinfo', lambda *arguments, **options: answers)
     port = local_cluster.free_addresses(1)[0].rsplit(':', 1)[1]
-    assert alone('localhost:' + port)._own_addresses() == ['::1', '127.0.0.1']
+    assert alone('localhost:' + port) == ['::1', '127.0.0.1']
 
 
 def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
@@ -113,13 +111,13 @@ def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
             raise socket.gaierror(socket.EAI_NONAME, 'Name or service not known')
         return resolve('127.0.0.1', port, **options)
     monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
-    assert alone('pod-0.cifar10:2222')._own_addresses() == ['127.0.0.1']
+    assert alone('pod-0.cifar10:2222') == ['127.0.0.1']
     assert 'waiting    for the name pod-0.cifar10 of this task to be known, up to 5 s' in capsys.readouterr().out
 
 
 def test_a_name_that_stays_unknown_is_told_when_the_limit_has_passed(alone):
     with pytest.raises(UsageError, match='nowhere.invalid, the host of this task, cannot be resolved'):
-        alone('nowhere.invalid:2222', timeout=0)._own_addresses()
+        alone('nowhere.invalid:2222', limit=0)
 
 
 @pytest.mark.parametrize('text', ['{', '[]', '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator"}}'])

@@ -87,9 +87,9 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
     for batch_size in (128, 333, 2000, 5000):
         precision, found, of, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)))
         assert (of, step) == (2000, 40) and abs(found - correct) <= 1 and abs(precision - correct / 2000) < 0.0011
-        (label, precision), = scalars(tmp_path / str(batch_size), 'Precision @ 1')
+        (label, precision), = scalars(tmp_path / str(batch_size), 'eval/precision')
         assert label == 40 and abs(precision - found / 2000) < 1e-6
-        (_, value), = scalars(tmp_path / str(batch_size), 'cross_entropy')
+        (_, value), = scalars(tmp_path / str(batch_size), 'eval/cross_entropy')
         np.testing.assert_allclose(value, loss, rtol=1e-4)
 
 

@@ -106,7 +106,8 @@ def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys)
     assert matrix.sum() == 2000 and matrix.trace() == read(str(tmp_path), EVAL)[0]['correct']
     events, = (path for path in tmp_path.iterdir() if 'tfevents' in path.name)
     values = {value.tag: value for event in tf.train.summary_iterator(str(events)) for value in event.summary.value}
-    assert values['confusion/image'].image.height > 300 and b'| disc |' in values['classes'].tensor.string_val[0]
+    assert values['eval/precision_confusion/image'].image.height > 300
+    assert b'| disc |' in values['eval/precision_by_class'].tensor.string_val[0]
 
 
 def probabilities_of(run, pixels):

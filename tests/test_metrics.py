@@ -50,7 +50,7 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     found = re.findall(r'^step (\d+): precision @ 1 = (\S+) \((\d+) of 2000\)$', capsys.readouterr().out, re.M)
     records_of_it = read(with_it.train_dir, EVAL)
     assert [int(step) for step, *_ in found] == [record['step'] for record in records_of_it]
-    assert [(step, pytest.approx(value)) for step, value in scalars(with_it.train_dir, 'Precision @ 1')] == [
+    assert [(step, pytest.approx(value)) for step, value in scalars(with_it.train_dir, 'eval/precision')] == [
         (record['step'], record['correct'] / 2000) for record in records_of_it]
     assert records_of_it[-1]['step'] == 7
     watch.evaluate(EvalConfig(checkpoint_dir=with_it.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,

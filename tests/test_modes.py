@@ -166,9 +166,9 @@ def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(sett
     for prefix in checkpoints(run.train_dir):  # saved with no tower in the middle of an update
         saved = variables(prefix)
         assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * step_of(prefix)
-    staleness = [value for _, value in scalars(run.train_dir, 'staleness')]
+    staleness = [value for _, value in scalars(run.train_dir, 'train/staleness')]
     assert len(staleness) > 3 and min(staleness) >= 0 and max(staleness) > 0
-    assert len(scalars(run.train_dir, 'tower_2/total_loss')) == len(staleness)
+    assert len(scalars(run.train_dir, 'train_towers/tower_2')) == len(staleness)
     assert 'batch      8 a step' in capsys.readouterr().out
 
 

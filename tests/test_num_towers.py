@@ -111,7 +111,7 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, fla
             process.communicate()
         kept = {name: value for name, value in flags.items() if name not in ('num_towers', 'batch_size')}
     assert_same_bits(run_on(Shape(2), tmp_path / 'moved', **kept), expected)
-    assert scalars(tmp_path / 'moved', 'total_loss')[-1] == scalars(tmp_path / 'whole', 'total_loss')[-1]
+    assert scalars(tmp_path / 'moved', 'train/total_loss')[-1] == scalars(tmp_path / 'whole', 'train/total_loss')[-1]
 
 
 def test_replicas_with_several_towers_take_the_same_steps(settings):

@@ -84,20 +84,31 @@ def check_curves_in_tensorboard(train_dir, steps, arrays):
         found = []
         while time.time() < deadline:
             tags = get('data/plugin/scalars/tags').get('.', {})
-            if 'total_loss' in tags:
-                found = [step for _, step, _ in get('data/plugin/scalars/scalars?run=.&tag=total_loss')]
+            if 'train/total_loss' in tags:
+                found = [step for _, step, _ in get('data/plugin/scalars/scalars?run=.&tag=train/total_loss')]
                 if found == steps:
                     break
             time.sleep(0.5)
         assert found == steps
-        assert {'total_loss', 'cross_entropy', 'weight_loss', 'learning_rate', 'examples_per_sec', 'train_accuracy',
-                'tower_0/total_loss', 'tower_1/total_loss', 'conv1/sparsity', 'local3/sparsity'} <= set(tags)
-        assert [tag for tag in tags if tag.startswith('tower_') and not tag.endswith('/total_loss')] == []
-        assert {'conv1/weights', 'conv1/weights/gradients', 'conv1/activations', 'softmax_linear/biases'} <= set(
-            get('data/plugin/histograms/tags')['.'])
-        assert {'images/image/0', 'conv1/weights/image/0'} <= set(get('data/plugin/images/tags')['.'])
+        assert set(tags) == {
+            *(f'train/{name}' for name in ('total_loss', 'cross_entropy', 'weight_loss', 'learning_rate', 'accuracy',
+                                           'examples_per_sec')),
+            *(f'train_towers/tower_{k}' for k in (0, 1)),
+            *(f'variables/{layer}/sparsity' for layer in ('conv1', 'conv2', 'local3', 'local4', 'softmax_linear'))}
+        assert {'variables/conv1/weights', 'variables/conv1/weights/gradients', 'variables/conv1/activations',
+                'variables/softmax_linear/biases'} <= set(get('data/plugin/histograms/tags')['.'])
+        assert {'train/images/image/0', 'variables/conv1/weights/image/0'} <= set(get('data/plugin/images/tags')['.'])
         assert 'config' in get('data/plugin/text/tags')['.']
-        assert get('data/plugin/graphs/info')['.']['run_graph']
+        layout = get('data/plugin/custom_scalars/layout')
+        assert [category['title'] for category in layout['category']] == ['training', 'towers', 'layers']
+        with urllib.request.urlopen(url + 'data/plugin/graphs/graph?run=.', timeout=20) as answer:
+            graph = answer.read().decode()
+        names = re.findall(r'^  name: "(.*)"$', graph, re.M)
+        assert {name.split('/')[0] for name in names} == {'input', 'tower_0', 'tower_1', 'update', 'variables'}
+        assert 'library {' not in graph
+        inputs = set(re.findall(r'^  input: "\^?([^":]*)', graph, re.M))
+        assert inputs <= set(names)
+        assert any(name.startswith('input/') for name in inputs)  # the data sets lead to the towers
     finally:
         process.terminate()
         process.wait()
@@ -269,19 +280,20 @@ def test_summaries_show_what_numpy_computes(small):
         before, after = (variables(os.path.join(small['train_dir'], f'model.ckpt-{k}')) for k in (step - 1, step))
         for name in ('conv1/weights', 'local4/biases', 'softmax_linear/weights'):
             array = before[name].astype(np.float64)
-            shown, gradient = histograms[step, name], histograms[step, name + '/gradients']
+            shown, gradient = (histograms[step, f'variables/{name}{suffix}'] for suffix in ('', '/gradients'))
             np.testing.assert_allclose([shown.num, shown.min, shown.max, shown.sum_squares],
                                        [array.size, array.min(), array.max(), (array ** 2).sum()], rtol=1e-6)
             # What was applied: rate x gradient.
             change = (before[name].astype(np.float64) - after[name]) / 0.1
             np.testing.assert_allclose([gradient.min, gradient.max], [change.min(), change.max()], atol=2e-6)
-        towers = [values[step, f'tower_{k}/total_loss'] for k in (0, 1)]
-        np.testing.assert_allclose(values[step, 'total_loss'], np.mean(towers), rtol=1e-6)
+        towers = [values[step, f'train_towers/tower_{k}'] for k in (0, 1)]
+        np.testing.assert_allclose(values[step, 'train/total_loss'], np.mean(towers), rtol=1e-6)
         assert towers[0] != towers[1]
         decay = sum(0.004 * (before[name].astype(np.float64) ** 2).sum() / 2
                     for name in ('local3/weights', 'local4/weights'))
-        np.testing.assert_allclose(values[step, 'weight_loss'], decay, rtol=1e-5)
-        np.testing.assert_allclose(values[step, 'cross_entropy'] + decay, values[step, 'total_loss'], rtol=1e-5)
-        assert values[step, 'train_accuracy'] * 16 % 1 == 0
-        np.testing.assert_allclose(values[step, 'learning_rate'], 0.1)
-        assert values[step, 'examples_per_sec'] > 0
+        np.testing.assert_allclose(values[step, 'train/weight_loss'], decay, rtol=1e-5)
+        np.testing.assert_allclose(values[step, 'train/cross_entropy'] + decay, values[step, 'train/total_loss'],
+                                   rtol=1e-5)
+        assert values[step, 'train/accuracy'] * 16 % 1 == 0
+        np.testing.assert_allclose(values[step, 'train/learning_rate'], 0.1)
+        assert values[step, 'train/examples_per_sec'] > 0

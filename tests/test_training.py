@@ -125,7 +125,7 @@ def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
                 os.remove(os.path.join(config.train_dir, name))
         rewrite(checkpoints(config.train_dir)[-1], examples_seen=np.int64(examples), global_step=np.int64(1))
         training.train(settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1))
-        rates.append(scalars(config.train_dir, 'learning_rate')[-1][1])
+        rates.append(scalars(config.train_dir, 'train/learning_rate')[-1][1])
     np.testing.assert_allclose(rates, [0.1, 0.01], rtol=1e-6)
     assert '3500000 steps of this run' in capsys.readouterr().out
 
@@ -166,10 +166,10 @@ def test_what_is_shown_of_a_step_is_the_mean_over_the_towers(settings, tmp_path,
         config = settings(num_gpus=num_gpus, batch_size=8 // num_gpus, max_steps=6, summary_steps=1, log_frequency=1,
                           train_dir=str(tmp_path / str(num_gpus)))
         train(config)
-        names = ('total_loss', 'cross_entropy', 'weight_loss', 'train_accuracy')
-        shown[num_gpus] = [[value for _, value in scalars(config.train_dir, name)] for name in names]
+        names = ('total_loss', 'cross_entropy', 'weight_loss', 'accuracy')
+        shown[num_gpus] = [[value for _, value in scalars(config.train_dir, 'train/' + name)] for name in names]
     np.testing.assert_allclose(shown[2], shown[1], rtol=1e-4)
-    towers = [[value for _, value in scalars(config.train_dir, f'tower_{k}/total_loss')] for k in (0, 1)]
+    towers = [[value for _, value in scalars(config.train_dir, f'train_towers/tower_{k}')] for k in (0, 1)]
     assert np.abs(np.subtract(*towers)).max() > 0.02  # so that two digits tell the mean from either
     lines = re.findall(r'step \d, loss = (\d\.\d\d) ', capsys.readouterr().out)
     np.testing.assert_allclose(np.array(lines[6:], float), np.mean(towers, 0), atol=0.0051)

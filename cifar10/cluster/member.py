@@ -4,15 +4,13 @@ The chief (worker 0) builds the graph for the devices of all; the other processe
 and wait.
 """
 import contextlib
-import errno
-import socket
-import time
 from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.cli.signals import Termination
 from cifar10.cluster import listener, watch
+from cifar10.cluster.address import own_addresses
 from cifar10.cluster.membership import Cluster, split_address
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.parallel import devices
@@ -84,7 +82,7 @@ class Member:
         """Returns a running server that takes connections to this task's address alone."""
         cluster = self._cluster
         port = split_address(cluster.address)[1]
-        addresses = self._own_addresses()
+        addresses = own_addresses(cluster, _START_FACTOR * self._timeout)
         devices.claim(local)
         config = devices.session_config(local)
         config.experimental.collective_group_leader = devices.LEADER
@@ -99,46 +97,6 @@ class Member:
             print(f'warning: {error}: the server listens on all addresses of this machine')
         server.start()
         return server
-
-    def _own_addresses(self):
-        """Returns the IP addresses of this task, having checked that its port is free and others can reach it."""
-        cluster = self._cluster
-        host, port = split_address(cluster.address)
-        local, failure = [], None
-        for family, _, _, _, (ip, *_) in self._resolved(host, port):
-            try:
-                with socket.socket(family, socket.SOCK_STREAM) as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind((ip, port))
-                local.append(ip)
-            except OSError as error:
-                # A name may have addresses of other machines too; a port in use says more than that.
-                failure = error if failure is None or error.errno == errno.EADDRINUSE else failure
-        if failure and (not local or failure.errno == errno.EADDRINUSE):
-            why = {errno.EADDRINUSE: 'the port is in use: does another task have this --task_index?',
-                   errno.EADDRNOTAVAIL: 'that is no address of this machine'}.get(failure.errno, failure.strerror)
-            raise UsageError(f'{cluster.job} {cluster.index} cannot listen at {cluster.address}: {why}') from failure
-        elsewhere = {split_address(peer)[0] for peer in cluster.others().values()} - {host}
-        if all(map(_is_loopback, local)) and not all(map(_is_loopback, elsewhere)):
-            raise UsageError(f'{host} is {local[0]} here, which no other machine can reach; give the address in the '
-                             'network')
-        return local
-
-    def _resolved(self, host, port):
-        """Returns what `socket.getaddrinfo` knows of this task; a pod's own name is there only once it is ready."""
-        limit = _START_FACTOR * self._timeout
-        begin, told = time.monotonic(), False
-        while True:
-            try:
-                return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            except (socket.gaierror, UnicodeError) as error:
-                if time.monotonic() - begin > limit or isinstance(error, UnicodeError):
-                    cause = getattr(error, 'strerror', error)
-                    raise UsageError(f'{host}, the host of this task, cannot be resolved ({cause})') from error
-                if not told:
-                    print(f'waiting    for the name {host} of this task to be known, up to {limit} s')
-                    told = True
-            time.sleep(1)
 
     @property
     def target(self) -> str:
@@ -283,10 +241,6 @@ class Member:
         # A server always has its own devices; this filter leaves out all others, which it would wait for.
         config = tf.ConfigProto(device_filters=['/job:none'], operation_timeout_in_ms=1000 * seconds)
         return tf.Session('grpc://' + self._cluster.tasks[task], config=config)
-
-
-def _is_loopback(host):
-    return host == 'localhost' or host.startswith('127.') or host == '::1'
 
 
 def _short(name):

@@ -90,6 +90,15 @@ class Records:
         return f'{self.dataset}, {self.count:,} images in {os.path.dirname(self.files[0])}'
 
 
+def present(dataset: str, data_dir: str, test_fraction: float = TEST_FRACTION) -> bool:
+    """Returns whether a data set's files are there, so that `find` neither fetches nor makes them.
+
+    Raises:
+      UsageError: `dataset` is a folder that is no data set.
+    """
+    return os.path.isdir(os.path.join(data_dir, DATASETS.load(dataset).divided(test_fraction).folder))
+
+
 def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = TEST_FRACTION) -> Records:
     """Returns the Records of a part, fetching, rendering or converting the data set if need be.
 

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import pipeline, records
 from cifar10.data.views import average, views
 from cifar10.networks import classifier
+from cifar10.parallel.towers import build_towers
 from cifar10.recipe import Recipe
 
 
@@ -70,19 +71,24 @@ class Evaluator:
     def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
                  num_examples: int | None = None, averaging: bool = False):
         self._count = num_examples or data.count
-        with tf.device('/cpu:0'):
+        with tf.device('/cpu:0'), tf.name_scope('input'):
             memory, self.read = pipeline.load(data)
-        self._shares = []
-        for k, device in enumerate(devices):
-            with tf.variable_scope(tf.get_variable_scope(), reuse=k > 0):
-                with tf.device('/cpu:0'):
-                    iterator, start = pipeline.eval_batches(
-                        memory, recipe.augmentation, self._count, batch_size, k, len(devices))
-                    images, labels = iterator.get_next()
-                with tf.device(device):
-                    found = _results(recipe, images, labels, device, len(data.classes), averaging)
-            batches = len(range(k * batch_size, self._count, len(devices) * batch_size))
-            self._shares.append((start, found, batches))
+            inputs = [pipeline.eval_batches(memory, recipe.augmentation, self._count, batch_size, k, len(devices))
+                      for k in range(len(devices))]
+        batches = [len(range(k * batch_size, self._count, len(devices) * batch_size)) for k in range(len(devices))]
+
+        def tower(k, scope):
+            del scope
+            with tf.device('/cpu:0'):
+                images, labels = inputs[k][0].get_next()
+            return _results(recipe, images, labels, devices[k], len(data.classes), averaging)
+        found = build_towers(devices, tower)
+        self._shares = [(start, each, count) for (_, start), each, count in zip(inputs, found, batches)]
+
+    @property
+    def fetched(self) -> list[tf.Tensor]:
+        """The tensors that a pass over the examples runs."""
+        return [tensor for _, found, _ in self._shares for tensor in found]
 
     def run(self, session: tf.Session) -> Result:
         """Makes one pass over the examples."""

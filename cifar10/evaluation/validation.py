@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.evaluation.evaluator import Evaluator, Result
+from cifar10.evaluation.report import scalars_of
 from cifar10.optim.averages import saved_names
 from cifar10.parallel import devices
 from cifar10.recipe import Recipe
@@ -80,16 +81,26 @@ class ValidationHook(StepHook):
         with tf.name_scope('validation'):
             self._values = {name: by_name[name].read_value() for name in validation.names}
 
+    def after_create_session(self, session, coord):
+        super().after_create_session(session, coord)
+        self._done = None  # the step that was evaluated last
+
     def after_step(self, context, step):
-        if not self.due(self._every) and step < self._last_step:
+        if self.due(self._every) or step >= self._last_step:
+            with self._workers.paused():
+                self._evaluate(context.session)
+
+    def _evaluate(self, session):
+        step, values = session.run([self._global_step, self._values])
+        if step == self._done:
             return
-        with self._workers.paused():
-            step, values = context.session.run([self._global_step, self._values])
-        result = self._validation(values)
-        self._progress.say(context, f'step {step}: {result}')
-        self._events.add(summaries.scalars(**{'Precision @ 1': result.precision}), step)
+        self._done, result = step, self._validation(values)
+        self._progress.say(f'step {step}: {result}')
+        self._events.add(summaries.scalars(scalars_of(result)), step)
         self._metrics.add(EVAL, step, precision=result.precision, cross_entropy=result.cross_entropy,
                           correct=result.correct, examples=result.count)
 
     def end(self, session):
+        if session.run(self._global_step) >= self._last_step:  # which another tower's thread may have taken
+            self._evaluate(session)
         self._validation.close()

@@ -37,7 +37,7 @@ def evaluate(config: EvalConfig) -> None:
     with trained.plain_errors(), tf.Graph().as_default():
         evaluator = Evaluator(data, run.recipe, device.towers, config.batch_size, config.num_examples, run.averaging)
         restorer = trained.Restorer(run.use_ema)
-        with contextlib.closing(_report(config, run)) as report, \
+        with contextlib.closing(_report(config, run, evaluator.fetched)) as report, \
                 tf.Session(config=devices.session_config(device)) as session:
             session.run(evaluator.read)
 
@@ -70,11 +70,11 @@ def _data_of(run, config):
     return data
 
 
-def _report(config, run):
+def _report(config, run, fetched):
     """Returns the Report of a config; the best checkpoint is the best of one run, on the same images."""
     of = {name: run.settings.get(name) for name in ('dataset', 'network', 'widths', 'seed')}
     of.update(eval_data=config.eval_data, num_examples=config.num_examples, use_ema=run.use_ema)
-    return Report(config.eval_dir, run.classes, Best(config.eval_dir, of) if config.keep_best else None,
+    return Report(config.eval_dir, run.classes, fetched, Best(config.eval_dir, of) if config.keep_best else None,
                   config.per_class)
 
 

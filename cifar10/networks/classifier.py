@@ -37,10 +37,10 @@ def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, devices:
       smoothing: of the labels, as above.
 
     Returns:
-      Float32 scalars: 'cross_entropy', the mean over the batch, and 'train_accuracy'.
+      Float32 scalars: 'cross_entropy', the mean over the batch, and 'accuracy'.
     """
     logits = inference(tf.cast(images, dtype), devices, True)
     cross_entropy = tf.reduce_mean(cross_entropies(logits, labels, smoothing), name='cross_entropy')
     tf.add_to_collection(tf.GraphKeys.LOSSES, cross_entropy)
     accuracy = tf.reduce_mean(tf.cast(correct(logits, labels), tf.float32))
-    return dict(cross_entropy=cross_entropy, train_accuracy=accuracy)
+    return dict(cross_entropy=cross_entropy, accuracy=accuracy)

@@ -115,7 +115,7 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
     if found:
         raise UsageError(f"{count_flag}={num_devices}, but this machine has {found} GPU{'s' * (found > 1)}; use "
                          f'{count_flag}={found}, or --tower_device=cpu')
-    reason = _why_no_gpu()
+    reason = why_no_gpu()
     if reason is None:
         raise UsageError("this machine has an NVIDIA GPU and its driver, but TensorFlow cannot use it; pip install -e "
                          "'.[gpu]' brings the CUDA libraries, or use --tower_device=cpu")
@@ -124,7 +124,7 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
     return named('cpu', reason)
 
 
-def _why_no_gpu():
+def why_no_gpu() -> str | None:
     """Returns why TensorFlow found no GPU, or None if it should have found one."""
     chosen = os.environ.get('CUDA_VISIBLE_DEVICES')
     if chosen is not None and chosen.split(',')[0].strip() in ('', '-1', 'NoDevFiles'):

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 class AsyncWorkersHook(tf.train.SessionRunHook):
     """Runs train operations over and over, each in a thread of its own, beside the loop that has the hooks.
 
-    An error in a thread ends the loop with it. Comes before the hooks that save at the end.
+    An error in a thread ends the loop with it. Comes before the hooks that save or evaluate at the end.
 
     Args:
       async_train_ops: the operations; there may be none.

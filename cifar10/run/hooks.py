@@ -124,16 +124,18 @@ class ProgressHook(StepHook):
             self._next_line = time.perf_counter() + _TERMINAL_SECS
         line = (f'{datetime.datetime.now()}: step {step}, loss = {loss:.2f} ({examples_per_sec:.1f} examples/sec; '
                f'{sec_per_batch:.3f} sec/batch)')
-        self.say(context, line)
+        if not self.say(line):
+            context.request_stop()
 
-    def say(self, context: tf.train.SessionRunContext, line: str) -> None:
-        """Prints a line above the bar; ends the loop if nobody reads it."""
+    def say(self, line: str) -> bool:
+        """Prints a line above the bar; returns whether anybody reads it."""
         try:
             self._bar.write(line, file=self._output)
             self._output.flush()
         except BrokenPipeError:
             discard(self._output)
-            context.request_stop()
+            return False
+        return True
 
     def end(self, session):
         self.close()
@@ -176,7 +178,7 @@ class SummaryHook(StepHook):
             # In the file at once, so that no curve ends before the checkpoint that a killed run goes on from.
             self._events.add(summary, step)
             if speed:
-                self._events.add(summaries.scalars(examples_per_sec=speed[0]), step)
+                self._events.add(summaries.scalars({summaries.TRAIN + 'examples_per_sec': speed[0]}), step)
 
 
 class CheckpointHook(StepHook):

@@ -8,10 +8,16 @@ import re
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.summary import v1 as tensorboard_summary
 
 from cifar10.errors import RunError, reason
 from cifar10.parallel.update import Step
+from cifar10.run import picture
 from cifar10.run.train_dir import EVENTS_SUFFIX
+
+# What tags begin with. TensorBoard sorts by it and opens the first two groups: what people look at first.
+EVAL, TRAIN, TOWERS, LAYERS = 'eval/', 'train/', 'train_towers/', 'variables/'
 
 # A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights
 # as long: 8 images' will do, and every n-th value, at least so many of them.
@@ -30,7 +36,7 @@ def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[
 
     Args:
       step: a `parallel.update.Step`; its towers' scalars are 'total_loss', 'cross_entropy', 'weight_loss'
-        and 'train_accuracy'.
+        and 'accuracy'.
       rate: the learning rate, a float32 scalar.
       images: the first tower's batch, float32 [n, height, width, 3].
       activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
@@ -39,24 +45,24 @@ def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[
       A string tensor: a serialised `tf.Summary`.
     """
     with tf.device('/cpu:0'), tf.name_scope('summaries'):
-        parts = [_scalar('learning_rate', rate)]
+        parts = [_scalar(TRAIN + 'learning_rate', rate)]
         for name in step.towers[0]:
-            parts.append(_scalar(name, tf.reduce_mean([scalars[name] for scalars in step.towers])))
+            parts.append(_scalar(TRAIN + name, tf.reduce_mean([scalars[name] for scalars in step.towers])))
         for k, scalars in enumerate(step.towers):
-            parts.append(_scalar(f'tower_{k}/total_loss', scalars['total_loss']))
+            parts.append(_scalar(f'{TOWERS}tower_{k}', scalars['total_loss']))
         for name, value in step.values.items():
-            parts.append(_histogram(name, value))
+            parts.append(_histogram(LAYERS + name, value))
         for gradient, variable in step.gradients:
             if gradient is not None:
-                parts.append(_histogram(variable.op.name + '/gradients', tf.convert_to_tensor(gradient)))
+                parts.append(_histogram(f'{LAYERS}{variable.op.name}/gradients', tf.convert_to_tensor(gradient)))
         for activation in activations:
-            layer = strip_tower(activation.op.name).rsplit('/', 1)[0]
+            layer = LAYERS + strip_tower(activation.op.name).rsplit('/', 1)[0]
             parts.append(_histogram(layer + '/activations', activation[:_HISTOGRAM_IMAGES]))
             parts.append(_scalar(layer + '/sparsity', tf.nn.zero_fraction(activation)))
-        parts.append(_image('images', images))
+        parts.append(_image(TRAIN + 'images', images))
         for name, value in step.values.items():
             if value.shape.rank == 4 and value.shape[2] == 3:  # filters that see colours
-                parts.append(_image(name, _tiled(value)))
+                parts.append(_image(LAYERS + name, _tiled(value)))
         return tf.raw_ops.MergeSummary(inputs=parts)
 
 
@@ -98,12 +104,20 @@ class Events:
         with self._errors():
             self._writer = tf.summary.FileWriter(directory, filename_suffix=EVENTS_SUFFIX)
 
-    def begin(self, graph: tf.Graph, last_step: int | None = None) -> None:
-        """Writes the graph; TensorBoard drops what earlier processes wrote of the steps after `last_step`, if given."""
+    def begin(self, graph: tf.Graph, fetched: Sequence[tf.Tensor | tf.Operation], last_step: int | None = None) -> None:
+        """Writes the graph and the layout of the curves.
+
+        Args:
+          graph: of the program.
+          fetched: what it runs, over and over; the picture of the graph is of what they need.
+          last_step: TensorBoard drops what earlier processes wrote of the steps after it, if given.
+        """
         if last_step is not None:
             self.drop_after(last_step)
         with self._errors():
-            self._writer.add_graph(graph)
+            shown = picture.of_graph(graph.as_graph_def(), [each.name for each in fetched])
+            self._writer.add_event(tf.Event(graph_def=shown.SerializeToString()))
+            self._writer.add_summary(_layout())
 
     def drop_after(self, last_step: int) -> None:
         """Makes TensorBoard drop what was written of the steps after `last_step`: they are taken again."""
@@ -129,9 +143,24 @@ class Events:
             raise RunError(f'the file for TensorBoard cannot be written ({reason(error)})') from error
 
 
-def scalars(**values: float) -> tf.Summary:
-    """Returns a `tf.Summary` of Python numbers."""
+def scalars(values: dict[str, float]) -> tf.Summary:
+    """Returns a `tf.Summary` of Python numbers by their tags."""
     return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+
+
+def _layout():
+    """Returns the layout of TensorBoard's tab Custom scalars: the curves that belong together, in one chart each."""
+    def chart(title, *tags):
+        return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
+    return tf.Summary.FromString(tensorboard_summary.custom_scalar_pb(layout_pb2.Layout(category=[
+        layout_pb2.Category(title='training', chart=[
+            chart('loss', *(TRAIN + name for name in ('total_loss', 'cross_entropy', 'weight_loss'))),
+            chart('accuracy', TRAIN + 'accuracy', EVAL + 'precision', EVAL + 'averaged_precision'),
+            chart('cross entropy', TRAIN + 'cross_entropy', EVAL + 'cross_entropy'),
+            chart('learning rate', TRAIN + 'learning_rate'), chart('speed', TRAIN + 'examples_per_sec')]),
+        layout_pb2.Category(title='towers', chart=[chart('total loss', TOWERS + '.*')]),
+        layout_pb2.Category(title='layers', closed=True, chart=[chart('sparsity', LAYERS + '.*/sparsity')])],
+    )).SerializeToString())
 
 
 def text(tag: str, markdown: str) -> tf.Summary:

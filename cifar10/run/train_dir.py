@@ -115,6 +115,15 @@ class TrainDir:
         finally:
             os.close(descriptor)
 
+    def in_use(self) -> bool:
+        """Returns whether a process trains here; makes nothing."""
+        try:
+            with open(os.path.join(self.path, _LOCK), 'rb+') as stream:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+        return False
+
     def refuse_another_run(self, settings: Mapping[str, Any]) -> None:
         """Raises a UsageError if the directory holds a run with other settings than may change in a run."""
         stored = self.settings()

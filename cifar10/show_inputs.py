@@ -1,0 +1,95 @@
+"""Draws what a run feeds its network: images before and after augmentation, with the names of their classes.
+
+    python -m cifar10.show_inputs --out=inputs.png --preset=fast
+
+Takes the flags of multi_gpu_train.py, of which those of the data and the recipe matter.
+"""
+import dataclasses
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+from cifar10.cli import flags, terminal
+from cifar10.config import TrainConfig, setting
+
+_COLUMNS = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class ShowConfig(TrainConfig):
+    """A training run whose inputs are drawn, and where to."""
+    out: str = setting('inputs.png', 'Picture', 'the PNG file that is drawn; needs matplotlib')
+
+
+class Inputs(NamedTuple):
+    """Consecutive images of a run's stream.
+
+    Attributes:
+      title: where in the run they are.
+      names: of their classes.
+      originals: uint8 [n, 32, 32, 3].
+      fed: float32 [n, height, width, 3], as the network gets them.
+    """
+    title: str
+    names: list[str]
+    originals: np.ndarray
+    fed: np.ndarray
+
+
+def main() -> None:
+    """Reads the flags, draws the picture."""
+    config = flags.parse(ShowConfig, __doc__.splitlines()[0], sys.argv[1:])
+    flags.check_plot(config.out)
+    terminal.start_tensorflow()
+    draw(config.out, inputs(config))
+    print(f'drawn      {config.out}')
+
+
+def inputs(config: TrainConfig, n: int = _COLUMNS) -> list[Inputs]:
+    """Returns the first images of a run and the last, or those of its second epoch where its end is a step."""
+    import tensorflow.compat.v1 as tf
+
+    from cifar10.data import pipeline, records
+    from cifar10.recipe import Recipe
+    data = records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
+    recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
+    last = recipe.total_examples
+    places = [('at the beginning', 0), ('at the end', last - n) if last else ('in the second epoch', data.count)]
+    found = []
+    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session() as session:
+        memory, read = pipeline.load(data)
+        first = tf.placeholder(tf.int64, [])
+        fed, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, config.seed)
+        examples = pipeline.shuffled(first + tf.range(n, dtype=tf.int64), data.count, config.seed)
+        planes = tf.reshape(tf.gather(memory, examples)[:, 1:], [n, 3, records.SIZE, records.SIZE])
+        session.run(read)
+        for title, position in places:
+            images, classes, originals = session.run([fed, labels, planes], {first: position})
+            found.append(Inputs(title, [data.classes[i] for i in classes], originals.transpose(0, 2, 3, 1), images))
+    return found
+
+
+def draw(path: str, blocks: list[Inputs]) -> None:
+    """Draws a row of originals and one of what is fed for each of the blocks, to a PNG."""
+    from matplotlib import pyplot
+    columns = len(blocks[0].names)
+    figure, axes = pyplot.subplots(2 * len(blocks), columns, figsize=(columns, 2.4 * len(blocks)), squeeze=False)
+    for i, block in enumerate(blocks):
+        for k, name in enumerate(block.names):
+            low, high = block.fed[k].min(), block.fed[k].max()
+            axes[2 * i, k].imshow(block.originals[k])
+            axes[2 * i, k].set_title(name, fontsize=8)
+            axes[2 * i + 1, k].imshow((block.fed[k] - low) / max(high - low, 1e-6))
+        height, width = block.fed.shape[1:3]
+        axes[2 * i, 0].set_ylabel(f'{block.title}:\nfrom the files', fontsize=7)
+        axes[2 * i + 1, 0].set_ylabel(f'as fed,\n{height}x{width}', fontsize=7)
+    for each in axes.flat:
+        each.set_xticks([])
+        each.set_yticks([])
+    figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
+    pyplot.close(figure)
+
+
+if __name__ == '__main__':
+    sys.exit(terminal.run(main))

@@ -1,0 +1,39 @@
+"""The picture of what a network is fed."""
+import numpy as np
+import pytest
+
+from cifar10 import preparation, show_inputs, training
+from cifar10.data import records
+from cifar10.data.shapes import CLASSES
+from cifar10.parallel import devices
+from cifar10.run.train_dir import TrainDir
+from tests.helpers import initialise, tf
+
+
+@pytest.mark.parametrize('changes', [{}, dict(preset='fast', sizes='20:0.5,28', epochs=2.0, max_steps=None, precision='fp32')])
+def test_what_is_drawn_is_what_the_first_tower_gets(settings, data_dir, changes):
+    config = settings(batch_size=6, **changes)
+    first, last = show_inputs.inputs(config, 6)
+    data = records.find('shapes', data_dir)
+    built = training.Training(preparation.decide(config, TrainDir(config.train_dir), data, devices.choose(1, 'cpu')))
+    with tf.Session() as session:
+        initialise(session)
+        session.run(built.initialise)
+        images, labels = session.run(built.batches[0])
+    np.testing.assert_array_equal(first.fed, images)
+    assert first.names == [CLASSES[i] for i in labels]
+    rows = np.concatenate([np.fromfile(path, np.uint8) for path in data.files]).reshape(-1, 3073)
+    for each in (first, last):
+        for name, original in zip(each.names, each.originals):
+            row, = rows[(rows[:, 1:] == original.transpose(2, 0, 1).reshape(-1)).all(1)]
+            assert CLASSES[row[0]] == name
+    assert last.fed.shape[1] == (28 if changes else 24) and first.fed.shape[1] == (20 if changes else 24)
+
+
+def test_it_is_drawn(settings, data_dir, tmp_path, monkeypatch, capsys):
+    pytest.importorskip('matplotlib')
+    monkeypatch.setattr('sys.argv', ['show_inputs', '--dataset=shapes', f'--data_dir={data_dir}',
+                                     f"--out={tmp_path / 'inputs.png'}"])
+    show_inputs.main()
+    assert (tmp_path / 'inputs.png').read_bytes().startswith(b'\x89PNG')
+    assert capsys.readouterr().out == f"drawn      {tmp_path / 'inputs.png'}\n"
