@@ -52,8 +52,8 @@ class _Pictures(Dataset):
                                    make=functools.partial(_convert, self.path, test_fraction))
 
     def notice(self):
-        newest = max(os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()
-                     for name in _classes(os.path.join(self.path, part)))
+        newest = max((os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()
+                      for name in _classes(os.path.join(self.path, part))), default=0)
         if newest > os.path.getmtime(self.folder):
             return f'pictures came or went after they were converted; delete {self.folder} to have that done again'
         return None

@@ -22,6 +22,8 @@ TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
 
+_TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
+
 # The parts of a data set.
 TRAIN, TEST = 'train', 'test'
 
@@ -136,9 +138,9 @@ def _classes(kind, folder):
         return kind.classes
     path = os.path.join(folder, kind.classes)
     try:
-        with open(path) as stream:
+        with open(path, **_TEXT) as stream:
             names = tuple(line.strip() for line in stream if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         if not kind.num_classes:
             raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error
         names = ()
@@ -180,5 +182,5 @@ def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.nd
 
 def write_classes(folder: str, classes: tuple[str, ...]) -> None:
     """Writes the names of the classes beside the files."""
-    with open(os.path.join(folder, CLASSES_FILE), 'w') as stream:
+    with open(os.path.join(folder, CLASSES_FILE), 'w', **_TEXT) as stream:
         stream.write('\n'.join(classes) + '\n')

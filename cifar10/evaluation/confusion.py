@@ -41,8 +41,9 @@ def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
 def markdown(confusion: np.ndarray, classes: Sequence[str]) -> str:
     """Returns the table of the classes in Markdown."""
     rows = ['| class | right | of | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
+    names = [name.replace('|', '\\|') for name in classes]
     return '\n'.join(rows + [f'| {name} | {right} | {of} | {recall:.3f} | {precision:.3f} | {worst} |'
-                             for name, right, of, recall, precision, worst in per_class(confusion, classes)])
+                             for name, right, of, recall, precision, worst in per_class(confusion, names)])
 
 
 def picture(confusion: np.ndarray) -> np.ndarray:

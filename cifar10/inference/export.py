@@ -45,7 +45,8 @@ def export(config: EvalConfig) -> None:
 def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:
     with tf.device('/cpu:0'):
         index = tf.argmax(classifier.probabilities, 1, name='class_index')
-        name = tf.gather(tf.constant(list(classes)), index, name='class_name')
+        names = tf.constant([name.encode('utf-8', 'surrogateescape') for name in classes])
+        name = tf.gather(names, index, name='class_name')
     return tf.saved_model.predict_signature_def(
         {'images': classifier.images},
         {'probabilities': classifier.probabilities, 'class_index': index, 'class_name': name})

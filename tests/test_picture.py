@@ -1,0 +1,43 @@
+"""The picture of the graph in TensorBoard, in every mode."""
+import pytest
+
+from cifar10.data import records
+from cifar10.evaluation.evaluator import Evaluator
+from cifar10.recipe import Recipe
+from cifar10.registry import UPDATE_MODES
+from cifar10.run import picture
+from tests.helpers import build_training, tf, update_mode
+
+
+def boxes(shown):
+    """Returns the names of the boxes, having checked that every edge begins at an operation that is shown."""
+    names = {node.name for node in shown.node}
+    for node in shown.node:
+        for each in node.input:
+            assert each.removeprefix('^').split(':')[0] in names, (node.name, each)
+    assert not shown.library.function and len(names) == len(shown.node)
+    return {name.split('/')[0] for name in names}
+
+
+@pytest.mark.parametrize('mode', list(UPDATE_MODES))
+def test_a_training_graph_is_a_few_boxes(settings, data_dir, mode, graph):
+    built_mode = update_mode(mode, ['/cpu:0', '/cpu:1'])
+    built = build_training(settings(num_gpus=2, variable_update=mode), records.find('shapes', data_dir),
+                           built_mode.devices, built_mode)
+    whole = graph.as_graph_def()
+    shown = picture.of_graph(whole, [built.train_step.name, *[each.name for each in built.async_train_ops]])
+    assert boxes(shown) == {'input', 'tower_0', 'tower_1', 'update', 'variables'}
+    assert len(shown.node) < 0.7 * len(whole.node)
+    edges = {(each.removeprefix('^').split('/')[0], node.name.split('/')[0]) for node in shown.node
+             for each in node.input}
+    for edge in (('input', 'tower_0'), ('input', 'tower_1'), ('tower_0', 'update'), ('tower_1', 'update'),
+                 ('variables', 'tower_0')):
+        assert edge in edges, edge
+
+
+def test_an_evaluation_graph_too(data_dir, graph):
+    data = records.find('shapes', data_dir, records.TEST)
+    evaluator = Evaluator(data, Recipe({}, 10), ['/cpu:0'], 100)
+    shown = picture.of_graph(graph.as_graph_def(), [tensor.name for tensor in evaluator.fetched])
+    assert boxes(shown) == {'input', 'tower_0', 'variables'}
+    assert tf.global_variables()
