@@ -8,7 +8,6 @@ import sys
 from cifar10.cli import flags, signals, terminal
 from cifar10.cluster import membership
 from cifar10.config import TrainConfig
-from cifar10.errors import UsageError
 from cifar10.registry import UPDATE_MODES
 
 
@@ -21,9 +20,6 @@ def main():
         from cifar10 import check
         return check.check(config)
     found = membership.resolve(config)
-    if found and config.variable_update == 'mirrored':
-        raise UsageError('--variable_update=mirrored supports one machine only; use parameter_server, replicated or '
-                         'async')
     terminal.start_tensorflow(verbose=config.log_device_placement)
     # After the flags: TensorFlow takes seconds to import.
     from cifar10 import training

@@ -20,6 +20,7 @@ from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.parallel import devices
+from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir
 
 _WIDTH = 110
@@ -41,6 +42,7 @@ def check(config: TrainConfig) -> None:
     if cluster is None or cluster.job == 'worker':
         with checks.gathered():
             local = preparation.claim_devices(config)
+            print(f'devices    {local}')
         with checks.gathered():
             data = _data(config)
     if is_chief:
@@ -48,8 +50,10 @@ def check(config: TrainConfig) -> None:
         with checks.gathered():
             _train_dir(directory, config)
         if local and data:
+            if cluster:
+                local = devices.spread(local, len(cluster.workers), len(cluster.ps), '')
             with checks.gathered():
-                _plan(config, directory, data, local)
+                _plan(config, directory, data, local, checks)
     settings = ' '.join(f'{name}={value}' for name, value in dataclasses.asdict(config).items() if value is not None)
     print(textwrap.fill(f'settings   {settings}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
                         break_on_hyphens=False))
@@ -60,7 +64,7 @@ class _Checks:
     """Collects what is wrong."""
 
     def __init__(self):
-        self._problems = []
+        self._problems, self.nothing_to_do = [], False
 
     @contextlib.contextmanager
     def gathered(self):
@@ -85,7 +89,8 @@ class _Checks:
             count = len(self._problems)
             raise UsageError(f"the run could not start, for {count} reason{'s' * (count > 1)}; the lines above name "
                              f"{'them' if count > 1 else 'it'}")
-        print('ready      without --check the run would start')
+        print('ready      ' + ('the run has ended; nothing would be done' if self.nothing_to_do else
+                               'without --check the run would start'))
 
 
 def _versions():
@@ -111,10 +116,14 @@ def _cluster(cluster, checks):
 
 def _data(config):
     """Returns the training data if they are there; what a run would have to fetch or make first is said."""
-    if not records.present(config.dataset, config.data_dir, config.test_fraction):
-        print(f'data       {config.dataset} is not in {config.data_dir} yet; the run would fetch or make it')
-        _writable(config.data_dir, '--data_dir')
+    folder = records.missing(config.dataset, config.data_dir, config.test_fraction)
+    if folder:
+        print(f'data       {config.dataset} is not in {folder} yet; the run would fetch or make it, and what '
+              'depends on it is not checked')
+        _writable(os.path.dirname(folder), '--data_dir')
         return None
+    if config.eval_steps:
+        records.find(config.dataset, config.data_dir, records.TEST, config.test_fraction)
     return records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
 
 
@@ -125,11 +134,11 @@ def _train_dir(directory, config):
                          '--train_dir')
     if not config.restart:
         directory.refuse_another_run(dataclasses.asdict(config))
-    elif directory.settings():
+    elif directory.check_restart(checkpoint.is_ours):
         print(f'restart    the run in {config.train_dir} would be deleted')
 
 
-def _plan(config, directory, data, local):
+def _plan(config, directory, data, local, checks):
     """Tells the whole of the run, and builds its graph, whose variables say what a checkpoint takes."""
     plan = preparation.decide(config, directory, data, local)
     preparation.describe(plan)
@@ -139,9 +148,12 @@ def _plan(config, directory, data, local):
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
     # While one more is written, the oldest is still there.
     count = plan.config.max_to_keep + 1 if plan.config.max_to_keep else 1
+    count = max(count - len(directory.checkpoints()), 1)  # those that are there have their place
     free = shutil.disk_usage(_existing(config.train_dir)).free
     print(f"disk       {free / 1e9:.1f} GB free in {config.train_dir}; a checkpoint takes {size / 1e6:.1f} MB, "
-          f"{f'up to {count} are kept' if plan.config.max_to_keep else 'all are kept'}")
+          f"{f'the newest {plan.config.max_to_keep} are kept' if plan.config.max_to_keep else 'all are kept'}")
+    if plan.finished:
+        checks.nothing_to_do = True
     if size * count > free:
         raise UsageError(f'{size * count / 1e6:.1f} MB of checkpoints do not fit into --train_dir={config.train_dir}; '
                          'free some space, or lower --max_to_keep')

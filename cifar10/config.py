@@ -191,7 +191,8 @@ class TrainConfig(Config):
 class EvalConfig(Config):
     """An evaluation. Every field is a flag of cifar10_eval.py of the same name."""
     checkpoint_dir: str = setting('/tmp/cifar10_train', 'Checkpoints', 'train_dir of the run to evaluate')
-    eval_dir: str = setting('/tmp/cifar10_eval', 'Checkpoints', 'directory for TensorBoard files')
+    eval_dir: str = setting('/tmp/cifar10_eval', 'Checkpoints', 'directory for TensorBoard files, metrics and the best '
+                            'checkpoint')
     run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and exit')
     keep_best: bool = setting(True, 'Checkpoints', 'keep a copy of the best checkpoint in eval_dir/best')
     per_class: bool = setting(False, 'Checkpoints', 'print a table of the classes and what was taken for what')

@@ -1,5 +1,7 @@
 """Files and folders that appear whole or not at all, whatever kills the process that writes them."""
 import contextlib
+import errno
+import fcntl
 import os
 import shutil
 import tempfile
@@ -13,9 +15,12 @@ def new_folder(folder: str) -> Iterator[str]:
     temporary = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
     try:
         yield temporary
-        if not os.path.isdir(folder) or not os.listdir(folder):  # another process may have been faster
-            os.chmod(temporary, 0o755)
+        os.chmod(temporary, 0o755)
+        try:
             os.rename(temporary, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise another process was faster
+                raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -25,3 +30,12 @@ def replace(path: str, text: str) -> None:
     with open(path + '.part', 'w') as stream:
         stream.write(text)
     os.replace(path + '.part', path)
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Context in which no other process is in such a context for this folder; waits for it."""
+    with open(os.path.join(folder, 'lock'), 'a') as stream:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

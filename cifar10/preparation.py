@@ -82,7 +82,7 @@ class Plan(NamedTuple):
     def settings(self) -> dict:
         """What the run stores of itself; its data is to be found from any working directory."""
         return dict(dataclasses.asdict(self.config), data_dir=os.path.abspath(self.config.data_dir),
-                    classes=self.data.classes)
+                    **_of_data(self.data))
 
     @property
     def finished(self) -> bool:
@@ -102,8 +102,6 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
     Raises:
       UsageError: the directory holds another run, or the settings do not fit together.
     """
-    if config.restart:
-        directory.restart(checkpoint.is_ours)
     found = decide(config, directory, data, local)
     describe(found)
     if not found.start:
@@ -113,7 +111,7 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
 
 def decide(config: TrainConfig, directory: TrainDir, data: Records, local: devices.Devices) -> Plan:
     """Returns the Plan of the run in a directory and changes nothing; as `plan`."""
-    start = _find_start(config, directory)
+    start = _find_start(config, directory, data)
     config, towers = _resolve(config, directory, start, local)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     mode = UPDATE_MODES.load(config.variable_update)(towers)
@@ -122,6 +120,11 @@ def decide(config: TrainConfig, directory: TrainDir, data: Records, local: devic
     if recipe.total_examples is not None:
         last_step = step + max(-(-(recipe.total_examples - seen) // (mode.batches * config.batch_size)), 0)
     return Plan(config, recipe, data, towers, mode, start, step, last_step)
+
+
+def _of_data(data):
+    """Returns what a run remembers of its images, as JSON has it."""
+    return dict(classes=list(data.classes), examples=data.count)
 
 
 def _validation(plan):
@@ -133,15 +136,21 @@ def _validation(plan):
     return Validation(plan.recipe, data, local_devices(config), config.moving_averages)
 
 
-def _find_start(config: TrainConfig, directory: TrainDir) -> str | None:
+def _find_start(config: TrainConfig, directory: TrainDir, data: Records) -> str | None:
     """Returns the prefix of the checkpoint that the run resumes from, verified; None for a new run.
 
     Raises:
       UsageError: the directory holds another run, or one that cannot be read.
     """
     if config.restart:
+        directory.check_restart(checkpoint.is_ours)
         return None  # what was there is deleted when the run starts
     directory.refuse_another_run(dataclasses.asdict(config))
+    stored = directory.settings() or {}
+    for name, value in _of_data(data).items():
+        if stored.get(name, value) != value:
+            raise UsageError(f'--train_dir={directory.path} holds a run on other images, whose {name} were '
+                             f'{stored[name]} (now {value}); use another --train_dir, or --restart to delete that run')
     return checkpoint.newest_of_run(directory)
 
 

@@ -57,7 +57,8 @@ def inputs(config: TrainConfig, n: int = _COLUMNS) -> list[Inputs]:
     last = recipe.total_examples
     places = [('at the beginning', 0), ('at the end', last - n) if last else ('in the second epoch', data.count)]
     found = []
-    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session() as session:
+    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(
+            config=tf.ConfigProto(device_count={'GPU': 0})) as session:  # beside a trainer, whose GPUs they are
         memory, read = pipeline.load(data)
         first = tf.placeholder(tf.int64, [])
         fed, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, config.seed)

@@ -112,7 +112,7 @@ def _run(plan, training, directory, termination, before_session):
     config, towers, last_step = plan.config, plan.towers, plan.last_step
     checkpoints = checkpoint.Checkpoints(
         directory, plan.start, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
-    text = directory.write_settings(plan.settings)
+    text = directory.begin(plan.settings, checkpoint.is_ours if config.restart else None)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [training.train_step, *training.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
@@ -141,5 +141,5 @@ def _run(plan, training, directory, termination, before_session):
     finally:
         progress.close()
         events.close()
-    done = step_of(checkpoints.last) >= last_step
-    print(f'saved      {checkpoints.last}{"" if done else "; start again to continue"}')
+    left = '' if step_of(checkpoints.last) >= last_step else '; start again to continue'
+    print(f'saved      {checkpoints.last}{left}')

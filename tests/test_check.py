@@ -24,7 +24,7 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
     assert lines['GPUs'] == 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs'
     assert lines['towers'] == '2 of 512 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines['run'].endswith('new, to step 27') and lines['recipe'].startswith('fast: ')
-    assert 'a checkpoint takes 4.6 MB' in lines['disk'] and 'up to 6 are kept' in lines['disk']
+    assert 'a checkpoint takes 4.6 MB' in lines['disk'] and 'the newest 5 are kept' in lines['disk']
     assert lines['ready'] == 'without --check the run would start'
     assert 'learning_rate=0.2' in result.stdout and 'widths=64,128,128' in result.stdout
     assert os.listdir(tmp_path) == []

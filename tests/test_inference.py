@@ -47,21 +47,33 @@ def checkpoint(folder, step, content='x'):
     return str(folder / f'model.ckpt-{step}')
 
 
-def test_the_best_checkpoint_is_kept_whole(tmp_path):
-    def names():
-        return sorted(os.listdir(tmp_path / 'eval' / 'best'))
-    best = Best(str(tmp_path / 'eval'), dict(eval_data='test'))
+def offer(best, prefix, precision, meanwhile=lambda: None):
+    with best.candidate(prefix) as candidate:
+        meanwhile()
+        return best.offer(candidate, int(prefix.rsplit('-', 1)[1]), precision, correct=1)
+
+
+def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):
+    def names(folder='best'):
+        return sorted(os.listdir(tmp_path / 'eval' / folder))
     (tmp_path / 'eval').mkdir()
-    assert best.figures() is None and best.offer(checkpoint(tmp_path / 'run', 10), 0.5, correct=5)
-    assert best.offer(checkpoint(tmp_path / 'run', 20), 0.7) and not best.offer(checkpoint(tmp_path / 'run', 30), 0.7)
-    assert names() == ['best.json', 'config.json', 'model.ckpt-20.data-00000-of-00001', 'model.ckpt-20.index']
-    assert best.figures()['step'] == 20 and best.figures()['precision'] == 0.7
-    assert Best(str(tmp_path / 'eval'), dict(eval_data='train_eval')).figures() is None  # of something else
-    # A kill between the copy and the figures: the next one clears it away.
-    checkpoint(tmp_path / 'eval' / 'best', 40)
-    (tmp_path / 'eval' / 'best' / 'model.ckpt-40.index.part').write_text('')
-    assert best.figures()['step'] == 20 and best.offer(checkpoint(tmp_path / 'run', 50), 0.8)
-    assert names() == ['best.json', 'config.json', 'model.ckpt-50.data-00000-of-00001', 'model.ckpt-50.index']
+    best = Best(str(tmp_path / 'eval'), dict(run='a', data='test'))
+    assert best.figures() is None and offer(best, checkpoint(tmp_path / 'run', 30), 0.5)
+    # Rotated away while it is evaluated; and another of the same step and name, of another run.
+    last = checkpoint(tmp_path / 'run', 20)
+    assert offer(best, last, 0.7, lambda: [os.remove(last + suffix) for suffix in ('.index', '.data-00000-of-00001')])
+    assert not offer(best, checkpoint(tmp_path / 'run', 30), 0.7)
+    expected = ['best.json', 'config.json', 'model.ckpt-20.data-00000-of-00001', 'model.ckpt-20.index']
+    assert names() == expected and best.figures()['step'] == 20 and best.figures()['precision'] == 0.7
+    # Killed between the two renamings.
+    os.rename(tmp_path / 'eval' / 'best', tmp_path / 'eval' / 'best.old')
+    assert best.figures()['step'] == 20 and names() == expected
+    other = Best(str(tmp_path / 'eval'), dict(run='b', data='test'))
+    for _ in range(2):
+        assert not offer(other, checkpoint(tmp_path / 'other', 20), 0.9)
+    assert capsys.readouterr().out.count('is of another run or other images, and stays') == 1
+    assert offer(best, checkpoint(tmp_path / 'run', 50), 0.8) and best.figures()['step'] == 50
+    assert names('.') == ['best'] and len(names()) == 4
 
 
 def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path, capsys):
@@ -72,6 +84,9 @@ def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path,
     assert (figures['step'], figures['correct']) == (40, found['correct'])
     watch.evaluate(EvalConfig(checkpoint_dir=run, **flags))
     assert len(read(str(tmp_path / 'eval'), EVAL)) == 1  # the same step is no second record
+    watch.evaluate(EvalConfig(checkpoint_dir=run, num_examples=100, **flags))
+    assert [each['examples'] for each in read(str(tmp_path / 'eval'), EVAL)] == [2000, 100]
+    assert json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text()) == figures  # other images
     watch.evaluate(EvalConfig(checkpoint_dir=str(tmp_path / 'eval' / 'best'), **dict(
         flags, eval_dir=str(tmp_path / 'other'), keep_best=False)))
     assert read(str(tmp_path / 'other'), EVAL)[0]['correct'] == found['correct']
@@ -175,6 +190,8 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     assert found['class_name'] == [CLASSES[i] for i in found['class_index']]
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f'--export_dir={target}')
     assert status == 2 and 'is there already; name a new folder' in error
+    status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f"--export_dir={folder / '0.png'}/model")
+    assert status == 2 and '--export_dir' in error
     assert os.listdir(tmp_path / 'models') == ['1']
 
 

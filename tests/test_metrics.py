@@ -35,6 +35,13 @@ def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
     assert (tmp_path / NAME).stat() == before  # nothing to do
 
 
+def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
+    kept = Metrics(str(tmp_path))
+    for value, data in ((1, 'test'), (2, 'train_eval'), (3, 'test')):
+        kept.add(EVAL, 5, replacing=('step', 'data'), value=value, data=data)
+    assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2, 3]
+
+
 def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     os.symlink('/dev/full', tmp_path / NAME)
     with pytest.raises(OSError) as refused:

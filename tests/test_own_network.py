@@ -1,4 +1,6 @@
 """A network of the user's own: trained in every mode, evaluated, held to the rules of towers."""
+import os
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.evaluation import watch
 from cifar10.networks import own
-from tests.helpers import ROOT, build_training, last_variables, tf, update_mode
+from tests.helpers import ROOT, assert_same_bits, build_training, last_variables, scalars, tf, update_mode
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 
@@ -56,6 +58,10 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('pass', 'pixels @ weights[:, :7]', 'it returns a tensor float32 [8, 7]; return logits, float [images, 10]'),
     ('pass', 'tf.argmax(pixels @ weights, 1)', 'it returns a tensor int64 [8]; return logits'),
     ('pass', 'None', 'it returns NoneType'),
+    ('pass', '(pixels @ weights)[:4]', 'it returns a tensor float32 [4, 10]'),
+    ("half = tf.get_variable('half', [], tf.bfloat16)", 'pixels @ weights * tf.cast(half, tf.float32)',
+     'the variable half is not float32'),
+    ('pass', 'pixels[:, :10]', 'its logits depend on no variable'),
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 6 of '),
     ('tf.get_variable("weights")', 'None', 'ValueError: Variable weights already exists'),
     ('tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, tf.nn.l2_loss(weights))', 'pixels @ weights',
@@ -75,7 +81,7 @@ def test_a_network_without_variables_is_told_so(call, linear, tmp_path):
     path.write_text(path.read_text().replace('tf.get_variable(', 'tf.zeros(').replace("'weights', ", '').replace(
         ', initializer=tf.zeros_initializer()', ''))
     status, error = call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')
-    assert status == 2 and 'makes no variable that can be trained' in error
+    assert status == 2 and 'its logits depend on no variable' in error
 
 
 @pytest.mark.parametrize('content, function, part', [
@@ -103,6 +109,49 @@ def test_a_file_that_was_moved_is_still_the_same_network(call, linear, tmp_path,
     assert status == 0, error
     status, error = call('multi_gpu_train.py', f'--network={moved}:linear', '--tower_device=cpu', '--max_steps=2')
     assert status == 0, error
+
+
+def test_a_network_that_restarts_a_run_wrongly_costs_nothing(call, linear, tmp_path):
+    good = linear()
+    assert call('multi_gpu_train.py', f'--network={good}', '--tower_device=cpu')[0] == 0
+    (tmp_path / 'bad.py').write_text('def network(images, num_classes, training): return images')
+    before = sorted(os.listdir(tmp_path / 'train'))
+    bad = f"--network={tmp_path / 'bad.py'}:network"
+    status, error = call('multi_gpu_train.py', bad, '--tower_device=cpu', '--restart')
+    assert status == 2 and 'it returns' in error and sorted(os.listdir(tmp_path / 'train')) == before
+
+
+SEVERAL = '''
+import dataclasses
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+@dataclasses.dataclass
+class Size:
+    hidden: "int" = 8
+
+def network(images, num_classes, training):
+    x = tf.reshape(images, [-1, 24 * 24 * 3])
+    with tf.variable_scope('layer'):
+        x = tf.nn.relu(x @ tf.get_variable('weights', [24 * 24 * 3, Size().hidden]))
+        tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, x)
+        if training:
+            x = tf2.nn.experimental.stateless_dropout(x, 0.5, seed=[7, tf.train.get_global_step()])
+        x = tf.nn.relu(x)
+        tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, x)
+        return x @ tf.get_variable('last', [Size().hidden, num_classes])
+'''
+
+
+def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(settings, tmp_path):
+    (tmp_path / 'several.py').write_text(SEVERAL)
+    name = f"{tmp_path / 'several.py'}:network"
+    whole = settings(network=name, train_dir=str(tmp_path / 'whole'), max_steps=6, summary_steps=1)
+    training.train(whole)
+    for steps in (2, 6):
+        training.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
+    assert_same_bits(last_variables(whole.train_dir), last_variables(tmp_path / 'parts'))
+    assert len(scalars(whole.train_dir, 'variables/layer/sparsity')) == 6
 
 
 def test_towers_share_its_variables_in_the_graph(settings, data_dir):

@@ -77,7 +77,8 @@ def folder(encoded, tmp_path):
     def make(*paths):
         for i, path in enumerate(paths):
             (tmp_path / 'mine' / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / 'mine' / path).write_bytes(list(encoded[1].values())[i % len(encoded[1])])
+            content = list(encoded[1].values())[i % len(encoded[1])]
+            (tmp_path / 'mine' / path).write_bytes(b'x' if path.endswith('.txt') else content)
         return str(tmp_path / 'mine') + '/'
     return make
 
@@ -93,7 +94,6 @@ def labels(data):
 def test_folders_of_classes_become_records(folder, capsys):
     path = folder(*numbered('train/owl', 'train/eel', 'train/ant'), *numbered('test/ant', 'test/owl', 'test/eel', n=2),
                   'train/owl/notes.txt', 'train/.hidden/x', 'train/owl/.DS_Store')
-    os.truncate(path + 'train/owl/notes.txt', 3)
     train, test = (records.find(path, '/nowhere', part) for part in (records.TRAIN, records.TEST))
     assert train.classes == ('ant', 'eel', 'owl') and (train.count, test.count) == (30, 6)
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
@@ -122,7 +122,9 @@ def test_a_part_of_every_class_is_set_apart(folder, capsys):
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
     (['a/1.png'], 'has 1 folders of pictures'),
     (['1.png'], 'has 0 folders of pictures'),
-    (numbered('a', 'b', n=2), 'has 2 pictures for the part train; give it more'),
+    (numbered('a', 'b', n=2), 'has 2 pictures to train on; give it more'),
+    (numbered('a', 'b') + ['c/1.png'], 'class c has no picture for the part train; give it more, or remove its folder'),
+    (numbered('a', 'b') + ['c/notes.txt'], 'class c has no picture for the part train'),
     ([f'{i}/1.png' for i in range(257)], 'has 257 folders of pictures, one for each class; give it 2 to 256'),
 ])
 def test_folders_that_are_no_data_set_are_told_in_a_line(folder, paths, part, tmp_path):
@@ -148,8 +150,20 @@ def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folde
     arguments = [f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu']
     status, error = call('cifar10_eval.py', *arguments)
     assert status == 2 and 'is not a folder' in error
-    status, error = call('cifar10_eval.py', *arguments, f"--dataset={tmp_path / 'x' / 'mine'}")
+    moved = tmp_path / 'x' / 'renamed'
+    (tmp_path / 'x' / 'mine').rename(moved)
+    status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')
     assert status == 0, error
+    train = (f'--dataset={moved}', '--batch_size=8', '--tower_device=cpu', '--max_steps=2')
+    status, error = call('multi_gpu_train.py', *train)
+    assert status == 0, error
+    # Other pictures are another run.
+    (moved / 'ant').rename(moved / 'emu')
+    shutil.rmtree(moved / 'cifar-bin-0.1')
+    status, error = call('multi_gpu_train.py', *train)
+    assert status == 2 and "holds a run on other images, whose classes were ['ant', 'bee', 'cat']" in error
+    status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')
+    assert status == 2 and 'has the classes bee, cat, emu, but the run' in error
 
 
 @pytest.mark.parametrize('dataset, classes, label', [('cifar100', 100, 1), ('cifar100-coarse', 20, 0)])

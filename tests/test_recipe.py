@@ -170,7 +170,7 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
 def test_another_recipe_is_another_run(changed, message, fast, tmp_path):
     directory = TrainDir(fast['train_dir'])
     os.makedirs(directory.path)
-    directory.write_settings(TrainConfig(**fast).__dict__)
+    directory.begin(TrainConfig(**fast).__dict__)
     with pytest.raises(UsageError, match=message):
         train(TrainConfig(**dict(fast, **changed)))
 

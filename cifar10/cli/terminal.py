@@ -45,7 +45,8 @@ def run(main: Callable[[], None]) -> int:
       after a signal that came before there was anything to save.
     """
     program = os.path.basename(sys.argv[0])
-    sys.stdout.reconfigure(line_buffering=True)  # in a file or a pipe too, a line is there when it is printed
+    # In a file or a pipe too, a line is there when it is printed; no name of a file is one that cannot be.
+    sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:
         main()
         status = 0

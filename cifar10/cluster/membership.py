@@ -64,6 +64,9 @@ def resolve(config: TrainConfig) -> Cluster | None:
     addresses = [tuple(host.strip() for host in jobs.get(name, []) if host.strip()) for name in ('worker', 'ps')]
     cluster = Cluster(*addresses, job, index)
     _check(cluster)
+    if config.variable_update == 'mirrored':
+        raise UsageError('--variable_update=mirrored supports one machine only; use parameter_server, replicated or '
+                         'async')
     return cluster
 
 

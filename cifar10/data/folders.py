@@ -3,6 +3,7 @@
 The folders are `train/<class>` and `test/<class>`; or `<class>` alone, of whose pictures a fraction is set apart for
 testing.
 """
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -18,6 +19,7 @@ from cifar10.files import new_folder
 
 _CONVERTED = 'cifar-bin'  # begins the name of the folder with the converted files, among those of the pictures
 _MOST_CLASSES = 256  # a label is a byte
+_MOST_THREADS = 8  # a large photo takes half a gigabyte while it is resized
 _LEAST_PICTURES = len(TRAIN_FILES)  # for training: each file has one
 
 
@@ -41,15 +43,22 @@ def dataset(path: str) -> '_Pictures':
 
 @dataclasses.dataclass(frozen=True)
 class _Pictures(Dataset):
-    """Attributes: the folder of the pictures; whether it has train/ and test/."""
+    """Attributes: the folder of the pictures; whether it has train/ and test/, or else what is for testing."""
     path: str = ''
     is_divided: bool = True
+    test_fraction: float = 0.0
 
     def divided(self, test_fraction):
         if self.is_divided:
             return self
-        return dataclasses.replace(self, folder=f'{self.folder}-{test_fraction:g}',
+        return dataclasses.replace(self, folder=f'{self.folder}-{test_fraction:g}', test_fraction=test_fraction,
                                    make=functools.partial(_convert, self.path, test_fraction))
+
+    def check(self):
+        _laid_out(self.path, None if self.is_divided else self.test_fraction)
+        if not os.access(self.path, os.W_OK):
+            raise UsageError(f'--dataset={self.path} cannot be written, and the converted pictures go there; link its '
+                             'folders into one that can')
 
     def notice(self):
         newest = max((os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()
@@ -68,10 +77,14 @@ def _classes(folder):
                   and not name.startswith(('.', _CONVERTED)))
 
 
-def _convert(path, test_fraction, folder):
-    """Writes the pictures below `path` to a new folder; without a fraction, `path` has train/ and test/."""
-    parts = {TRAIN: os.path.join(path, TRAIN), TEST: os.path.join(path, TEST)} if test_fraction is None else {
-        TRAIN: path}
+def _laid_out(path, test_fraction):
+    """Returns (the classes, {part: its folder}); without a fraction, `path` has train/ and test/.
+
+    Raises:
+      UsageError: it is not laid out as it must be.
+    """
+    parts = {TRAIN: path} if test_fraction is not None else {
+        part: os.path.join(path, part) for part in (TRAIN, TEST)}
     classes = _classes(parts[TRAIN])
     for part in parts.values():
         odd = set(_classes(part)) ^ set(classes)
@@ -81,16 +94,27 @@ def _convert(path, test_fraction, folder):
     if not 2 <= len(classes) <= _MOST_CLASSES:
         raise UsageError(f'--dataset={path} has {len(classes)} folders of pictures, one for each class; give it 2 to '
                          f'{_MOST_CLASSES}')
-    found = {part: _files(where, classes) for part, where in parts.items()}
+    return classes, parts
+
+
+def _convert(path, test_fraction, folder):
+    """Writes the pictures below `path` to a new folder."""
+    classes, parts = _laid_out(path, test_fraction)
+    files = {part: _files(where, classes) for part, where in parts.items()}
+    print(f'converting {sum(map(len, files.values())):,} pictures of {len(classes)} classes in {path}', flush=True)
+    good = {part: _decoded(found) for part, found in files.items()}
     if test_fraction is not None:
-        found = _divided(found[TRAIN], test_fraction)
-    print(f'converting {sum(map(len, found.values())):,} pictures of {len(classes)} classes in {path}', flush=True)
+        good = _divided(good[TRAIN], test_fraction)
+    for part, pictures_of_part in good.items():
+        for label in set(range(len(classes))) - {label for label, _ in pictures_of_part}:
+            raise UsageError(f'--dataset={path}: class {classes[label]} has no picture for the part {part}; give it '
+                             'more, or remove its folder')
+    if len(good[TRAIN]) < _LEAST_PICTURES:
+        raise UsageError(f'--dataset={path} has {len(good[TRAIN])} pictures to train on; give it more')
     with new_folder(folder) as temporary:
-        for (part, files), names in zip(found.items(), (TRAIN_FILES, TEST_FILES)):
-            labels, images = _decoded(files)
-            if len(images) < (_LEAST_PICTURES if part == TRAIN else 1):
-                raise UsageError(f'--dataset={path} has {len(images)} pictures for the part {part}; give it more')
-            records.write(temporary, names, labels, images)
+        for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
+            labels, images = zip(*good[part])
+            records.write(temporary, names, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
         records.write_classes(temporary, classes)
 
 
@@ -99,21 +123,22 @@ def _files(folder, classes):
     found = [(label, os.path.join(folder, name, file)) for label, name in enumerate(classes)
              for file in os.listdir(os.path.join(folder, name)) if not file.startswith('.')]
     # Not class after class: networks that look at some images before training take the first ones.
-    return sorted(found, key=lambda each: hashlib.sha256(os.path.relpath(each[1], folder).encode()).digest())
+    return sorted(found, key=lambda each: hashlib.sha256(os.fsencode(os.path.relpath(each[1], folder))).digest())
 
 
-def _divided(files, fraction):
-    """Returns the files of each part: of every class, a fraction is for testing, but at least one."""
-    test = []
-    for label in sorted({label for label, _ in files}):
-        own = [each for each in files if each[0] == label]
-        test += own[:max(round(fraction * len(own)), 1)]
-    test = set(test)
-    return {TRAIN: [each for each in files if each not in test], TEST: [each for each in files if each in test]}
+def _divided(good, fraction):
+    """Returns the pictures of each part: of every class, a fraction is for testing, but at least one."""
+    left = {label: max(round(fraction * count), 1)
+            for label, count in collections.Counter(label for label, _ in good).items()}
+    parts = {TRAIN: [], TEST: []}
+    for label, image in good:
+        parts[TEST if left[label] > 0 else TRAIN].append((label, image))
+        left[label] -= 1
+    return parts
 
 
 def _decoded(files):
-    """Returns (labels uint8 [n], images uint8 [n, 3, 32, 32]) of those that are pictures; says which are not."""
+    """Returns (label, image uint8 [32, 32, 3]) of those files that are pictures; says which are not."""
     decoder = pictures.Decoder()
 
     def decode(path):
@@ -122,12 +147,10 @@ def _decoded(files):
         except pictures.NoPicture as error:
             return error
 
-    with multiprocessing.pool.ThreadPool(os.cpu_count()) as pool:
+    with multiprocessing.pool.ThreadPool(min(os.cpu_count(), _MOST_THREADS)) as pool:
         decoded = pool.map(decode, [path for _, path in files])
     wrong = [(path, error) for (_, path), error in zip(files, decoded) if isinstance(error, Exception)]
     if wrong:
         path, error = min(wrong, key=lambda each: each[0])
         print(f'warning: {len(wrong)} of {len(files)} files are left out; the first is {path} ({error})')
-    good = [(label, image) for (label, _), image in zip(files, decoded) if isinstance(image, np.ndarray)]
-    images = np.array([image for _, image in good], np.uint8).reshape(-1, records.SIZE, records.SIZE, 3)
-    return np.array([label for label, _ in good], np.uint8), images.transpose(0, 3, 1, 2)
+    return [(label, image) for (label, _), image in zip(files, decoded) if isinstance(image, np.ndarray)]

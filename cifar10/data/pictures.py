@@ -6,7 +6,6 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.records import SIZE
-from cifar10.errors import describe_os_error
 
 _LARGEST = 256 << 20  # bytes of a file; a picture that is larger is a mistake
 
@@ -21,7 +20,8 @@ class Decoder:
     def __init__(self):
         with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
             self._contents = tf.placeholder(tf.string, [])
-            self._image = _centre(_opaque(tf.io.decode_image(self._contents, channels=0, expand_animations=False)))
+            pixels = tf.io.decode_image(self._contents, channels=0, expand_animations=False)
+            self._image = _resized(_opaque(_square(pixels)))
         self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
 
     def __call__(self, path: str) -> np.ndarray:
@@ -31,16 +31,20 @@ class Decoder:
           NoPicture: the file cannot be read, or is none.
         """
         try:
-            if os.path.getsize(path) > _LARGEST:
-                raise NoPicture(f'more than {_LARGEST >> 20} MB')
+            if not os.path.isfile(path) and os.path.exists(path):
+                raise NoPicture('not a file')
             with open(path, 'rb') as stream:
-                contents = stream.read()
+                contents = stream.read(_LARGEST + 1)
         except OSError as error:
-            raise NoPicture(describe_os_error(error)) from error
+            raise NoPicture(error.strerror) from error
+        if len(contents) > _LARGEST:
+            raise NoPicture(f'more than {_LARGEST >> 20} MB')
         if not contents:
             raise NoPicture('an empty file')
         try:
             return self._session.run(self._image, {self._contents: contents})
+        except tf.errors.ResourceExhaustedError:
+            raise  # a picture, for which this machine has too little memory now
         except tf.errors.OpError as error:
             raise NoPicture('not a picture that this TensorFlow decodes') from error
 
@@ -55,10 +59,15 @@ def _opaque(pixels):
     return colours * alpha + 255 * (1 - alpha)
 
 
-def _centre(pixels):
-    """Returns the centre square of float32 [height, width, 3], resized with anti-aliasing: uint8 [32, 32, 3]."""
+def _square(pixels):
+    """Returns the square in the centre of pixels [height, width, channels]."""
     height, width = tf.shape(pixels)[0], tf.shape(pixels)[1]
     side = tf.minimum(height, width)
-    square = tf.image.crop_to_bounding_box(pixels, (height - side) // 2, (width - side) // 2, side, side)
-    resized = tf2.image.resize(square[None], [SIZE, SIZE], antialias=True)[0]
+    top, left = (height - side) // 2, (width - side) // 2
+    return pixels[top:top + side, left:left + side]
+
+
+def _resized(pixels):
+    """Returns float32 [side, side, 3] resized with anti-aliasing: uint8 [32, 32, 3]."""
+    resized = tf2.image.resize(pixels[None], [SIZE, SIZE], antialias=True)[0]
     return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), [SIZE, SIZE, 3])

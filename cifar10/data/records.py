@@ -55,6 +55,9 @@ class Dataset:
         del test_fraction
         return self
 
+    def check(self) -> None:
+        """Raises a UsageError if `make` could not make the files from what is there."""
+
     def notice(self) -> str | None:
         """Returns a line about what a user may not expect of the files, or None."""
         return None
@@ -92,13 +95,18 @@ class Records:
         return f'{self.dataset}, {self.count:,} images in {os.path.dirname(self.files[0])}'
 
 
-def present(dataset: str, data_dir: str, test_fraction: float = TEST_FRACTION) -> bool:
-    """Returns whether a data set's files are there, so that `find` neither fetches nor makes them.
+def missing(dataset: str, data_dir: str, test_fraction: float = TEST_FRACTION) -> str | None:
+    """Returns the folder of a data set if `find` would have to fetch or make it; None if it is there.
 
     Raises:
-      UsageError: `dataset` is a folder that is no data set.
+      UsageError: `dataset` is a folder of pictures that cannot be converted.
     """
-    return os.path.isdir(os.path.join(data_dir, DATASETS.load(dataset).divided(test_fraction).folder))
+    kind = DATASETS.load(dataset).divided(test_fraction)
+    folder = os.path.join(data_dir, kind.folder)
+    if os.path.isdir(folder):
+        return None
+    kind.check()
+    return folder
 
 
 def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = TEST_FRACTION) -> Records:
@@ -120,6 +128,7 @@ def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = 
         raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
     if not os.path.isdir(folder):
         try:
+            kind.check()
             os.makedirs(os.path.dirname(folder), exist_ok=True)
             kind.make(folder)
         except OSError as error:

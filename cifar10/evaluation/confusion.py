@@ -57,5 +57,6 @@ def picture(confusion: np.ndarray) -> np.ndarray:
     cells = 255 + shares[..., None] * (ends - 255.0)
     scale = max(-(-_SIDE // count), 2)
     large = cells.round().astype(np.uint8).repeat(scale, 0).repeat(scale, 1)
-    large[::scale], large[:, ::scale] = 220, 220  # a grid
+    if scale > 4:
+        large[::scale], large[:, ::scale] = 220, 220  # a grid
     return large

@@ -48,6 +48,13 @@ class Result(NamedTuple):
         """The fraction that is right with test-time averaging; None without it."""
         return None if self.averaged is None else self.averaged / self.count
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures as a record has them."""
+        found = dict(precision=self.precision, cross_entropy=self.cross_entropy, correct=self.correct,
+                     examples=self.count)
+        return found if self.averaged is None else dict(found, averaged_precision=self.averaged_precision)
+
     def __str__(self):
         also = '' if self.averaged is None else f', {self.averaged_precision:.3f} with test-time averaging'
         return f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count}){also}'

@@ -1,9 +1,12 @@
 """What becomes of each evaluation: a line, a table, TensorBoard's file, metrics.jsonl, the best checkpoint."""
+import contextlib
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import files
 from cifar10.evaluation import confusion
 from cifar10.evaluation.evaluator import Result
 from cifar10.run import summaries
@@ -13,10 +16,7 @@ from cifar10.run.metrics import EVAL, Metrics
 
 def scalars_of(result: Result) -> dict[str, float]:
     """Returns the curves of TensorBoard that a Result is a point of."""
-    values = dict(precision=result.precision, cross_entropy=result.cross_entropy)
-    if result.averaged is not None:
-        values['averaged_precision'] = result.averaged_precision
-    return {summaries.EVAL + name: value for name, value in values.items()}
+    return {summaries.EVAL + name: value for name, value in result.figures.items() if isinstance(value, float)}
 
 
 class Report:
@@ -26,13 +26,15 @@ class Report:
       eval_dir: where.
       classes: their names.
       fetched: what a pass over the examples runs.
-      best: what keeps the best checkpoint, or None.
+      of: what is evaluated and how, as every record says.
+      keep_best: whether to keep the best checkpoint.
       per_class: whether to print the table of the classes.
     """
 
     def __init__(self, eval_dir: str, classes: Sequence[str], fetched: Sequence[tf.Tensor],
-                 best: Best | None = None, per_class: bool = False):
-        self._classes, self._best, self._per_class = classes, best, per_class
+                 of: dict[str, Any], keep_best: bool = True, per_class: bool = False):
+        self._eval_dir, self._classes, self._of, self._per_class = eval_dir, classes, of, per_class
+        self._best = Best(eval_dir, of) if keep_best else None
         with tf.device('/cpu:0'):
             self._pixels = tf.placeholder(tf.uint8, [None, None, 3])
             self._picture = tf.raw_ops.ImageSummary(
@@ -40,8 +42,14 @@ class Report:
         self._metrics, self._events = Metrics(eval_dir), summaries.Events(eval_dir)
         self._events.begin(tf.get_default_graph(), fetched)
 
-    def __call__(self, session: tf.Session, prefix: str, step: int, result: Result) -> None:
-        """Reports the Result of a checkpoint."""
+    @contextlib.contextmanager
+    def candidate(self, prefix: str) -> Iterator[str | None]:
+        """Context in which a checkpoint is evaluated and reported, having been kept from vanishing meanwhile."""
+        with self._best.candidate(prefix) if self._best else contextlib.nullcontext() as folder:
+            yield folder
+
+    def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> None:
+        """Reports the Result of a checkpoint; `candidate` is what the context of that name gave."""
         print(f'{datetime.datetime.now()}: {result}, step {step}')
         if self._per_class:
             print('\n'.join(confusion.lines(result.confusion, self._classes)))
@@ -49,14 +57,10 @@ class Report:
         table = confusion.markdown(result.confusion, self._classes)
         self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
         self._events.add(session.run(self._picture, {self._pixels: confusion.picture(result.confusion)}), step)
-        figures = dict(precision=result.precision, cross_entropy=result.cross_entropy, correct=result.correct,
-                       examples=result.count)
-        if result.averaged is not None:
-            figures['averaged_precision'] = result.averaged_precision
-        self._metrics.drop_after(step - 1)  # of a run that began anew, or of an evaluator before this one
-        self._metrics.add(EVAL, step, **figures, checkpoint=prefix)
-        if self._best and self._best.offer(prefix, **figures):
-            print(f'best       {self._best.path}')
+        with files.locked(self._eval_dir):  # another evaluator may use the folder
+            self._metrics.add(EVAL, step, replacing=('step', *self._of), **result.figures, **self._of)
+            if self._best and self._best.offer(candidate, step, **result.figures):
+                print(f'best       {self._best.path}')
 
     def close(self) -> None:
         """Closes the file for TensorBoard."""

@@ -88,17 +88,18 @@ class ValidationHook(StepHook):
     def after_step(self, context, step):
         if self.due(self._every) or step >= self._last_step:
             with self._workers.paused():
-                self._evaluate(context.session)
+                if not self._evaluate(context.session):
+                    context.request_stop()
 
     def _evaluate(self, session):
+        """Evaluates the variables as they are; returns whether anybody reads the line about it."""
         step, values = session.run([self._global_step, self._values])
         if step == self._done:
-            return
+            return True
         self._done, result = step, self._validation(values)
-        self._progress.say(f'step {step}: {result}')
         self._events.add(summaries.scalars(scalars_of(result)), step)
-        self._metrics.add(EVAL, step, precision=result.precision, cross_entropy=result.cross_entropy,
-                          correct=result.correct, examples=result.count)
+        self._metrics.add(EVAL, step, **result.figures)
+        return self._progress.say(f'step {step}: {result}')
 
     def end(self, session):
         if session.run(self._global_step) >= self._last_step:  # which another tower's thread may have taken

@@ -13,7 +13,6 @@ from cifar10.evaluation.report import Report
 from cifar10.inference import trained
 from cifar10.parallel import devices
 from cifar10.run import checkpoint
-from cifar10.run.best import Best
 from cifar10.run.train_dir import TrainDir, check_eval_dir
 
 
@@ -42,10 +41,11 @@ def evaluate(config: EvalConfig) -> None:
             session.run(evaluator.read)
 
             def evaluate_one(prefix):
-                step = restorer.restore(session, prefix)
-                if step is not None:
-                    report(session, prefix, step, evaluator.run(session))
-                return step is not None
+                with report.candidate(prefix) as candidate:
+                    step = restorer.restore(session, prefix)
+                    if step is not None:
+                        report(session, candidate, step, evaluator.run(session))
+                    return step is not None
             _watch(directory, config, evaluate_one)
 
 
@@ -71,11 +71,9 @@ def _data_of(run, config):
 
 
 def _report(config, run, fetched):
-    """Returns the Report of a config; the best checkpoint is the best of one run, on the same images."""
-    of = {name: run.settings.get(name) for name in ('dataset', 'network', 'widths', 'seed')}
-    of.update(eval_data=config.eval_data, num_examples=config.num_examples, use_ema=run.use_ema)
-    return Report(config.eval_dir, run.classes, fetched, Best(config.eval_dir, of) if config.keep_best else None,
-                  config.per_class)
+    """Returns the Report of a config."""
+    of = dict(run=run.settings.get('run'), data=config.eval_data, num_examples=config.num_examples, use_ema=run.use_ema)
+    return Report(config.eval_dir, run.classes, fetched, of, config.keep_best, config.per_class)
 
 
 def _watch(directory, config, evaluate_one):

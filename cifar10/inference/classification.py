@@ -1,5 +1,7 @@
 """Classification of pictures with what a run has learned."""
+import contextlib
 import json
+import sys
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -48,12 +50,15 @@ def classify(config: EvalConfig) -> None:
       UsageError: invalid configuration, or a file that is no picture, after all others are classified.
       RunError: there is no checkpoint.
     """
-    directory, run, device = find(config)
+    # Standard output is for what was found alone, so that a program can read it.
+    with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
+        directory, run, device = find(config)
     decoder, wrong = Decoder(), 0
     with trained.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, device.towers[0])
         with tf.Session(config=devices.session_config(device)) as session:
-            prefix, step = classifier.restorer.restore_newest(session, directory)
+            with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
+                prefix, step = classifier.restorer.restore_newest(session, directory)
             if not config.json:
                 print(f'model      {prefix}, step {step}')
             for first in range(0, len(config.image), config.batch_size):

@@ -11,6 +11,7 @@ from cifar10.files import new_folder
 from cifar10.inference import trained
 from cifar10.inference.classification import Classifier, find
 from cifar10.parallel import devices
+from cifar10.run.train_dir import make_dir
 
 
 def export(config: EvalConfig) -> None:
@@ -26,13 +27,13 @@ def export(config: EvalConfig) -> None:
     target = os.path.abspath(config.export_dir)
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise UsageError(f'--export_dir={config.export_dir} is there already; name a new folder')
+    make_dir(os.path.dirname(target), '--export_dir')
     directory, run, device = find(config)
     with trained.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, device.towers[0])
         signature = _signature(classifier, run.classes)
         with tf.Session(config=devices.session_config(device)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
             with new_folder(target) as temporary:
                 builder = tf.saved_model.Builder(temporary)
                 builder.add_meta_graph_and_variables(

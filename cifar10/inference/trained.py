@@ -51,7 +51,10 @@ def find(config: EvalConfig, directory: TrainDir, data: Records | None = None) -
     """
     run = settings(config, directory)
     # Versions before this one did not store the classes.
-    classes = tuple(data.classes if data else run.get('classes', ()))
+    classes = tuple(run.get('classes', data.classes if data else ()))
+    if data and data.classes != classes:
+        raise UsageError(f"--dataset={run['dataset']} has the classes {', '.join(data.classes)}, but the run in "
+                         f"{directory.path} was trained on {', '.join(classes)}; use its own images")
     if not classes:
         named = DATASETS.load(run['dataset']).classes
         classes = named if not isinstance(named, str) else ()

@@ -1,12 +1,15 @@
 """The best checkpoint that an evaluator has seen: a copy of its own, which training never rotates away."""
+import contextlib
 import glob
 import json
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 from cifar10 import files
-from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
+from cifar10.run.train_dir import SETTINGS
 
 _FIGURES = 'best.json'
 
@@ -14,11 +17,12 @@ _FIGURES = 'best.json'
 class Best:
     """The folder `best` of an eval_dir: a checkpoint, the settings of its run, and its figures as JSON.
 
-    It is a train_dir to every program that reads one. Killed at any moment, it names a checkpoint that is whole.
+    It is a train_dir to every program that reads one. It is replaced as a whole, and what is of another run or of
+    other images is left alone.
 
     Args:
       eval_dir: of the evaluator.
-      of: what is evaluated and how; figures of anything else are not compared, but replaced.
+      of: what is evaluated and how.
 
     Attributes:
       path: of the folder.
@@ -26,52 +30,68 @@ class Best:
 
     def __init__(self, eval_dir: str, of: dict[str, Any]):
         self.path, self._of = os.path.join(eval_dir, 'best'), of
-        self._directory = TrainDir(self.path)
+        self._told = False
 
     def figures(self) -> dict | None:
-        """Returns the figures of the best checkpoint so far; None if there is none of this kind."""
+        """Returns the figures of the best checkpoint so far; None if there is none."""
+        if os.path.isdir(self.path + '.old') and not os.path.exists(self.path):  # killed between the two
+            os.rename(self.path + '.old', self.path)
         try:
             with open(os.path.join(self.path, _FIGURES)) as stream:
-                found = json.load(stream)
-        except (OSError, ValueError):
+                return json.load(stream)
+        except FileNotFoundError:
             return None
-        return found if found.get('of') == self._of and os.path.exists(self._prefix(found) + '.index') else None
 
-    def offer(self, prefix: str, precision: float, **figures: Any) -> bool:
-        """Keeps a checkpoint if its precision is higher than that of all before it; returns whether it is.
+    @contextlib.contextmanager
+    def candidate(self, prefix: str) -> Iterator[str]:
+        """Context with a folder that holds a checkpoint, so that it is there after its evaluation, too."""
+        folder = tempfile.mkdtemp(prefix='.best.', dir=os.path.dirname(self.path))
+        try:
+            # The index last: a checkpoint is there when its index is.
+            paths = sorted(glob.glob(glob.escape(prefix) + '.*'), key=lambda path: path.endswith('.index'))
+            for path in [*paths, os.path.join(os.path.dirname(prefix), SETTINGS)]:
+                with contextlib.suppress(FileNotFoundError):  # rotated away, which the evaluation finds out
+                    _link(path, os.path.join(folder, os.path.basename(path)))
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def offer(self, candidate: str, step: int, precision: float, **figures: Any) -> bool:
+        """Takes a candidate if its precision is higher than that of all before it; returns whether it does.
 
         Args:
-          prefix: of the checkpoint.
+          candidate: what `candidate` gave, of a checkpoint that was evaluated.
+          step: of the checkpoint.
           precision: of it.
           figures: what else is known of it.
 
         Raises:
-          OSError: it cannot be copied. What was there stays.
+          OSError: it cannot be written. What was there stays.
         """
         best = self.figures()
+        if best and best.get('of') != self._of:
+            if not self._told:
+                print(f'best       {self.path} is of another run or other images, and stays; use another --eval_dir')
+                self._told = True
+            return False
         if best and best['precision'] >= precision:
             return False
-        os.makedirs(self.path, exist_ok=True)
-        target = f'{self._directory.checkpoint_prefix}-{step_of(prefix)}'
-        # The index last: a checkpoint is there when its index is.
-        for path in sorted(glob.glob(glob.escape(prefix) + '.*'), key=lambda path: path.endswith('.index')):
-            self._copy(path, target + path.removeprefix(prefix))
-        settings = os.path.join(os.path.dirname(prefix), SETTINGS)
-        if os.path.exists(settings):
-            self._copy(settings, os.path.join(self.path, SETTINGS))
-        files.replace(os.path.join(self.path, _FIGURES), json.dumps(
-            dict(step=step_of(prefix), precision=precision, **figures, of=self._of), indent=2) + '\n')
-        self._remove_others(target)
+        files.replace(os.path.join(candidate, _FIGURES), json.dumps(
+            dict(step=step, precision=precision, **figures, of=self._of), indent=2) + '\n')
+        os.chmod(candidate, 0o755)
+        shutil.rmtree(self.path + '.old', ignore_errors=True)
+        if best or os.path.exists(self.path):
+            os.rename(self.path, self.path + '.old')
+        os.rename(candidate, self.path)
+        shutil.rmtree(self.path + '.old', ignore_errors=True)
         return True
 
-    def _prefix(self, figures):
-        return f"{self._directory.checkpoint_prefix}-{figures['step']}"
 
-    def _copy(self, source, target):
-        shutil.copyfile(source, target + '.part')
-        os.replace(target + '.part', target)
-
-    def _remove_others(self, kept):
-        for path in glob.glob(glob.escape(self._directory.checkpoint_prefix) + '-*'):
-            if not path.startswith(kept + '.') or path.endswith('.part'):
-                os.remove(path)
+def _link(source, target):
+    """Links a file, which costs nothing and outlives its first name; or copies it, to another file system."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from cifar10 import files
@@ -23,17 +24,31 @@ class Metrics:
 
     def drop_after(self, step: int) -> None:
         """Drops the records of the steps after `step`, which are taken again, and what a kill left of a line."""
+        self._keep(lambda record: record['step'] <= step)
+
+    def _keep(self, wanted):
+        """Drops the records that a function does not want, and what is not whole."""
         try:
             with open(self._path, 'rb') as stream:
                 lines = stream.readlines()
         except FileNotFoundError:
             return
-        kept = [line for line in lines if _step(line) is not None and _step(line) <= step]
+        kept = [line for line in lines if _record(line) and wanted(_record(line))]
         if kept != lines:
             files.replace(self._path, b''.join(kept).decode())
 
-    def add(self, kind: str, step: int, **figures: Any) -> None:
-        """Adds a record of a kind, TRAIN or EVAL; `time` is the wall clock, in seconds since 1970."""
+    def add(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> None:
+        """Adds a record; its `time` is the wall clock, in seconds since 1970.
+
+        Args:
+          kind: TRAIN or EVAL.
+          step: of the record.
+          replacing: names; earlier records with the same values of all of them are dropped. None: none are.
+          figures: what the record says.
+        """
+        new = dict(figures, step=step)
+        if replacing:
+            self._keep(lambda record: any(record.get(name) != new[name] for name in replacing))
         figures = {name: float(f'{figure:.7g}') if isinstance(figure, float) else figure
                    for name, figure in figures.items()}
         line = json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)).encode() + b'\n'
@@ -48,15 +63,16 @@ def read(directory: str, kind: str) -> list[dict]:
     """Returns the records of a kind in a directory, in order of their steps; none where there is no file."""
     try:
         with open(os.path.join(directory, NAME), 'rb') as stream:
-            records = [json.loads(line) for line in stream if _step(line) is not None]
+            records = list(map(_record, stream))
     except FileNotFoundError:
         return []
-    return [record for record in records if record['kind'] == kind]
+    return [record for record in records if record and record['kind'] == kind]
 
 
-def _step(line):
-    """Returns the step of a record; None if the line is not whole."""
+def _record(line):
+    """Returns the record in a line; None if the line is not whole."""
     try:
-        return json.loads(line)['step'] if line.endswith(b'\n') else None
+        record = json.loads(line)
+        return record if line.endswith(b'\n') and record['step'] >= 0 else None
     except (ValueError, KeyError, TypeError):
         return None

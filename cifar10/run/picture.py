@@ -51,9 +51,9 @@ def _operation(name):
 def _renamed(name, variables):
     """Returns the name of an operation, a tensor or a control input within its box."""
     control = '^' * name.startswith('^')
-    name = name.removeprefix('^')
+    name = re.sub(r'^replica_\d+/(?=tower_)', '', name.removeprefix('^'))  # MirroredStrategy's scopes
     if _BOXES.match(name):
         return control + name
     parts = _operation(name).split('/')
     of_variable = any('/'.join(parts[:i]) in variables for i in range(1, len(parts) + 1))
-    return f"{control}{'variables' if of_variable else 'update'}/{name}"
+    return f"{control}{'variables' if of_variable else 'update/beside'}/{name}"

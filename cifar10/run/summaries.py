@@ -55,8 +55,12 @@ def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[
         for gradient, variable in step.gradients:
             if gradient is not None:
                 parts.append(_histogram(f'{LAYERS}{variable.op.name}/gradients', tf.convert_to_tensor(gradient)))
+        named = set()
         for activation in activations:
             layer = LAYERS + strip_tower(activation.op.name).rsplit('/', 1)[0]
+            if layer in named:  # a layer that shows several
+                layer = LAYERS + strip_tower(activation.op.name)
+            named.add(layer)
             parts.append(_histogram(layer + '/activations', activation[:_HISTOGRAM_IMAGES]))
             parts.append(_scalar(layer + '/sparsity', tf.nn.zero_fraction(activation)))
         parts.append(_image(TRAIN + 'images', images))
@@ -166,5 +170,5 @@ def _layout():
 def text(tag: str, markdown: str) -> tf.Summary:
     """Returns a `tf.Summary` of a text."""
     metadata = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name='text'))
-    tensor = tf.make_tensor_proto([markdown.encode()], tf.string)
+    tensor = tf.make_tensor_proto([markdown.encode(errors='replace')], tf.string)
     return tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -80,9 +81,19 @@ class TrainDir:
             raise UsageError(f'{path} was not written by this program; use another directory')
         return settings
 
-    def write_settings(self, settings: Mapping[str, Any]) -> str:
-        """Writes the settings of the run, atomically; returns them as JSON text."""
-        text = json.dumps(dict(program=_PROGRAM, **settings), indent=2)
+    def begin(self, settings: Mapping[str, Any], restart: Callable[[str], bool] | None = None) -> str:
+        """Writes the settings of the run, atomically; returns them as JSON text.
+
+        They get `run`, by which a run is known whatever its settings: as it was, or a new one for a new run.
+
+        Args:
+          settings: of the run.
+          restart: what `restart` takes, if an earlier run is to be deleted first; or None.
+        """
+        if restart:
+            self.restart(restart)
+        run = (self.settings() or {}).get('run') or secrets.token_hex(8)
+        text = json.dumps(dict(program=_PROGRAM, run=run, **settings), indent=2)
         files.replace(os.path.join(self.path, SETTINGS), text + '\n')
         for name in os.listdir(self.path):
             if '.tempstate' in name and _OWN_FILES.fullmatch(name):
@@ -118,10 +129,14 @@ class TrainDir:
     def in_use(self) -> bool:
         """Returns whether a process trains here; makes nothing."""
         try:
-            with open(os.path.join(self.path, _LOCK), 'rb+') as stream:
+            stream = open(os.path.join(self.path, _LOCK), 'rb+')
+        except OSError:
+            return False  # there is none, or whoever may not open it cannot train here either
+        with stream:
+            try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+            except OSError as error:
+                return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
         return False
 
     def refuse_another_run(self, settings: Mapping[str, Any]) -> None:
@@ -142,25 +157,31 @@ class TrainDir:
             raise UsageError(f'--train_dir={self.path} holds a run with {difference}; use another --train_dir, or '
                              '--restart to delete that run')
 
-    def restart(self, is_ours: Callable[[str], bool]) -> None:
-        """Deletes the files of an earlier run of this program, having said so.
+    def check_restart(self, is_ours: Callable[[str], bool]) -> bool:
+        """Returns whether there is an earlier run of this program, which `restart` would delete.
 
         Args:
           is_ours: function prefix -> whether this program wrote that checkpoint.
 
         Raises:
-          UsageError: not all of them are provably of this program.
+          UsageError: not all of its files are provably of this program.
         """
         if not os.path.exists(os.path.join(self.path, SETTINGS)):
             if self.checkpoints():
                 raise UsageError(f'--restart: {self.path} holds checkpoints, but no {SETTINGS} of this program, so '
                                  'they are not deleted; use another --train_dir')
-            return
+            return False
         self.settings()
         foreign = [prefix for prefix in self.checkpoints() if not is_ours(prefix)]
         if foreign:
             raise UsageError(f'--restart: {foreign[0]} was not written by this program, so it is not deleted; '
                              'use another --train_dir')
+        return True
+
+    def restart(self, is_ours: Callable[[str], bool]) -> None:
+        """Deletes the files of an earlier run of this program, having said so; as `check_restart`."""
+        if not self.check_restart(is_ours):
+            return
         names = [name for name in sorted(os.listdir(self.path)) if _OWN_FILES.fullmatch(name)]
         print(f'restart    deleting the {len(names)} files of the run in {self.path}')
         # The configuration goes last: while it is there, what remains is known to be ours.
@@ -169,8 +190,10 @@ class TrainDir:
 
 
 def _unmoved(value):
-    """Returns what stays of a setting when the user's own file or folder moves."""
-    return os.path.basename(value) if isinstance(value, str) else value
+    """Returns what stays of a setting when the user's own file moves; of a folder of pictures nothing does."""
+    if not isinstance(value, str) or '/' not in value:
+        return value
+    return os.path.basename(value) if ':' in value else 'pictures'
 
 
 def step_of(prefix: str) -> int:
@@ -198,5 +221,5 @@ def check_eval_dir(path: str, checkpoint_dir: str) -> None:
     make_dir(path, '--eval_dir')
     if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
         raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')
-    if TrainDir(path).checkpoints() or os.path.exists(os.path.join(path, 'checkpoint')):
-        raise UsageError(f'--eval_dir={path} holds checkpoints; use another directory')
+    if TrainDir(path).checkpoints() or {'checkpoint', SETTINGS} & set(os.listdir(path)):
+        raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
