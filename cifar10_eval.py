@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Evaluates the checkpoints of a training run: the newest, again and again or once; or uses what the run has learned.
+"""Evaluates the checkpoints of a run, once or as they appear; or classifies images with its model, or exports it.
 
     python cifar10_eval.py
     python cifar10_eval.py --image cat.png dog.jpg

@@ -6,7 +6,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
     training                             the composer
     preparation                          what happens before a graph is built
     evaluation                           how much of a data set a network gets right
-    inference                            what a run has learned, applied to pictures or exported
+    inference                            classification with a trained model, and its export
     recipe                               what is trained and how, put together from the settings
     run                                  a run: its train_dir, checkpoints, summaries, hooks and loop
     cluster                              the processes of a cluster: who they are, whether they are there

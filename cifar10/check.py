@@ -1,6 +1,6 @@
-"""`--check`: what a training command would do, and every reason why it could not start; nothing is written.
+"""`--check`: what a training command would do, or what prevents it; nothing is written.
 
-It asks the same functions as training itself, one after the other, and goes on where one of them refuses.
+It calls the functions that training calls, and continues after an error.
 """
 import contextlib
 import dataclasses
@@ -20,6 +20,7 @@ from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.parallel import devices
+from cifar10.registry import DATASETS
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir
 
@@ -45,6 +46,8 @@ def check(config: TrainConfig) -> None:
             print(f'devices    {local}')
         with checks.gathered():
             data = _data(config)
+        if not data:
+            checks.outlook = 'as far as it was checked; the data would be fetched or made first'
     if is_chief:
         directory = TrainDir(config.train_dir)
         with checks.gathered():
@@ -64,7 +67,7 @@ class _Checks:
     """Collects what is wrong."""
 
     def __init__(self):
-        self._problems, self.nothing_to_do = [], False
+        self._problems, self.outlook = [], 'without --check the run would start'
 
     @contextlib.contextmanager
     def gathered(self):
@@ -87,10 +90,9 @@ class _Checks:
             print(f'problem    {problem}')
         if self._problems:
             count = len(self._problems)
-            raise UsageError(f"the run could not start, for {count} reason{'s' * (count > 1)}; the lines above name "
-                             f"{'them' if count > 1 else 'it'}")
-        print('ready      ' + ('the run has ended; nothing would be done' if self.nothing_to_do else
-                               'without --check the run would start'))
+            raise UsageError(f"the run could not start, for {count} reason{'s' * (count > 1)}; see the lines 'problem' "
+                             'above')
+        print(f'ready      {self.outlook}')
 
 
 def _versions():
@@ -118,9 +120,8 @@ def _data(config):
     """Returns the training data if they are there; what a run would have to fetch or make first is said."""
     folder = records.missing(config.dataset, config.data_dir, config.test_fraction)
     if folder:
-        print(f'data       {config.dataset} is not in {folder} yet; the run would fetch or make it, and what '
-              'depends on it is not checked')
-        _writable(os.path.dirname(folder), '--data_dir')
+        print(f'data       {config.dataset} is not in {folder} yet; what depends on it is not checked')
+        _writable(os.path.dirname(folder), '--dataset' if DATASETS.is_own(config.dataset) else '--data_dir')
         return None
     if config.eval_steps:
         records.find(config.dataset, config.data_dir, records.TEST, config.test_fraction)
@@ -151,9 +152,9 @@ def _plan(config, directory, data, local, checks):
     count = max(count - len(directory.checkpoints()), 1)  # those that are there have their place
     free = shutil.disk_usage(_existing(config.train_dir)).free
     print(f"disk       {free / 1e9:.1f} GB free in {config.train_dir}; a checkpoint takes {size / 1e6:.1f} MB, "
-          f"{f'the newest {plan.config.max_to_keep} are kept' if plan.config.max_to_keep else 'all are kept'}")
+          f"{f'--max_to_keep={plan.config.max_to_keep}' if plan.config.max_to_keep else 'all are kept'}")
     if plan.finished:
-        checks.nothing_to_do = True
+        checks.outlook = 'the run has ended; nothing would be done'
     if size * count > free:
         raise UsageError(f'{size * count / 1e6:.1f} MB of checkpoints do not fit into --train_dir={config.train_dir}; '
                          'free some space, or lower --max_to_keep')

@@ -83,13 +83,13 @@ class TrainConfig(Config):
     epochs: float = setting(None, 'Run', "length of the run in passes over the data, instead of --max_steps (default: "
                             "the preset's)")
     seed: int = setting(0, 'Run', 'seed for initialisation, shuffling and augmentation', least=0)
-    check: bool = setting(False, 'Run', 'tell what a run would do, or every reason why it could not start, and stop')
+    check: bool = setting(False, 'Run', 'report what a run would do, or what prevents it, and stop')
     restart: bool = setting(False, 'Run', "delete this program's files in train_dir and start a new run")
     data_dir: str = setting(DATA_DIR, 'Data', 'directory of the data set, created if need be')
     dataset: str = setting('cifar10', 'Data', 'data set; CIFAR is downloaded if need be, shapes is built in, FOLDER/ '
-                         'has pictures of your own', choices=DATASETS)
-    test_fraction: float = setting(TEST_FRACTION, 'Data', 'part of your own pictures that is set apart for testing, '
-                                   'where FOLDER/ has no train/ and test/')
+                         'has images of your own', choices=DATASETS)
+    test_fraction: float = setting(TEST_FRACTION, 'Data', 'fraction of your own images to hold out for testing, if '
+                                   'FOLDER/ has no train/ and test/')
     preset: str = setting('classic', 'Recipe', 'the settings of a whole recipe; each of those below changes one',
                           choices=PRESETS)
     network: str = setting(None, 'Recipe', 'the network; FILE.py:FUNCTION is one of your own', choices=NETWORKS)
@@ -129,7 +129,8 @@ class TrainConfig(Config):
     log_device_placement: bool = setting(False, 'Reports', 'print the device of every operation')
     log_frequency: int = setting(10, 'Reports', 'steps between two lines', least=1)
     summary_steps: int = setting(100, 'Reports', 'steps between two summaries for TensorBoard; 0: none', least=0)
-    eval_steps: int = setting(0, 'Reports', 'steps between two evaluations on the test images; 0: none', least=0)
+    eval_steps: int = setting(0, 'Reports', 'steps between two evaluations on the test images, and one at the '
+                              'end; 0: none', least=0)
     save_steps: int = setting(1000, 'Reports', 'steps between two checkpoints', least=1)
     max_to_keep: int = setting(5, 'Reports', 'number of newest checkpoints to keep; 0: all', least=0)
     profile_steps: str = setting(None, 'Reports', 'FROM:TO, steps to trace into a file for Chrome or Perfetto')
@@ -195,17 +196,18 @@ class EvalConfig(Config):
                             'checkpoint')
     run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and exit')
     keep_best: bool = setting(True, 'Checkpoints', 'keep a copy of the best checkpoint in eval_dir/best')
-    per_class: bool = setting(False, 'Checkpoints', 'print a table of the classes and what was taken for what')
+    per_class: bool = setting(False, 'Checkpoints', 'print precision and recall of each class, and the confusions')
     eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two checks for a new checkpoint', least=1)
     use_ema: bool = setting(None, 'Checkpoints', 'evaluate the moving averages of the variables (default: if the run '
                             'has them)')
     test_time_averaging: bool = setting(None, 'Checkpoints', "also average the predictions of six views of each image "
                                         "(default: if the run has the shift augmentation)")
-    image: tuple = setting(None, 'Use', 'classify a picture; may be given several times')
-    json: bool = setting(False, 'Use', 'print what --image finds as JSON, an object a line')
-    export_dir: str = setting(None, 'Use', 'write a SavedModel to this new folder')
+    image: tuple = setting(None, 'Use', 'image files to classify: --image A B, or --image=A --image=B')
+    json: bool = setting(False, 'Use', 'print what --image finds as one JSON object per line')
+    export_dir: str = setting(None, 'Use', 'write a SavedModel to this directory, which must be new or empty')
     data_dir: str = setting(None, 'Data', f"directory of the data set (default: the run's, else {DATA_DIR})")
-    dataset: str = setting(None, 'Data', "data set (default: the run's, else cifar10)", choices=DATASETS)
+    dataset: str = setting(None, 'Data', "data set, or the new place of the run's own images (default: the "
+                           "run's, else cifar10)", choices=DATASETS)
     network: str = setting(None, 'Checkpoints', "where the run's own network is now, if it was moved", choices=NETWORKS)
     eval_data: str = setting('test', 'Data', 'test images, or training images without augmentation', choices=EVAL_DATA)
     num_examples: int = setting(None, 'Data', 'number of images (default: all)', least=1)
@@ -215,6 +217,6 @@ class EvalConfig(Config):
     def __post_init__(self):
         super().__post_init__()
         if self.image and self.export_dir:
-            raise UsageError('--image and --export_dir are two things to do; leave one of them out')
+            raise UsageError('--image and --export_dir cannot be combined; leave one of them out')
         if self.json and not self.image:
-            raise UsageError('--json says how to print what --image finds; give --image too, or leave it out')
+            raise UsageError('--json requires --image; add --image or leave --json out')

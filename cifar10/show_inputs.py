@@ -19,7 +19,7 @@ _COLUMNS = 10
 @dataclasses.dataclass(frozen=True)
 class ShowConfig(TrainConfig):
     """A training run whose inputs are drawn, and where to."""
-    out: str = setting('inputs.png', 'Picture', 'the PNG file that is drawn; needs matplotlib')
+    out: str = setting('inputs.png', 'Output', 'PNG file to write; needs matplotlib')
 
 
 class Inputs(NamedTuple):
@@ -38,12 +38,12 @@ class Inputs(NamedTuple):
 
 
 def main() -> None:
-    """Reads the flags, draws the picture."""
+    """Reads the flags and writes the plot."""
     config = flags.parse(ShowConfig, __doc__.splitlines()[0], sys.argv[1:])
     flags.check_plot(config.out)
     terminal.start_tensorflow()
     draw(config.out, inputs(config))
-    print(f'drawn      {config.out}')
+    print(f'written    {config.out}')
 
 
 def inputs(config: TrainConfig, n: int = _COLUMNS) -> list[Inputs]:

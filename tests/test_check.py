@@ -24,7 +24,7 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
     assert lines['GPUs'] == 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs'
     assert lines['towers'] == '2 of 512 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines['run'].endswith('new, to step 27') and lines['recipe'].startswith('fast: ')
-    assert 'a checkpoint takes 4.6 MB' in lines['disk'] and 'the newest 5 are kept' in lines['disk']
+    assert 'a checkpoint takes 4.6 MB' in lines['disk'] and lines['disk'].endswith('--max_to_keep=5')
     assert lines['ready'] == 'without --check the run would start'
     assert 'learning_rate=0.2' in result.stdout and 'widths=64,128,128' in result.stdout
     assert os.listdir(tmp_path) == []
@@ -63,7 +63,7 @@ def test_what_training_would_refuse_is_a_reason(settings, capsys, tmp_path):
 
     def problem(**changes):
         capsys.readouterr()
-        with pytest.raises(UsageError, match='for 1 reason; the lines above name it'):
+        with pytest.raises(UsageError, match='for 1 reason; see the lines'):
             check(settings(**changes))
         line, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('problem')]
         return line
@@ -78,6 +78,7 @@ def test_missing_data_are_no_reason_but_are_said(tmp_path):
     result = run_script('multi_gpu_train.py', check=True, data_dir=tmp_path / 'data', train_dir=tmp_path / 'train',
                         tower_device='cpu')
     assert result.returncode == 0 and 'is not in' in result.stdout and os.listdir(tmp_path) == []
+    assert 'ready      as far as it was checked' in result.stdout
 
 
 def test_a_run_that_is_going_on_is_a_reason(tmp_path, data_dir):

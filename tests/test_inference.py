@@ -71,7 +71,7 @@ def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):
     other = Best(str(tmp_path / 'eval'), dict(run='b', data='test'))
     for _ in range(2):
         assert not offer(other, checkpoint(tmp_path / 'other', 20), 0.9)
-    assert capsys.readouterr().out.count('is of another run or other images, and stays') == 1
+    assert capsys.readouterr().out.count('belongs to another run or other evaluation settings and is kept') == 1
     assert offer(best, checkpoint(tmp_path / 'run', 50), 0.8) and best.figures()['step'] == 50
     assert names('.') == ['best'] and len(names()) == 4
 
@@ -189,7 +189,7 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     from cifar10.data.shapes import CLASSES
     assert found['class_name'] == [CLASSES[i] for i in found['class_index']]
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f'--export_dir={target}')
-    assert status == 2 and 'is there already; name a new folder' in error
+    assert status == 2 and 'exists and is not empty; use a new directory' in error
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f"--export_dir={folder / '0.png'}/model")
     assert status == 2 and '--export_dir' in error
     assert os.listdir(tmp_path / 'models') == ['1']
@@ -205,7 +205,7 @@ def test_an_export_that_fails_leaves_nothing(run, tmp_path, monkeypatch, call):
 
 @pytest.mark.parametrize('arguments, part', [
     (['--image=a.png', '--export_dir=x'], 'leave one of them out'),
-    (['--json'], '--json says how to print'),
+    (['--json'], '--json requires --image'),
     (['--image'], 'expected at least one argument'),
     (['--image=a.png', '--checkpoint_dir=/nowhere'], 'no checkpoint in --checkpoint_dir=/nowhere'),
 ])

@@ -113,19 +113,19 @@ def test_a_part_of_every_class_is_set_apart(folder, capsys):
     assert 'warning' not in capsys.readouterr().out
     os.utime(path + 'bee', (2 ** 31, 2 ** 31))
     records.find(path, '/nowhere', records.TEST, 0.5)
-    assert f'warning: pictures came or went after they were converted; delete {path}cifar-bin-0.5' in \
+    assert f'warning: images were added or removed after the conversion; delete {path}cifar-bin-0.5' in \
         capsys.readouterr().out
 
 
 @pytest.mark.parametrize('paths, part', [
     (['train/a/1.png'], 'has train/ but not the other'),
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
-    (['a/1.png'], 'has 1 folders of pictures'),
-    (['1.png'], 'has 0 folders of pictures'),
-    (numbered('a', 'b', n=2), 'has 2 pictures to train on; give it more'),
-    (numbered('a', 'b') + ['c/1.png'], 'class c has no picture for the part train; give it more, or remove its folder'),
-    (numbered('a', 'b') + ['c/notes.txt'], 'class c has no picture for the part train'),
-    ([f'{i}/1.png' for i in range(257)], 'has 257 folders of pictures, one for each class; give it 2 to 256'),
+    (['a/1.png'], 'needs 2 to 256 class directories, but has 1'),
+    (['1.png'], 'needs 2 to 256 class directories, but has 0'),
+    (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
+    (numbered('a', 'b') + ['c/1.png'], 'class c has no image for the part train; give it more, or remove'),
+    (numbered('a', 'b') + ['c/notes.txt'], 'class c has no image for the part train'),
+    ([f'{i}/1.png' for i in range(257)], 'needs 2 to 256 class directories, but has 257'),
 ])
 def test_folders_that_are_no_data_set_are_told_in_a_line(folder, paths, part, tmp_path):
     path = folder(*paths)

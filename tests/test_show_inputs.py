@@ -36,4 +36,4 @@ def test_it_is_drawn(settings, data_dir, tmp_path, monkeypatch, capsys):
                                      f"--out={tmp_path / 'inputs.png'}"])
     show_inputs.main()
     assert (tmp_path / 'inputs.png').read_bytes().startswith(b'\x89PNG')
-    assert capsys.readouterr().out == f"drawn      {tmp_path / 'inputs.png'}\n"
+    assert capsys.readouterr().out == f"written    {tmp_path / 'inputs.png'}\n"

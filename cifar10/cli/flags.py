@@ -1,6 +1,6 @@
 """A config class as a command line: one flag a field, grouped help, errors in one line.
 
-Used by the programs alone, the examples and benchmarks among them; nothing under cifar10/ reads a flag.
+Used by programs only: the scripts, the examples, the benchmarks, local_cluster and show_inputs.
 """
 import argparse
 import dataclasses
@@ -45,11 +45,11 @@ def positive(text: str) -> float:
 
 
 def check_plot(path: str) -> None:
-    """Raises a UsageError if no picture can be drawn to a path, before the work that it is to show."""
+    """Raises a UsageError if no plot can be written to a path, before the work that it is to show."""
     try:
         import matplotlib
     except ImportError:
-        raise UsageError("a picture needs matplotlib; pip install -e '.[plots]'") from None
+        raise UsageError("plotting needs matplotlib; pip install -e '.[plots]'") from None
     matplotlib.use('Agg')  # no window
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise UsageError(f'the folder of {path} does not exist')

@@ -45,7 +45,7 @@ def run(main: Callable[[], None]) -> int:
       after a signal that came before there was anything to save.
     """
     program = os.path.basename(sys.argv[0])
-    # In a file or a pipe too, a line is there when it is printed; no name of a file is one that cannot be.
+    # Also in a file or a pipe, lines appear at once; a file name that cannot be encoded is escaped.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:
         main()
@@ -106,7 +106,7 @@ def start_tensorflow(verbose: bool = False) -> None:
 
 @contextlib.contextmanager
 def _uncollected():
-    """Context whose objects live as long as the process, so that no garbage collection ever looks at them.
+    """Context whose objects are excluded from garbage collection, because they live as long as the process.
 
     Going through the million objects of TensorFlow's modules takes half a second while they are imported, and one when
     the process ends, as it does so for the last time.

@@ -57,14 +57,14 @@ class _Pictures(Dataset):
     def check(self):
         _laid_out(self.path, None if self.is_divided else self.test_fraction)
         if not os.access(self.path, os.W_OK):
-            raise UsageError(f'--dataset={self.path} cannot be written, and the converted pictures go there; link its '
-                             'folders into one that can')
+            raise UsageError(f'--dataset={self.path} is not writable, but the converted images are stored there; use a '
+                             'writable directory with symbolic links to its class directories')
 
     def notice(self):
         newest = max((os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()
                       for name in _classes(os.path.join(self.path, part))), default=0)
         if newest > os.path.getmtime(self.folder):
-            return f'pictures came or went after they were converted; delete {self.folder} to have that done again'
+            return f'images were added or removed after the conversion; delete {self.folder} to convert them again'
         return None
 
     def _parts(self):
@@ -92,8 +92,7 @@ def _laid_out(path, test_fraction):
             raise UsageError(f'class {min(odd)} is only in one of {TRAIN}/ and {TEST}/ in --dataset={path}; give both '
                              'the same classes')
     if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise UsageError(f'--dataset={path} has {len(classes)} folders of pictures, one for each class; give it 2 to '
-                         f'{_MOST_CLASSES}')
+        raise UsageError(f'--dataset={path} needs 2 to {_MOST_CLASSES} class directories, but has {len(classes)}')
     return classes, parts
 
 
@@ -101,16 +100,17 @@ def _convert(path, test_fraction, folder):
     """Writes the pictures below `path` to a new folder."""
     classes, parts = _laid_out(path, test_fraction)
     files = {part: _files(where, classes) for part, where in parts.items()}
-    print(f'converting {sum(map(len, files.values())):,} pictures of {len(classes)} classes in {path}', flush=True)
+    print(f'converting {sum(map(len, files.values())):,} images of {len(classes)} classes in {path}', flush=True)
     good = {part: _decoded(found) for part, found in files.items()}
     if test_fraction is not None:
         good = _divided(good[TRAIN], test_fraction)
     for part, pictures_of_part in good.items():
         for label in set(range(len(classes))) - {label for label, _ in pictures_of_part}:
-            raise UsageError(f'--dataset={path}: class {classes[label]} has no picture for the part {part}; give it '
-                             'more, or remove its folder')
+            raise UsageError(f'--dataset={path}: class {classes[label]} has no image for the part {part}; give it '
+                             'more, or remove its directory')
     if len(good[TRAIN]) < _LEAST_PICTURES:
-        raise UsageError(f'--dataset={path} has {len(good[TRAIN])} pictures to train on; give it more')
+        raise UsageError(f'--dataset={path} has {len(good[TRAIN])} training images; at least {_LEAST_PICTURES} are '
+                         'needed')
     with new_folder(folder) as temporary:
         for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
             labels, images = zip(*good[part])

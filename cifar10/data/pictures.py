@@ -28,7 +28,7 @@ class Decoder:
         """Returns the centre square of the picture in a file, uint8 [32, 32, 3]; of an animation the first frame.
 
         Raises:
-          NoPicture: the file cannot be read, or is none.
+          NoPicture: the file cannot be read or decoded.
         """
         try:
             if not os.path.isfile(path) and os.path.exists(path):

@@ -1,9 +1,9 @@
-"""What was taken for what: a confusion matrix as text, as a table and as a picture. It knows no TensorFlow."""
+"""A confusion matrix as text, as a table and as an image. NumPy only."""
 from collections.abc import Sequence
 
 import numpy as np
 
-_MOST_COLUMNS = 20  # classes; a wider matrix is no text that a person reads
+_MOST_COLUMNS = 20  # classes; a wider matrix is unreadable as text
 _SIDE = 320  # pixels of the picture, at least
 
 
@@ -49,7 +49,7 @@ def markdown(confusion: np.ndarray, classes: Sequence[str]) -> str:
 def picture(confusion: np.ndarray) -> np.ndarray:
     """Returns the matrix as an image, uint8 [height, width, 3]: white for 0, blue for right, red for wrong answers.
 
-    A cell's colour is the root of its share of its row, so that rare mistakes are seen.
+    A cell's colour is the root of its share of its row, so that rare mistakes are visible.
     """
     count = len(confusion)
     shares = np.sqrt(confusion / np.maximum(confusion.sum(1, keepdims=True), 1))

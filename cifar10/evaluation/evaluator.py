@@ -1,6 +1,6 @@
-"""The evaluation graph: what a network makes of each example of a data set, every one counted once.
+"""The evaluation graph: predictions for a data set, with every example counted once.
 
-It knows no checkpoint and no run: whoever has the values of the variables puts them in.
+It reads no checkpoint; the caller sets the variables.
 """
 import multiprocessing.pool
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ def scalars_of(result: Result) -> dict[str, float]:
 
 
 class Report:
-    """Writes Results; to be made when the evaluation graph is complete but for a picture, which it adds.
+    """Writes Results. To be made once the evaluation graph is built; it adds one operation, an image summary.
 
     Args:
       eval_dir: where.

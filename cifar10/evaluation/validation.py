@@ -1,7 +1,6 @@
 """Validation: the test images between two steps of a run, in its process and on its devices.
 
-It has a graph and a session of its own, into which the variables are copied, so that a run with it takes the very steps
-of one without.
+It has its own graph and session, into which the variables are copied, so that it does not affect the run's steps.
 """
 import tensorflow.compat.v1 as tf
 

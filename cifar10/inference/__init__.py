@@ -1,1 +1,1 @@
-"""Inference: what a run has learned, applied to pictures or exported."""
+"""Inference: classification of images with a trained model, and its export."""

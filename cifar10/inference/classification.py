@@ -1,4 +1,4 @@
-"""Classification of pictures with what a run has learned."""
+"""Classification of image files with a trained model."""
 import contextlib
 import json
 import sys

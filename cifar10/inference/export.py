@@ -1,4 +1,4 @@
-"""Export of what a run has learned as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
+"""Export of a trained model as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def export(config: EvalConfig) -> None:
     """
     target = os.path.abspath(config.export_dir)
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
-        raise UsageError(f'--export_dir={config.export_dir} is there already; name a new folder')
+        raise UsageError(f'--export_dir={config.export_dir} exists and is not empty; use a new directory')
     make_dir(os.path.dirname(target), '--export_dir')
     directory, run, device = find(config)
     with trained.plain_errors(), tf.Graph().as_default():

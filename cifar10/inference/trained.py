@@ -1,6 +1,6 @@
-"""A run that was trained, for whoever uses what it learned: evaluation, classification, export.
+"""A trained run as evaluation, classification and export use it.
 
-Settings and classes come from its train_dir, values of variables from its checkpoints.
+Settings and classes come from its train_dir, variables from its checkpoints.
 """
 import contextlib
 import dataclasses

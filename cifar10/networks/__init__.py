@@ -25,8 +25,8 @@ class Network(NamedTuple):
         share its work; `training` is whether the images are a training batch.
       parts: into how many parts it can be divided, each on a device of its own.
       image_size: the only height and width that it takes, or None if it takes any.
-      learn: function that computes options of `inference` from training images, uint8 [n, 32, 32, 3], once in a run
-        at its start; or None.
+      learn: function that computes options of `inference` from training images, float32 [n, height, width, 3] as
+        the network sees them, once in a run at its start; or None.
     """
     inference: Callable
     parts: int = 1

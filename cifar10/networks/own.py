@@ -4,7 +4,7 @@
         ...
         return logits
 
-It knows nothing of towers but that each builds the function once more, over the same variables.
+It knows only that each tower calls the function again, over the same variables.
 """
 import functools
 import importlib.util
@@ -72,7 +72,7 @@ def _broken_rule(images, logits, num_classes):
             or not logits.shape[:1].is_compatible_with(images.shape[:1])):
         returned = f'a tensor {logits.dtype.name} {shape}' if isinstance(logits, tf.Tensor) else type(logits).__name__
         return f'it returns {returned}; return logits, float [images, {num_classes}]'
-    # A name scope is not in the names that `get_variable` gives, but in all others.
+    # Tower scopes are name scopes, which `get_variable` ignores and all other variables carry.
     scope = tf.get_default_graph().get_name_scope()
     outside = [v.op.name for v in tf.global_variables() + tf.local_variables() + tf.trainable_variables()
                if scope and v.op.name.startswith(scope + '/')]

@@ -1,4 +1,4 @@
-"""The best checkpoint that an evaluator has seen: a copy of its own, which training never rotates away."""
+"""The best checkpoint of an evaluator, kept as a copy that training does not delete."""
 import contextlib
 import glob
 import json
@@ -17,8 +17,8 @@ _FIGURES = 'best.json'
 class Best:
     """The folder `best` of an eval_dir: a checkpoint, the settings of its run, and its figures as JSON.
 
-    It is a train_dir to every program that reads one. It is replaced as a whole, and what is of another run or of
-    other images is left alone.
+    Programs can read it as a train_dir. It is replaced as a whole, and only by a checkpoint of the same run and
+    evaluation settings.
 
     Args:
       eval_dir: of the evaluator.
@@ -69,9 +69,10 @@ class Best:
           OSError: it cannot be written. What was there stays.
         """
         best = self.figures()
-        if best and best.get('of') != self._of:
+        if best is None and os.path.exists(self.path) or best and best.get('of') != self._of:
             if not self._told:
-                print(f'best       {self.path} is of another run or other images, and stays; use another --eval_dir')
+                print(f'best       {self.path} belongs to another run or other evaluation settings and is kept; use '
+                      'another --eval_dir')
                 self._told = True
             return False
         if best and best['precision'] >= precision:
@@ -79,8 +80,7 @@ class Best:
         files.replace(os.path.join(candidate, _FIGURES), json.dumps(
             dict(step=step, precision=precision, **figures, of=self._of), indent=2) + '\n')
         os.chmod(candidate, 0o755)
-        shutil.rmtree(self.path + '.old', ignore_errors=True)
-        if best or os.path.exists(self.path):
+        if best:
             os.rename(self.path, self.path + '.old')
         os.rename(candidate, self.path)
         shutil.rmtree(self.path + '.old', ignore_errors=True)

@@ -43,7 +43,7 @@ class Metrics:
         Args:
           kind: TRAIN or EVAL.
           step: of the record.
-          replacing: names; earlier records with the same values of all of them are dropped. None: none are.
+          replacing: names of figures; earlier records that agree with this one in all of them are dropped.
           figures: what the record says.
         """
         new = dict(figures, step=step)

@@ -1,6 +1,6 @@
-"""The picture of a graph in TensorBoard: input -> towers -> update -> variables, and nothing else.
+"""The graph that TensorBoard shows: input -> towers -> update -> variables.
 
-A GraphDef in which a person finds their way has what a step runs alone, in a few boxes; it is shown and never run.
+A simplified GraphDef, with only what a step runs, in a few boxes; it is shown, never run.
 """
 import re
 from collections.abc import Sequence
