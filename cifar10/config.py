@@ -196,7 +196,7 @@ class EvalConfig(Config):
                             'checkpoint')
     run_once: bool = setting(False, 'Checkpoints', 'evaluate the newest checkpoint and exit')
     keep_best: bool = setting(True, 'Checkpoints', 'keep a copy of the best checkpoint in eval_dir/best')
-    per_class: bool = setting(False, 'Checkpoints', 'print precision and recall of each class, and the confusions')
+    per_class: bool = setting(False, 'Checkpoints', 'print precision and recall of each class and the confusion matrix')
     eval_interval_secs: int = setting(300, 'Checkpoints', 'seconds between two checks for a new checkpoint', least=1)
     use_ema: bool = setting(None, 'Checkpoints', 'evaluate the moving averages of the variables (default: if the run '
                             'has them)')
