@@ -93,8 +93,7 @@ class Training:
         averaged = [variable for _, variable in built.gradients] if config.moving_averages else []
         self.train_step, *self.async_train_ops = [
             self._after_update(train_op, moving_averages, averaged, global_step) for train_op in built.train_ops]
-        accuracy = tf.reduce_mean([scalars['accuracy'] for scalars in built.towers], name='accuracy')
-        self.figures = dict(loss=tf.reduce_mean(self.losses, name='loss'), learning_rate=rates[0], accuracy=accuracy)
+        self.figures = summaries.figures(built, rates[0])
         with tf.name_scope('initialise'):
             self.initialise = tf.group(tf.local_variables_initializer(), *starts)
 

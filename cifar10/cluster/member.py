@@ -114,7 +114,7 @@ class Member:
 
     def _await(self, addresses, limit, announce=True):
         def answers(name, address):
-            return watch.reachable(address) and self._answers(name)
+            return self._was_told() or watch.reachable(address) and self._answers(name)
         missing = watch.wait_for(addresses, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
@@ -124,6 +124,19 @@ class Member:
                                'other hosts?')
             raise RunError(f'{watch.listed(missing)} cannot be reached after {limit} s; is it running, and is its '
                            'address right?')
+
+    def _was_told(self):
+        """Returns whether the chief has said that the training has ended, and may be gone before it was seen here."""
+        cluster = self._cluster
+        if cluster.is_chief:
+            return False
+        with tf.Graph().as_default():
+            size = _end_queue(cluster.job, cluster.index).size()
+            with tf.Session(self._server.target, config=self._own_devices()) as session:
+                return session.run(size) > 0
+
+    def _own_devices(self):
+        return tf.ConfigProto(device_filters=[f'/job:{self._cluster.job}/task:{self._cluster.index}'])
 
     def _answers(self, name):
         job, index = name.split()
@@ -210,8 +223,7 @@ class Member:
         cluster = self._cluster
         with tf.Graph().as_default():
             ended = _end_queue(cluster.job, cluster.index).dequeue()
-            own = tf.ConfigProto(device_filters=[f'/job:{cluster.job}/task:{cluster.index}'])
-            with tf.Session(self._server.target, config=own) as session:
+            with tf.Session(self._server.target, config=self._own_devices()) as session:
                 status = session.run(ended)
         self._watch.stop()
         if status:

@@ -61,7 +61,3 @@ class Report:
             self._metrics.add(EVAL, step, replacing=('step', *self._of), **result.figures, **self._of)
             if self._best and self._best.offer(candidate, step, **result.figures):
                 print(f'best       {self._best.path}')
-
-    def close(self) -> None:
-        """Closes the file for TensorBoard."""
-        self._events.close()

@@ -1,5 +1,4 @@
 """Evaluation: the precision of the newest checkpoint, with every example counted once."""
-import contextlib
 import os
 import time
 
@@ -36,8 +35,8 @@ def evaluate(config: EvalConfig) -> None:
     with trained.plain_errors(), tf.Graph().as_default():
         evaluator = Evaluator(data, run.recipe, device.towers, config.batch_size, config.num_examples, run.averaging)
         restorer = trained.Restorer(run.use_ema)
-        with contextlib.closing(_report(config, run, evaluator.fetched)) as report, \
-                tf.Session(config=devices.session_config(device)) as session:
+        report = _report(config, run, evaluator.fetched)
+        with tf.Session(config=devices.session_config(device)) as session:
             session.run(evaluator.read)
 
             def evaluate_one(prefix):

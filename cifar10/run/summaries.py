@@ -70,6 +70,14 @@ def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[
         return tf.raw_ops.MergeSummary(inputs=parts)
 
 
+def figures(step: Step, rate: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Returns the float32 scalars of a step that its record and its line have; arguments as above."""
+    with tf.device('/cpu:0'), tf.name_scope('summaries/'):  # the scope of the summaries, not another one
+        loss, accuracy = (tf.reduce_mean([scalars[name] for scalars in step.towers])
+                          for name in ('total_loss', 'accuracy'))
+    return dict(loss=loss, learning_rate=rate, accuracy=accuracy)
+
+
 def _scalar(tag, value):
     return tf.raw_ops.ScalarSummary(tags=tag, values=value)
 
