@@ -188,7 +188,7 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
         'import sys, time; import tensorflow.compat.v1 as tf; from cifar10.cli import terminal\n'
         'terminal.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
         'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
-        'end = time.time() + 4\n'
+        'end = time.time() + 2.5\n'
         'while time.time() < end: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
     process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().train_dir, 'model.ckpt')],
                                stdout=subprocess.PIPE, text=True, cwd=ROOT)
