@@ -9,6 +9,8 @@ import tensorflow.compat.v1 as tf
 
 # Scopes that are a box of their own. All others belong to the update: the learning rate, counters, averages.
 _BOXES = re.compile(r'(input|tower_\d+|update)(/|$)')
+# Bookkeeping, left out: every operation of a tower waits for the tower's turn.
+_LEFT_OUT = 'turns/'
 
 
 def of_graph(graph: tf.GraphDef, fetched: Sequence[str]) -> tf.GraphDef:
@@ -29,7 +31,8 @@ def of_graph(graph: tf.GraphDef, fetched: Sequence[str]) -> tf.GraphDef:
     while waiting:
         name = waiting.pop()
         if name not in shown:
-            shown[name] = [datasets.get(_operation(each), each) for each in nodes[name].input]
+            shown[name] = [datasets.get(_operation(each), each) for each in nodes[name].input
+                           if not _operation(each).startswith(_LEFT_OUT)]
             waiting += map(_operation, shown[name])
     result = tf.GraphDef(versions=graph.versions)
     for name in sorted(shown):
