@@ -55,7 +55,8 @@ def _check(field, value):
         raise UsageError(f'--{field.name}={value!r} is not {kind}')
     choices, least = field.metadata['choices'], field.metadata['least']
     if choices and value not in choices:
-        raise UsageError(f"--{field.name}={value} is unknown; choose from: {', '.join(forms(choices))}")
+        hint = f' (did you mean {value}/?)' if field.name == 'dataset' and os.path.isdir(value) else ''
+        raise UsageError(f"--{field.name}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")
     if least is not None and value < least:
         raise UsageError(f'--{field.name}={value} is too small; the least is {least}')
     if field.type is float and not (0 <= value < math.inf):

@@ -46,7 +46,7 @@ class Decoder:
         except tf.errors.ResourceExhaustedError:
             raise  # a picture, for which this machine has too little memory now
         except tf.errors.OpError as error:
-            raise NoPicture('not a picture that this TensorFlow decodes') from error
+            raise NoPicture('not a picture that this TensorFlow decodes, or a damaged one') from error
 
 
 def _opaque(pixels):

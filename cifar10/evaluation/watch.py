@@ -11,6 +11,7 @@ from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.report import Report
 from cifar10.inference import trained
 from cifar10.parallel import devices
+from cifar10.registry import DATASETS
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir, check_eval_dir
 
@@ -60,8 +61,13 @@ def _wait_for_first(directory, run_once):
 
 def _data_of(run, config):
     """Returns the Records to evaluate a run on, given its settings."""
-    data = records.find(run['dataset'], config.data_dir or run.get('data_dir', DATA_DIR),
-                        records.TEST if config.eval_data == 'test' else records.TRAIN, run['test_fraction'])
+    where = run['dataset'], config.data_dir or run.get('data_dir', DATA_DIR)
+    data = records.find(*where, records.TEST if config.eval_data == 'test' else records.TRAIN, run['test_fraction'])
+    if DATASETS.is_own(run['dataset']) and 'examples' in run:
+        count = records.find(*where, records.TRAIN, run['test_fraction']).count
+        if count != run['examples']:  # what was held out of these may have been trained on
+            raise UsageError(f"the run in {config.checkpoint_dir} was trained on {run['examples']} images of "
+                             f"{run['dataset']}, which has {count} now; evaluate it on those that it was trained with")
     if config.num_examples and config.num_examples > data.count:
         raise UsageError(f'--num_examples={config.num_examples}, but there are {data.count} {config.eval_data} '
                          'images; leave it out to take all')

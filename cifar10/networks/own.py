@@ -27,7 +27,8 @@ def network(name: str) -> Network:
     """
     path, _, attribute = name.rpartition(':')
     if not os.path.isfile(path):
-        raise UsageError(f'--network={name}: there is no file {path}; name it as FILE.py:FUNCTION')
+        raise UsageError(f'--network={name}: there is no file {path}; give --network=FILE.py:FUNCTION with its '
+                         'place')
     function = _function(name, path, attribute)
     return Network(lambda *arguments, **options: _inference(name, function, *arguments, **options))
 
