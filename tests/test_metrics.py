@@ -49,8 +49,8 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     assert refused.value.errno == errno.ENOSPC
 
 
-@pytest.mark.parametrize('mode', ['parameter_server', pytest.param('replicated', marks=pytest.mark.stress), 'mirrored',
-                                  'async'])
+@pytest.mark.parametrize('mode', ['parameter_server', 'async', *[
+    pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'mirrored')]])
 def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings, tmp_path, capsys, mode):
     flags = dict(variable_update=mode, num_gpus=2, max_steps=7, log_frequency=2)
     with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
