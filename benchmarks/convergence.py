@@ -22,7 +22,7 @@ from cifar10.cli import flags, terminal  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
 
 MODES = ('parameter_server', 'async')
-TOWERS, BATCH, EVAL_BATCH = 4, 32, 500
+TOWERS, BATCH = 4, 32
 
 
 def slowed(mode_class, seconds):
@@ -58,8 +58,8 @@ def run(given, mode, pause, seed):
 
     from cifar10 import preparation, training
     from cifar10.config import TrainConfig
-    from cifar10.data import pipeline, records
-    from cifar10.networks import classifier
+    from cifar10.data import records
+    from cifar10.evaluation.validation import Validation
     from cifar10.parallel import devices
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
@@ -78,24 +78,15 @@ def run(given, mode, pause, seed):
     plan = preparation.Plan(config, recipe, data, towers, update_mode, None, 0, config.max_steps)
     built = training.Training(plan)
     test = records.find(config.dataset, config.data_dir, records.TEST)
-    memory, read = pipeline.load(test)
-    iterator, start = pipeline.eval_batches(memory, recipe.augmentation, test.count, EVAL_BATCH)
-    images, labels = iterator.get_next()
-    by_name = {variable.op.name: variable for variable in tf.global_variables()}
-
-    def averaged(getter, name, *arguments, **keywords):
-        return by_name[name + '/ExponentialMovingAverage']
-    with tf.variable_scope(tf.get_variable_scope(), reuse=True, custom_getter=averaged):
-        logits = recipe.inference(images, [''])
-    right = tf.reduce_sum(tf.cast(classifier.correct(logits, labels), tf.int32))
+    validation = Validation(recipe, test, devices.choose(1, 'cpu'), use_ema=True)
+    values = validation.reads()
 
     def accuracy(session):
-        session.run(start)
-        return sum(session.run(right) for _ in range(-(-test.count // EVAL_BATCH))) / test.count
+        return validation(session.run(values)).precision
     workers = AsyncWorkersHook(built.async_train_ops)
     curve_hook = curve_hook_class(hooks.StepHook)(built.train_step, config.max_steps, per_step, given.every, accuracy,
                                                   workers)
-    scaffold = tf.train.Scaffold(local_init_op=tf.group(built.initialise, read))
+    scaffold = tf.train.Scaffold(local_init_op=built.initialise)
     loop.run(built.train_step, [workers, curve_hook, hooks.StopHook(built.train_step, config.max_steps)], scaffold,
              config=devices.session_config(towers))
     return curve_hook.curve

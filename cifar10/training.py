@@ -88,12 +88,13 @@ class Training:
                            tower_changes=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
         self.losses = tf.stack([scalars['total_loss'] for scalars in built.towers], name='losses')
         activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
-        self.summary = summaries.build(built, rates[0], self.batches[0][0], activations)
+        means = summaries.means(built)
+        self.summary = summaries.build(built, means, rates[0], self.batches[0][0], activations)
         moving_averages = averages.moving_averages(global_step)
         averaged = [variable for _, variable in built.gradients] if config.moving_averages else []
         self.train_step, *self.async_train_ops = [
             self._after_update(train_op, moving_averages, averaged, global_step) for train_op in built.train_ops]
-        self.figures = summaries.figures(built, rates[0])
+        self.figures = dict(loss=means['total_loss'], learning_rate=rates[0], accuracy=means['accuracy'])
         with tf.name_scope('initialise'):
             self.initialise = tf.group(tf.local_variables_initializer(), *starts)
 

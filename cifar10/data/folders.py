@@ -7,7 +7,6 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import multiprocessing.pool
 import os
 
 import numpy as np
@@ -19,7 +18,6 @@ from cifar10.files import new_folder
 
 _CONVERTED = 'cifar-bin'  # begins the name of the folder with the converted files, among those of the pictures
 _MOST_CLASSES = 256  # a label is a byte
-_MOST_THREADS = 8  # a large photo takes half a gigabyte while it is resized
 _LEAST_PICTURES = len(TRAIN_FILES)  # for training: each file has one
 
 
@@ -139,16 +137,7 @@ def _divided(good, fraction):
 
 def _decoded(files):
     """Returns (label, image uint8 [32, 32, 3]) of those files that are pictures; says which are not."""
-    decoder = pictures.Decoder()
-
-    def decode(path):
-        try:
-            return decoder(path)
-        except pictures.NoPicture as error:
-            return error
-
-    with multiprocessing.pool.ThreadPool(min(os.cpu_count(), _MOST_THREADS)) as pool:
-        decoded = pool.map(decode, [path for _, path in files])
+    decoded = pictures.Decoder().try_each([path for _, path in files])
     wrong = [(path, error) for (_, path), error in zip(files, decoded) if isinstance(error, Exception)]
     if wrong:
         path, error = min(wrong, key=lambda each: each[0])

@@ -1,5 +1,7 @@
 """Picture files of any size as images of 32x32 pixels: PNG, JPEG, GIF, BMP, and what else this TensorFlow decodes."""
+import multiprocessing.pool
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf2
@@ -8,6 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data.records import SIZE
 
 _LARGEST = 256 << 20  # bytes of a file; a picture that is larger is a mistake
+_MOST_THREADS = 8  # a large photo takes half a gigabyte while it is resized
 
 
 class NoPicture(Exception):
@@ -47,6 +50,17 @@ class Decoder:
             raise  # a picture, for which this machine has too little memory now
         except tf.errors.OpError as error:
             raise NoPicture('not a picture that this TensorFlow decodes, or a damaged one') from error
+
+
+    def try_each(self, paths: Sequence[str]) -> list:
+        """Returns for each file what a call returns, or the NoPicture that it raises."""
+        def attempt(path):
+            try:
+                return self(path)
+            except NoPicture as error:
+                return error
+        with multiprocessing.pool.ThreadPool(min(os.cpu_count(), _MOST_THREADS)) as pool:
+            return pool.map(attempt, paths)
 
 
 def _opaque(pixels):

@@ -134,8 +134,8 @@ def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = 
         except OSError as error:
             where = os.path.dirname(folder) if os.path.isabs(kind.folder) else f'--data_dir={data_dir}'
             raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}') from error
-    elif kind.notice():
-        print(f'warning: {kind.notice()}')
+    elif notice := kind.notice():
+        print(f'warning: {notice}')
     files, classes = tuple(os.path.join(folder, name) for name in names), _classes(kind, folder)
     count = sum(_verified_count(path, kind, len(classes)) for path in files)
     return Records(dataset, files, count, classes, kind.label_bytes, kind.label)

@@ -1,7 +1,7 @@
 """What becomes of each evaluation: a line, a table, TensorBoard's file, metrics.jsonl, the best checkpoint."""
 import contextlib
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -42,11 +42,9 @@ class Report:
         self._metrics, self._events = Metrics(eval_dir), summaries.Events(eval_dir)
         self._events.begin(tf.get_default_graph(), fetched)
 
-    @contextlib.contextmanager
-    def candidate(self, prefix: str) -> Iterator[str | None]:
-        """Context in which a checkpoint is evaluated and reported, having been kept from vanishing meanwhile."""
-        with self._best.candidate(prefix) if self._best else contextlib.nullcontext() as folder:
-            yield folder
+    def candidate(self, prefix: str) -> contextlib.AbstractContextManager:
+        """Returns the context in which a checkpoint is evaluated and reported, kept from vanishing meanwhile."""
+        return self._best.candidate(prefix) if self._best else contextlib.nullcontext()
 
     def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> None:
         """Reports the Result of a checkpoint; `candidate` is what the context of that name gave."""

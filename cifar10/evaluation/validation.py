@@ -26,26 +26,28 @@ class Validation:
       data: the images.
       local: devices of this process.
       use_ema: whether the values are the moving averages.
-
-    Attributes:
-      names: those under which the values are given, as in a checkpoint.
     """
 
     def __init__(self, recipe: Recipe, data: records.Records, local: devices.Devices, use_ema: bool):
         with tf.Graph().as_default() as graph:
             self._evaluator = Evaluator(data, recipe, local.towers, _BATCH)
+            variables = saved_names(use_ema)
             with tf.device('/cpu:0'):
                 self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
-                                for name, variable in saved_names(use_ema).items()}
-                self._assign = [variable.assign(self._values[name]).op
-                                for name, variable in saved_names(use_ema).items()]
-        self.names = list(self._values)
+                                for name, variable in variables.items()}
+                self._assign = [variable.assign(self._values[name]).op for name, variable in variables.items()]
         self._session = tf.Session(graph=graph, config=devices.session_config(local))
         self._session.run(self._evaluator.read)
 
+    def reads(self) -> dict[str, tf.Tensor]:
+        """Returns the values of the current graph's variables that are needed, by their names in a checkpoint."""
+        by_name = {variable.op.name: variable for variable in tf.global_variables()}
+        with tf.name_scope('validation'):
+            return {name: by_name[name].read_value() for name in self._values}
+
     def __call__(self, values: dict) -> Result:
-        """Returns the Result with these values, arrays by their names."""
-        self._session.run(self._assign, {self._values[name]: values[name] for name in self.names})
+        """Returns the Result with these values: what a session gave for `reads`."""
+        self._session.run(self._assign, {self._values[name]: value for name, value in values.items()})
         return self._evaluator.run(self._session)
 
     def close(self) -> None:
@@ -76,9 +78,7 @@ class ValidationHook(StepHook):
         super().__init__(train_step)
         self._validation, self._every, self._last_step = validation, every, last_step
         self._progress, self._events, self._metrics, self._workers = progress, events, metrics, workers
-        by_name = {variable.op.name: variable for variable in tf.global_variables()}
-        with tf.name_scope('validation'):
-            self._values = {name: by_name[name].read_value() for name in validation.names}
+        self._values = validation.reads()
 
     def after_create_session(self, session, coord):
         super().after_create_session(session, coord)
@@ -86,13 +86,13 @@ class ValidationHook(StepHook):
 
     def after_step(self, context, step):
         if self.due(self._every) or step >= self._last_step:
-            with self._workers.paused():
-                if not self._evaluate(context.session):
-                    context.request_stop()
+            if not self._evaluate(context.session):
+                context.request_stop()
 
     def _evaluate(self, session):
         """Evaluates the variables as they are; returns whether anybody reads the line about it."""
-        step, values = session.run([self._global_step, self._values])
+        with self._workers.paused():
+            step, values = session.run([self._global_step, self._values])
         if step == self._done:
             return True
         self._done, result = step, self._validation(values)

@@ -63,7 +63,7 @@ def classify(config: EvalConfig) -> None:
                 print(f'model      {prefix}, step {step}')
             for first in range(0, len(config.image), config.batch_size):
                 paths = config.image[first:first + config.batch_size]
-                found = [_decoded(decoder, path) for path in paths]
+                found = decoder.try_each(paths)
                 good = [image for image in found if not isinstance(image, NoPicture)]
                 rows = iter(session.run(classifier.probabilities, {classifier.images: np.array(good)}) if good else ())
                 for path, image in zip(paths, found):
@@ -72,13 +72,6 @@ def classify(config: EvalConfig) -> None:
                 wrong += len(found) - len(good)
     if wrong:
         raise UsageError(f'{wrong} of {len(config.image)} files could not be classified; the lines above name them')
-
-
-def _decoded(decoder, path):
-    try:
-        return decoder(path)
-    except NoPicture as error:
-        return error
 
 
 def _likeliest(probabilities, classes):

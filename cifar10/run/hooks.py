@@ -106,9 +106,10 @@ class ProgressHook(StepHook):
                 self._bar.set_postfix_str(
                     f'loss {loss:.2f}, {examples_per_sec:.0f} examples/s, {sec_per_batch:.3f} s/batch', refresh=False)
             self._bar.update(step - self._bar.n)
-        if self._begin is not None and self.due(self._every):
+        due = self.due(self._every)
+        if due and self._begin is not None:
             self._rate.start(self._before, self._begin)  # warm-up and all, it is the only figure there is
-        if self.due(self._every):
+        if due:
             speed = self._rate.measure(step)
             self._metrics.add(TRAIN, step, loss=float(loss), **{name: float(figures[name]) for name in figures},
                               images_per_sec=speed[0], **self._constants)

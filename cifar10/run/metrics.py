@@ -33,7 +33,7 @@ class Metrics:
                 lines = stream.readlines()
         except FileNotFoundError:
             return
-        kept = [line for line in lines if _record(line) and wanted(_record(line))]
+        kept = [line for line in lines if (record := _record(line)) and wanted(record)]
         if kept != lines:
             files.replace(self._path, b''.join(kept).decode())
 

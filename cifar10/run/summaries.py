@@ -31,12 +31,20 @@ def strip_tower(name: str) -> str:
     return re.sub(r'^tower_\d+/', '', name)
 
 
-def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[tf.Tensor]) -> tf.Tensor:
+def means(step: Step) -> dict[str, tf.Tensor]:
+    """Returns the means over the towers of their scalars, by name; float32 scalars."""
+    with tf.device('/cpu:0'), tf.name_scope('summaries/'):
+        return {name: tf.reduce_mean([scalars[name] for scalars in step.towers]) for name in step.towers[0]}
+
+
+def build(step: Step, means: dict[str, tf.Tensor], rate: tf.Tensor, images: tf.Tensor,
+          activations: Sequence[tf.Tensor]) -> tf.Tensor:
     """Builds the summary of a training step.
 
     Args:
       step: a `parallel.update.Step`; its towers' scalars are 'total_loss', 'cross_entropy', 'weight_loss'
         and 'accuracy'.
+      means: over the towers, as the function of that name returns them.
       rate: the learning rate, a float32 scalar.
       images: the first tower's batch, float32 [n, height, width, 3].
       activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
@@ -44,10 +52,9 @@ def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[
     Returns:
       A string tensor: a serialised `tf.Summary`.
     """
-    with tf.device('/cpu:0'), tf.name_scope('summaries'):
+    with tf.device('/cpu:0'), tf.name_scope('summaries/'):
         parts = [_scalar(TRAIN + 'learning_rate', rate)]
-        for name in step.towers[0]:
-            parts.append(_scalar(TRAIN + name, tf.reduce_mean([scalars[name] for scalars in step.towers])))
+        parts += [_scalar(TRAIN + name, mean) for name, mean in means.items()]
         for k, scalars in enumerate(step.towers):
             parts.append(_scalar(f'{TOWERS}tower_{k}', scalars['total_loss']))
         for name, value in step.values.items():
@@ -68,14 +75,6 @@ def build(step: Step, rate: tf.Tensor, images: tf.Tensor, activations: Sequence[
             if value.shape.rank == 4 and value.shape[2] == 3:  # filters that see colours
                 parts.append(_image(LAYERS + name, _tiled(value)))
         return tf.raw_ops.MergeSummary(inputs=parts)
-
-
-def figures(step: Step, rate: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns the float32 scalars of a step that its record and its line have; arguments as above."""
-    with tf.device('/cpu:0'), tf.name_scope('summaries/'):  # the scope of the summaries, not another one
-        loss, accuracy = (tf.reduce_mean([scalars[name] for scalars in step.towers])
-                          for name in ('total_loss', 'accuracy'))
-    return dict(loss=loss, learning_rate=rate, accuracy=accuracy)
 
 
 def _scalar(tag, value):
