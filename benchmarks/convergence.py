@@ -116,7 +116,7 @@ def curve_hook_class(step_hook):
 
         def _add(self, session, step):
             self._trained += time.perf_counter() - self._begin
-            self.curve.append((step * self._per_step, self._trained, float(self._accuracy(session))))
+            self.curve.append((int(step) * self._per_step, self._trained, self._accuracy(session)))
             self._begin = time.perf_counter()
     return CurveHook
 
