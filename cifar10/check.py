@@ -4,6 +4,7 @@ It calls the functions that training calls, and continues after an error.
 """
 import contextlib
 import dataclasses
+import io
 import os
 import platform
 import shutil
@@ -19,10 +20,10 @@ from cifar10.cluster.address import own_addresses
 from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.errors import UsageError, describe_os_error
+from cifar10.files import existing
 from cifar10.parallel import devices
 from cifar10.registry import DATASETS
-from cifar10.run import checkpoint
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.train_dir import TrainDir, check_dir
 
 _WIDTH = 110
 
@@ -35,29 +36,27 @@ def check(config: TrainConfig) -> None:
     """
     checks = _Checks()
     _versions()
-    cluster, local, data = None, None, None
+    cluster, local, data, plan = None, None, None, None
     with checks.gathered():
         cluster = membership.resolve(config)
     _cluster(cluster, checks)
     is_chief = cluster is None or cluster.is_chief
     if cluster is None or cluster.job == 'worker':
         with checks.gathered():
-            local = preparation.claim_devices(config)
-            print(f'devices    {local}')
+            preparation.check_network(config)
         with checks.gathered():
-            data = _data(config)
-        if not data:
-            checks.outlook = 'as far as it was checked; the data would be fetched or made first'
+            local = _devices(config)
+        with checks.gathered():
+            data = _data(config, checks)
     if is_chief:
-        directory = TrainDir(config.train_dir)
         with checks.gathered():
-            _train_dir(directory, config)
-        if local and data:
-            if cluster:
-                local = devices.spread(local, len(cluster.workers), len(cluster.ps), '')
+            if preparation.check_directory(config, TrainDir(config.train_dir)):
+                print(f'restart    the run in {config.train_dir} would be deleted')
+        if data:
             with checks.gathered():
-                _plan(config, directory, data, local, checks)
-    settings = ' '.join(f'{name}={value}' for name, value in dataclasses.asdict(config).items() if value is not None)
+                plan = _plan(config, data, local, cluster, checks)
+    settings = dataclasses.asdict(plan.config if plan and local else config)
+    settings = ' '.join(f'{name}={value}' for name, value in settings.items() if value is not None)
     print(textwrap.fill(f'settings   {settings}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
                         break_on_hyphens=False))
     checks.end()
@@ -116,33 +115,51 @@ def _cluster(cluster, checks):
         print(f"peer       {name} at {address} {'answers' if watch.reachable(address) else 'does not answer yet'}")
 
 
-def _data(config):
-    """Returns the training data if they are there; what a run would have to fetch or make first is said."""
-    folder = records.missing(config.dataset, config.data_dir, config.test_fraction)
-    if folder:
-        print(f'data       {config.dataset} is not in {folder} yet; what depends on it is not checked')
-        _writable(os.path.dirname(folder), '--dataset' if DATASETS.is_own(config.dataset) else '--data_dir')
-        return None
-    if config.eval_steps:
-        records.find(config.dataset, config.data_dir, records.TEST, config.test_fraction)
-    return records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
+def _devices(config):
+    """Returns the towers' devices of this machine, having told them."""
+    local = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
+    devices.claim(local)
+    print(f'devices    {local}')
+    return preparation.claim_devices(config, local)
 
 
-def _train_dir(directory, config):
-    _writable(config.train_dir, '--train_dir')
-    if directory.in_use():
-        raise UsageError(f'another process is training in --train_dir={config.train_dir}; wait for it, or use another '
-                         '--train_dir')
-    if not config.restart:
-        directory.refuse_another_run(dataclasses.asdict(config))
-    elif directory.check_restart(checkpoint.is_ours):
-        print(f'restart    the run in {config.train_dir} would be deleted')
+def _data(config, checks):
+    """Returns the training data; if they are not there yet, what they will be."""
+    where = config.dataset, config.data_dir
+    parts = records.expected(*where, config.test_fraction)
+    if parts is None:
+        if config.eval_steps:
+            records.find(*where, records.TEST, config.test_fraction)
+        return records.find(*where, test_fraction=config.test_fraction)
+    data = parts[records.TRAIN]
+    download, parent = records.download_bytes(*where), os.path.dirname(data.folder)
+    how = f'downloading {download / 1e6:.0f} MB' if download else 'making it'
+    print(f'data       {config.dataset} is not there yet; the run would begin by {how}, into {data.folder}')
+    flag = '--dataset' if DATASETS.is_own(config.dataset) else '--data_dir'
+    size = download + sum(each.count * each.record_bytes for each in parts.values())
+    with checks.gathered():
+        check_dir(parent, flag)
+        _room(size, f'the data take {size / 1e6:.0f} MB', flag, parent)
+    return data
 
 
-def _plan(config, directory, data, local, checks):
-    """Tells the whole of the run, and builds its graph, whose variables say what a checkpoint takes."""
-    plan = preparation.decide(config, directory, data, local)
-    preparation.describe(plan)
+def _plan(config, data, local, cluster, checks):
+    """Returns the Plan, told, of a run whose graph is built: its variables say what a checkpoint takes.
+
+    Where the devices are missing, it is checked as far as CPU devices can stand in for them, and not told.
+    """
+    directory, used = TrainDir(config.train_dir), local
+    if not local:
+        used = devices.choose(config.num_gpus, 'cpu', config.gpus_per_tower)
+        devices.claim(used)
+    if cluster:
+        used = devices.spread(used, len(cluster.workers), len(cluster.ps), '')
+    with contextlib.nullcontext() if local else contextlib.redirect_stdout(io.StringIO()):
+        plan = preparation.decide(config, directory, data, used)
+    if os.path.isdir(data.folder):
+        preparation.refuse_other_images(plan, directory)
+    if local:
+        preparation.describe(plan)
     with tf.Graph().as_default(), tf.device(plan.towers.home):
         tf.set_random_seed(config.seed)
         training.Training(plan)
@@ -150,27 +167,18 @@ def _plan(config, directory, data, local, checks):
     # While one more is written, the oldest is still there.
     count = plan.config.max_to_keep + 1 if plan.config.max_to_keep else 1
     count = max(count - len(directory.checkpoints()), 1)  # those that are there have their place
-    free = shutil.disk_usage(_existing(config.train_dir)).free
-    print(f"disk       {free / 1e9:.1f} GB free in {config.train_dir}; a checkpoint takes {size / 1e6:.1f} MB, "
-          f"{f'--max_to_keep={plan.config.max_to_keep}' if plan.config.max_to_keep else 'all are kept'}")
+    kept = f'--max_to_keep={plan.config.max_to_keep}' if plan.config.max_to_keep else 'all are kept'
     if plan.finished:
         checks.outlook = 'the run has ended; nothing would be done'
-    if size * count > free:
-        raise UsageError(f'{size * count / 1e6:.1f} MB of checkpoints do not fit into --train_dir={config.train_dir}; '
-                         'free some space, or lower --max_to_keep')
+    with checks.gathered():
+        _room(size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {kept}', '--train_dir', config.train_dir)
+    return plan
 
 
-def _existing(path):
-    """Returns a path, or the nearest folder above it that exists."""
-    path = os.path.abspath(path)
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
-
-
-def _writable(path, flag):
-    found = _existing(path)
-    if not os.path.isdir(found):
-        raise UsageError(f'{flag}={path} cannot be used: {found} is not a directory; use another directory')
-    if not os.access(found, os.R_OK | os.W_OK | os.X_OK):
-        raise UsageError(f'{flag}={path} cannot be used: {found} cannot be written; use another directory')
+def _room(size, why, flag, path):
+    """Tells the free space of a disk; raises a UsageError if it is less than `size` bytes."""
+    free = shutil.disk_usage(existing(path)).free
+    print(f'disk       {free / 1e9:.1f} GB free in {path}; {why}')
+    if size > free:
+        raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({why}); free some space, or use another '
+                         f'{flag}')

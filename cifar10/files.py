@@ -8,10 +8,35 @@ import tempfile
 from collections.abc import Iterator
 
 
+def existing(path: str) -> str:
+    """Returns a path, or the nearest folder above it that exists."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+@contextlib.contextmanager
+def parents_of(path: str) -> Iterator[None]:
+    """Context in which the folders above a path exist; an error takes those away again that it made."""
+    parent = os.path.dirname(os.path.abspath(path))
+    first = existing(parent)
+    os.makedirs(parent, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        while parent != first:
+            with contextlib.suppress(OSError):  # another process uses it
+                os.rmdir(parent)
+            parent = os.path.dirname(parent)
+        raise
+
+
 @contextlib.contextmanager
 def new_folder(folder: str) -> Iterator[str]:
     """Context with the path of a temporary folder, which takes the name `folder` when all went well."""
     parent, name = os.path.split(os.path.abspath(folder))
+    os.makedirs(parent, exist_ok=True)  # again: a process that failed beside this one may have removed it
     temporary = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
     try:
         yield temporary

@@ -15,7 +15,7 @@ from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
 from cifar10.registry import AUTO, NETWORKS, PRECISIONS, UPDATE_MODES
 from cifar10.run import checkpoint
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.train_dir import TrainDir, check_dir
 
 # Settings that may change when a run is resumed, and are said to.
 _TOLD = ('learning_rate', 'auxiliary_learning_rate', 'label_smoothing')
@@ -25,13 +25,18 @@ def local_devices(config: TrainConfig) -> devices.Devices:
     """Returns the devices of this machine that the towers get.
 
     Raises:
-      UsageError: this machine does not have them, or the network cannot be divided over so many.
+      UsageError: this machine does not have them, or the network is wrong; see `check_network`.
     """
+    check_network(config)
+    return devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
+
+
+def check_network(config: TrainConfig) -> None:
+    """Raises a UsageError if there is no such network, or if it cannot be divided over the devices of a tower."""
     parts = NETWORKS.load(config.network).parts
     if config.gpus_per_tower > parts:
         raise UsageError(f'--gpus_per_tower={config.gpus_per_tower}, but the {config.network} network has {parts} '
                          f'parts; use at most --gpus_per_tower={parts}')
-    return devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
 
 
 def claim_devices(config: TrainConfig, towers: devices.Devices | None = None) -> devices.Devices:
@@ -48,6 +53,30 @@ def claim_devices(config: TrainConfig, towers: devices.Devices | None = None) ->
     if config.deterministic:
         tf2.config.experimental.enable_op_determinism()
     return towers
+
+
+def training_data(config: TrainConfig, directory: TrainDir) -> Records:
+    """Returns the training data, downloaded or made if need be, once it is known that the run can be in a directory.
+
+    Raises:
+      UsageError: it cannot, or the data cannot be had.
+    """
+    check_directory(config, directory)
+    return find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
+
+
+def check_directory(config: TrainConfig, directory: TrainDir) -> bool:
+    """Returns whether the run would begin by deleting an earlier one; changes nothing.
+
+    Raises:
+      UsageError: the run cannot be in the directory.
+    """
+    check_dir(directory.path, '--train_dir')
+    directory.refuse_another_process()
+    if config.restart:
+        return directory.check_restart(checkpoint.is_ours)
+    directory.refuse_another_run(dataclasses.asdict(config))
+    return False
 
 
 class Plan(NamedTuple):
@@ -103,6 +132,7 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
       UsageError: the directory holds another run, or the settings do not fit together.
     """
     found = decide(config, directory, data, local)
+    refuse_other_images(found, directory)
     describe(found)
     if not found.start:
         found.recipe.learn(data)
@@ -111,7 +141,7 @@ def plan(config: TrainConfig, directory: TrainDir, data: Records, local: devices
 
 def decide(config: TrainConfig, directory: TrainDir, data: Records, local: devices.Devices) -> Plan:
     """Returns the Plan of the run in a directory and changes nothing; as `plan`."""
-    start = _find_start(config, directory, data)
+    start = _find_start(config, directory)
     config, towers = _resolve(config, directory, start, local)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     mode = UPDATE_MODES.load(config.variable_update)(towers)
@@ -120,6 +150,15 @@ def decide(config: TrainConfig, directory: TrainDir, data: Records, local: devic
     if recipe.total_examples is not None:
         last_step = step + max(-(-(recipe.total_examples - seen) // (mode.batches * config.batch_size)), 0)
     return Plan(config, recipe, data, towers, mode, start, step, last_step)
+
+
+def refuse_other_images(plan: Plan, directory: TrainDir) -> None:
+    """Raises a UsageError if a Plan goes on with a run on other images."""
+    stored = (plan.start and directory.settings()) or {}
+    for name, value in _of_data(plan.data).items():
+        if stored.get(name, value) != value:
+            raise UsageError(f'--train_dir={directory.path} holds a run on other images, whose {name} were '
+                             f'{stored[name]} (now {value}); use another --train_dir, or --restart to delete that run')
 
 
 def _of_data(data):
@@ -136,7 +175,7 @@ def _validation(plan):
     return Validation(plan.recipe, data, local_devices(config), config.moving_averages)
 
 
-def _find_start(config: TrainConfig, directory: TrainDir, data: Records) -> str | None:
+def _find_start(config: TrainConfig, directory: TrainDir) -> str | None:
     """Returns the prefix of the checkpoint that the run resumes from, verified; None for a new run.
 
     Raises:
@@ -146,11 +185,6 @@ def _find_start(config: TrainConfig, directory: TrainDir, data: Records) -> str 
         directory.check_restart(checkpoint.is_ours)
         return None  # what was there is deleted when the run starts
     directory.refuse_another_run(dataclasses.asdict(config))
-    stored = directory.settings() or {}
-    for name, value in _of_data(data).items():
-        if stored.get(name, value) != value:
-            raise UsageError(f'--train_dir={directory.path} holds a run on other images, whose {name} were '
-                             f'{stored[name]} (now {value}); use another --train_dir, or --restart to delete that run')
     return checkpoint.newest_of_run(directory)
 
 
@@ -208,7 +242,7 @@ def _precision(wanted, stored, on_gpus):
 def describe(plan: Plan) -> None:
     """Prints what a person wants to know before the first step."""
     config, examples = plan.config, plan.examples_per_step
-    resumed = f'resumed at step {plan.step} of' if plan.step else 'new, to step'
+    progress = f'resumed at step {plan.step} of {plan.last_step}' if plan.step else f'new, to step {plan.last_step}'
     auxiliary = f' (auxiliary {config.auxiliary_learning_rate:g})' if config.auxiliary_learning_rate else ''
     print(f'recipe     {plan.recipe}')
     print(f'towers     {plan.towers.num_towers} of {config.batch_size} {plan.towers}')
@@ -216,7 +250,7 @@ def describe(plan: Plan) -> None:
     print(f'data       {plan.data}')
     print(f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch')
     print(f'rate       {config.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')
-    print(f'run        {config.train_dir}, {resumed} {plan.last_step}')
+    print(f"run        {config.train_dir}, {f'at step {plan.step}' if plan.finished else progress}")
     print(f'watch      tensorboard --logdir {os.path.abspath(config.train_dir)}')
     if plan.finished:
         length = f'--epochs={config.epochs:g}' if config.epochs else f'--max_steps={config.max_steps}'

@@ -2,7 +2,7 @@
 
     python -m cifar10.show_inputs --out=inputs.png --preset=fast
 
-Takes the flags of multi_gpu_train.py, of which those of the data and the recipe matter.
+Takes all flags of multi_gpu_train.py, so that those of a run can be repeated; `--help` shows the ones that matter most.
 """
 import dataclasses
 import sys
@@ -39,7 +39,8 @@ class Inputs(NamedTuple):
 
 def main() -> None:
     """Reads the flags and writes the plot."""
-    config = flags.parse(ShowConfig, __doc__.splitlines()[0], sys.argv[1:])
+    description = __doc__.splitlines()[0] + ' Takes the other flags of multi_gpu_train.py, too.'
+    config = flags.parse(ShowConfig, description, sys.argv[1:], ('Output', 'Data', 'Recipe'))
     flags.check_plot(config.out)
     terminal.start_tensorflow()
     draw(config.out, inputs(config))

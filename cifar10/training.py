@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import preparation
 from cifar10.cli.signals import Termination
 from cifar10.config import TrainConfig
-from cifar10.data import pipeline, records
+from cifar10.data import pipeline
 from cifar10.evaluation import validation
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.optim import averages
@@ -34,8 +34,8 @@ def train(config: TrainConfig, termination: Termination | None = None, towers: d
       RunError: the run failed after it had started; its newest checkpoint is whole.
     """
     local = preparation.claim_devices(config, towers)
-    data = records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
     directory = TrainDir(config.train_dir)
+    data = preparation.training_data(config, directory)
     with directory.locked(), checkpoint.named_in_errors(directory):
         plan = preparation.plan(config, directory, data, local)
         if plan.finished:

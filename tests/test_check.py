@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from cifar10.check import check
+from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
 from tests.helpers import run_script, train
@@ -74,19 +75,73 @@ def test_what_training_would_refuse_is_a_reason(settings, capsys, tmp_path):
     assert not os.path.exists(other)
 
 
-def test_missing_data_are_no_reason_but_are_said(tmp_path):
-    result = run_script('multi_gpu_train.py', check=True, data_dir=tmp_path / 'data', train_dir=tmp_path / 'train',
-                        tower_device='cpu')
-    assert result.returncode == 0 and 'is not in' in result.stdout and os.listdir(tmp_path) == []
-    assert 'ready      as far as it was checked' in result.stdout
+def lines_of(output):
+    """Returns [(label, text)] of what `--check` printed."""
+    return [line.split(maxsplit=1) for line in output.splitlines() if not line.startswith(' ')]
+
+
+def test_missing_data_are_no_reason_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys):
+    check(TrainConfig(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
+                      preset='fast', precision='fp32'))
+    lines = lines_of(capsys.readouterr().out)
+    data, run = [text for label, text in lines if label in ('data', 'run')][::2]
+    assert data.endswith(f"not there yet; the run would begin by downloading 170 MB, into {tmp_path}/data/"
+                         'cifar-10-batches-bin')
+    assert run.endswith('new, to step 269')  # 2.75 epochs of 50,000 images
+    disk = [text for label, text in lines if label == 'disk']
+    assert 'the data take 354 MB' in disk[0] and 'a checkpoint takes 4.6 MB' in disk[1]
+    assert lines[-1] == ['ready', 'without --check the run would start'] and os.listdir(tmp_path) == []
+
+
+def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
+    for part, count in (('train', 30), ('test', 3)):
+        for name in ('cat', 'dog'):
+            (tmp_path / 'own' / part / name).mkdir(parents=True)
+            for i in range(count):
+                (tmp_path / 'own' / part / name / f'{i}.png').touch()
+    check(TrainConfig(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
+    output = capsys.readouterr().out
+    assert '60 images in' in output and f"begin by making it, into {tmp_path / 'own' / 'cifar-bin'}" in output
+    assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
+    (tmp_path / 'own' / 'train' / 'eel').mkdir()
+    (tmp_path / 'own' / 'test' / 'eel').mkdir()
+    with pytest.raises(UsageError, match='for 1 reason'):
+        check(TrainConfig(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
+    assert 'class eel has no image for the part train' in capsys.readouterr().out
+
+
+def test_one_reason_hides_no_other(tmp_path, data_dir, capsys):
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(UsageError, match='for 4 reasons'):
+        check(TrainConfig(dataset='shapes', data_dir=str(tmp_path / 'file'), train_dir=str(tmp_path / 'file'),
+                          tower_device='gpu', network='missing.py:network'))
+    problems = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
+    for problem, part in zip(problems, ('missing.py', '--tower_device=gpu', '--data_dir', '--train_dir'), strict=True):
+        assert part in problem
+    with pytest.raises(UsageError, match='for 1 reason'):
+        check(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), tower_device='cpu',
+                          num_gpus=2, network='missing.py:network'))
+    assert 'devices    on 2 CPU devices (as requested): /cpu:0 /cpu:1' in capsys.readouterr().out
+    with pytest.raises(UsageError, match='for 2 reasons'):
+        check(TrainConfig(dataset='shapes', data_dir=os.path.join(data_dir, 'shapes-bin'), tower_device='cpu',
+                          train_dir=str(tmp_path / 'train'), network='missing.py:network'))
+    assert 'holds the .bin files themselves' in capsys.readouterr().out
+
+
+def test_the_settings_are_those_of_the_run(settings, capsys):
+    train(settings(num_gpus=2, batch_size=6))
+    capsys.readouterr()
+    check(settings(batch_size=None, max_steps=9))
+    output = ' '.join(capsys.readouterr().out.split())
+    assert 'num_towers=2' in output and 'batch_size=6' in output and 'precision=fp32' in output
 
 
 def test_a_run_that_is_going_on_is_a_reason(tmp_path, data_dir):
     directory = TrainDir(str(tmp_path / 'train'))
-    assert not directory.in_use()
+    directory.refuse_another_process()
     with directory.locked():
         result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=data_dir,
                             train_dir=tmp_path / 'train', tower_device='cpu')
         assert result.returncode == 2 and 'another process is training' in result.stdout
-    assert not directory.in_use()
+    directory.refuse_another_process()
     assert os.listdir(tmp_path / 'train') == ['lock']

@@ -1,6 +1,7 @@
 """What a run has learned, used: the best checkpoint, tables of classes, pictures, a SavedModel."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -91,6 +92,14 @@ def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path,
         flags, eval_dir=str(tmp_path / 'other'), keep_best=False)))
     assert read(str(tmp_path / 'other'), EVAL)[0]['correct'] == found['correct']
     assert not (tmp_path / 'other' / 'best').exists()
+    with pytest.raises(UsageError, match=r'is the eval_dir of a run; its best checkpoint is in --.*/eval/best$'):
+        watch.evaluate(EvalConfig(checkpoint_dir=str(tmp_path / 'eval'), **flags))
+    assert 'warning' not in capsys.readouterr().out
+    second = shutil.copytree(run, tmp_path / 'second')
+    settings = json.loads((second / 'config.json').read_text())
+    (second / 'config.json').write_text(json.dumps(dict(settings, run='another')))
+    watch.evaluate(EvalConfig(checkpoint_dir=str(second), **flags))
+    assert f"warning: --eval_dir={tmp_path / 'eval'} has evaluations of another run" in capsys.readouterr().out
 
 
 def test_tables_of_a_confusion():

@@ -71,6 +71,15 @@ def test_what_is_no_picture_is_told(tmp_path, content, part):
         pictures.Decoder()(str(tmp_path / 'x.png'))
 
 
+def test_of_a_picture_that_is_cut_off_the_library_says_nothing(encoded, tmp_path, capfd):
+    whole = encoded[1]['photo.jpg']
+    for name, content in (('cut.jpg', whole[:len(whole) // 2]), ('whole.jpg', whole)):
+        (tmp_path / name).write_bytes(content)
+    cut, found = pictures.Decoder().try_each([str(tmp_path / 'cut.jpg'), str(tmp_path / 'whole.jpg')])
+    assert 'a damaged one' in str(cut) and found.shape == (32, 32, 3)
+    assert capfd.readouterr().err == ''
+
+
 @pytest.fixture
 def folder(encoded, tmp_path):
     """A function that makes a folder with a picture of each of these paths."""
@@ -99,7 +108,7 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
     output = capsys.readouterr().out
     assert output.count('converting') == 1
-    assert f'warning: 1 of 31 files are left out; the first is {path}train/owl/notes.txt' in output
+    assert f'warning: left out 1 of 31 files; the first is {path}train/owl/notes.txt' in output
 
 
 def test_a_part_of_every_class_is_set_apart(folder, capsys):
@@ -112,9 +121,10 @@ def test_a_part_of_every_class_is_set_apart(folder, capsys):
     assert records.find(path, '/nowhere', records.TEST, 0.5).count == 11  # beside the other division
     assert 'warning' not in capsys.readouterr().out
     os.utime(path + 'bee', (2 ** 31, 2 ** 31))
-    records.find(path, '/nowhere', records.TEST, 0.5)
-    assert f'warning: images were added or removed after the conversion; delete {path}cifar-bin-0.5' in \
-        capsys.readouterr().out
+    for part in (records.TRAIN, records.TEST):  # told once
+        records.find(path, '/nowhere', part, 0.5)
+    assert capsys.readouterr().out.count(
+        f'warning: images were added or removed after the conversion; delete {path}cifar-bin-0.5') == 1
 
 
 @pytest.mark.parametrize('paths, part', [

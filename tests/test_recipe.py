@@ -171,6 +171,7 @@ def test_another_recipe_is_another_run(changed, message, fast, tmp_path):
     directory = TrainDir(fast['train_dir'])
     os.makedirs(directory.path)
     directory.begin(TrainConfig(**fast).__dict__)
+    open(directory.checkpoint_prefix + '-1.index', 'w').close()
     with pytest.raises(UsageError, match=message):
         train(TrainConfig(**dict(fast, **changed)))
 

@@ -10,9 +10,9 @@ import threading
 import numpy as np
 import pytest
 
-from cifar10.data import download, records, shapes
+from cifar10.data import download, pipeline, records, shapes
 from cifar10.errors import UsageError
-from tests.helpers import run_script
+from tests.helpers import run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
 
@@ -146,7 +146,7 @@ def test_offline_the_error_says_what_to_do(tmp_path, closed_network):
     error, = result.stderr.strip().splitlines()
     for part in ('https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz', str(tmp_path / 'new'), '--dataset=shapes'):
         assert part in error
-    assert os.listdir(tmp_path / 'new') == []
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_broken_archive_is_named_and_would_be_replaced(tmp_path, closed_network, capsys):
@@ -243,6 +243,15 @@ def test_shapes_are_not_told_apart_by_single_pixels(data_dir):
         weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), target)
         accuracies.append(((test_x @ weights).argmax(1) == test_y).mean())
     assert 0.1 < max(accuracies) < 0.6
+
+
+def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
+    data = records.find('cifar10', str(cifar_dir))
+    _, read = pipeline.load(data)
+    with open(data.files[-1], 'r+b') as stream:
+        stream.truncate(os.path.getsize(data.files[-1]) - records.RECORD_BYTES)
+    with tf.Session() as session, pytest.raises(tf.errors.InvalidArgumentError, match='images have changed since'):
+        session.run(read)
 
 
 def test_shapes_lie_on_disk_as_cifar10_does(data_dir):

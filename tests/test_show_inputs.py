@@ -37,3 +37,11 @@ def test_it_is_drawn(settings, data_dir, tmp_path, monkeypatch, capsys):
     show_inputs.main()
     assert (tmp_path / 'inputs.png').read_bytes().startswith(b'\x89PNG')
     assert capsys.readouterr().out == f"written    {tmp_path / 'inputs.png'}\n"
+
+
+def test_help_shows_what_matters_and_the_other_flags_of_a_run_are_taken(monkeypatch, capsys):
+    monkeypatch.setattr('sys.argv', ['show_inputs', '--num_gpus=4', '--help'])
+    with pytest.raises(SystemExit):
+        show_inputs.main()
+    output = capsys.readouterr().out
+    assert '--out' in output and '--sizes' in output and '--num_gpus' not in output and 'Cluster' not in output

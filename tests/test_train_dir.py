@@ -2,7 +2,9 @@
 import errno
 import fcntl
 import json
+import math
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -10,10 +12,11 @@ import sys
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10 import training
-from cifar10.errors import UsageError
-from cifar10.run import checkpoint
+from cifar10.errors import RunError, UsageError
+from cifar10.run import checkpoint, metrics
 from cifar10.run.train_dir import TrainDir, step_of
 from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, train
 
@@ -93,7 +96,36 @@ def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
     assert [name for name in names if name.startswith('model.ckpt') and '-3.' not in name] == []
     assert len([name for name in names if name.endswith('.cifar10')]) == 1
     assert again['global_step'] == 3 and not np.array_equal(again['conv1/weights'], first['conv1/weights'])
-    assert re.search(r'restart +deleting the \d+ files of the run in ' + settings().train_dir, capsys.readouterr().out)
+    deleting = r'restart +deleting the \d+ files of the earlier run in ' + settings().train_dir
+    assert re.search(deleting, capsys.readouterr().out)
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_is_none_to_go_on_with(settings, capsys):
+    path = os.path.join(settings().train_dir, 'config.json')
+    with pytest.raises(RunError, match='try a lower --learning_rate'):
+        training.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
+    failed = json.loads(pathlib.Path(path).read_text())
+    train(settings(max_steps=2, seed=5, summary_steps=1, log_frequency=1))
+    found = json.loads(pathlib.Path(path).read_text())
+    assert (failed['seed'], found['seed']) == (0, 5) and failed['run'] != found['run']
+    assert f'replaced   the run in {settings().train_dir} that ended before its first' in capsys.readouterr().out
+    shown = EventAccumulator(settings().train_dir).Reload().Scalars('train/total_loss')
+    assert [(point.step, math.isclose(point.value, 4.67, abs_tol=0.1)) for point in shown] == [(1, True), (2, True)]
+    assert [record['step'] for record in metrics.read(settings().train_dir, metrics.TRAIN)] == [1, 2]
+    with pytest.raises(UsageError, match='holds a run with seed=5'):
+        training.train(settings())
+
+
+def test_what_can_be_refused_before_the_data_are_fetched_is(settings, tmp_path):
+    (tmp_path / 'file').write_text('')
+    train(settings(max_steps=1))
+    for changes, part in ((dict(train_dir=str(tmp_path / 'file')), 'file is not a directory'),
+                          (dict(seed=5), 'holds a run with seed=0'),
+                          (dict(network='missing.py:f', train_dir=str(tmp_path / 'other')), 'there is no file'),
+                          (dict(num_gpus=3, gpus_per_tower=3, train_dir=str(tmp_path / 'other')), 'has 2 parts')):
+        with pytest.raises(UsageError, match=part):
+            training.train(settings(data_dir=str(tmp_path / 'new'), **changes))
+    assert sorted(os.listdir(tmp_path)) == ['file', 'train']
 
 
 def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):

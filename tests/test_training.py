@@ -111,7 +111,8 @@ def test_the_rate_decays_by_examples_whatever_the_batch():
                                    (2 * period, 0.001)):
             np.testing.assert_allclose(session.run(rate, {seen: examples}), expected, rtol=1e-6)
     assert rate.dtype == tf.float32
-    assert '= 136719 steps' in staircase.describe(128) and '= 34180 steps' in staircase.describe(512)
+    assert staircase.describe(128) == 'x0.1 every 350 epochs, which are 136719 steps'
+    assert staircase.describe(512) == 'x0.1 every 350 epochs, which are 34180 steps'
 
 
 def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
@@ -127,14 +128,17 @@ def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
         training.train(settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1))
         rates.append(scalars(config.train_dir, 'train/learning_rate')[-1][1])
     np.testing.assert_allclose(rates, [0.1, 0.01], rtol=1e-6)
-    assert '3500000 steps of this run' in capsys.readouterr().out
+    assert 'which are 3500000 steps' in capsys.readouterr().out
 
 
 def test_a_run_that_is_there_already_says_so(settings, capsys):
     train(settings(max_steps=2))
     before = sorted(os.listdir(settings().train_dir))
     training.train(settings(max_steps=2))
-    assert 'at step 2 the run has its --max_steps=2 already' in capsys.readouterr().out
+    training.train(settings(max_steps=1))
+    output = capsys.readouterr().out
+    assert 'at step 2 the run has its --max_steps=2 already' in output
+    assert output.count(f'run        {settings().train_dir}, at step 2\n') == 2 and 'of 1' not in output
     assert sorted(os.listdir(settings().train_dir)) == before
 
 
@@ -155,7 +159,8 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
         in_first = tf.get_default_graph().get_name_scope().startswith('tower_0')
         return classic.inference(images, devices) * (np.nan if in_first else 1.0)
     monkeypatch.setattr(classic, 'NETWORK', Network(broken))
-    with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan; there is no checkpoint yet'):
+    with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan; there is no checkpoint yet; '
+                       'try a lower --learning_rate'):
         training.train(settings(num_gpus=3, max_steps=3, save_steps=1))
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import difflib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from cifar10.config import Config, TrainConfig, forms
 from cifar10.errors import UsageError
@@ -55,8 +55,11 @@ def check_plot(path: str) -> None:
         raise UsageError(f'the folder of {path} does not exist')
 
 
-def parse(config_class: type[Config], description: str, arguments: Sequence[str]) -> Config:
+def parse(config_class: type[Config], description: str, arguments: Sequence[str],
+          shown: Collection[str] | None = None) -> Config:
     """Returns a config_class with the values that `arguments` (a list of str) give its fields.
+
+    `--help` shows the flags of all groups, or of those in `shown`.
 
     Flags are written `--name=value` or `--name value`; a bool may also stand alone as `--name`, or
     as `--noname`.
@@ -70,7 +73,7 @@ def parse(config_class: type[Config], description: str, arguments: Sequence[str]
     groups = {title: parser.add_argument_group(title)
               for title in dict.fromkeys(field.metadata['group'] for field in fields)}
     for field in fields:
-        _add_flag(groups[field.metadata['group']], field)
+        _add_flag(groups[field.metadata['group']], field, shown is None or field.metadata['group'] in shown)
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         name = unknown[0].split('=')[0]
@@ -90,9 +93,9 @@ def add_cluster(parser: Parser) -> None:
             parser.set_defaults(**{field.name: field.default})
 
 
-def _add_flag(group, field):
-    text = field.metadata['help']
-    if field.default is not None:
+def _add_flag(group, field, shown=True):
+    text = field.metadata['help'] if shown else argparse.SUPPRESS
+    if shown and field.default is not None:
         default = str(field.default).lower() if field.type is bool else field.default
         text += f' (default: {default})'
     if field.type is tuple:

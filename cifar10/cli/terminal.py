@@ -135,14 +135,14 @@ def _excepthook(arguments):
 
 
 @contextlib.contextmanager
-def quiet_stderr() -> Iterator[None]:
-    """Holds back the known start-up lines on file descriptor 2, and passes on all others."""
+def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
+    """Holds back the lines on file descriptor 2 that match a pattern of bytes, and passes on all others."""
     sys.stderr.flush()
     terminal = os.dup(2)
     reading, writing = os.pipe()
     os.dup2(writing, 2)
     os.close(writing)
-    relay = threading.Thread(target=_relay, args=(reading, terminal), daemon=True)
+    relay = threading.Thread(target=_relay, args=(reading, terminal, chatter), daemon=True)
     relay.start()
     try:
         yield
@@ -153,8 +153,8 @@ def quiet_stderr() -> Iterator[None]:
         os.close(terminal)
 
 
-def _relay(source, target):
+def _relay(source, target, chatter):
     with os.fdopen(source, 'rb') as lines:
         for line in lines:
-            if not _START_UP_CHATTER.search(line):
+            if not chatter.search(line):
                 os.write(target, line)

@@ -41,7 +41,7 @@ class _Archive:
         try:
             download.fetch(_SITE + self.name, path, self.size, self.sha256)
         except download.DownloadError as error:
-            raise UsageError(f'{error}; put {self.name} into {os.path.dirname(folder)} by hand, or use '
+            raise UsageError(f'{error}; put {self.name} into a directory {os.path.dirname(folder)} by hand, or use '
                              '--dataset=shapes, which needs no network') from error
         self._extract(path, folder)
 
@@ -71,13 +71,17 @@ _CIFAR100 = _Archive('cifar-100-binary.tar.gz', 168513733,
                      '58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
                      'cifar-100-binary', ('train.bin', 'test.bin'), (_FINE, _COARSE))
 
+_COUNTS = {TRAIN: 50_000, TEST: 10_000}
+
 CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, (
-    'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'))
+    'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'), counts=_COUNTS,
+    archive=(_CIFAR10.name, _CIFAR10.size))
 
 
 def _cifar100(names, num_classes, label):
-    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, names, num_classes,
-                   {TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label)
+    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, names, num_classes, _COUNTS,
+                   {TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
+                   archive=(_CIFAR100.name, _CIFAR100.size))
 
 
 # A record has two labels, the coarse one first.

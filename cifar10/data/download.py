@@ -50,18 +50,25 @@ def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) ->
 
 def _stream(url, path, size, timeout):
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as response, open(path, 'wb') as stream, \
-                tqdm(total=size, unit='B', unit_scale=True, desc=os.path.basename(url), disable=None) as bar:
-            received = 0
-            for chunk in iter(lambda: _read(response, url), b''):
-                received += len(chunk)
-                if received > size:  # not the published file; do not fill the disk with it
-                    break
-                stream.write(chunk)
-                bar.update(len(chunk))
+        with urllib.request.urlopen(url, timeout=timeout) as response:
+            # Again: a process that failed while this one waited for an answer may have removed it.
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _copy(response, url, path, size)
     except (urllib.error.URLError, HTTPException) as error:
         cause = getattr(error, 'reason', error)
         raise DownloadError(f'{url} cannot be reached ({cause})') from error
+
+
+def _copy(response, url, path, size):
+    with open(path, 'wb') as stream, tqdm(
+            total=size, unit='B', unit_scale=True, desc=os.path.basename(url), disable=None) as bar:
+        received = 0
+        for chunk in iter(lambda: _read(response, url), b''):
+            received += len(chunk)
+            if received > size:  # not the published file; do not fill the disk with it
+                break
+            stream.write(chunk)
+            bar.update(len(chunk))
 
 
 def _read(response, url):

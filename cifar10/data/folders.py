@@ -58,6 +58,13 @@ class _Pictures(Dataset):
             raise UsageError(f'--dataset={self.path} is not writable, but the converted images are stored there; use a '
                              'writable directory with symbolic links to its class directories')
 
+    def expected(self):
+        fraction = None if self.is_divided else self.test_fraction
+        classes, parts = _laid_out(self.path, fraction)
+        files = {part: _files(folder, classes) for part, folder in parts.items()}
+        counts = {part: len(each) for part, each in _parts_of(self.path, classes, files, fraction).items()}
+        return tuple(classes), counts
+
     def notice(self):
         newest = max((os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()
                       for name in _classes(os.path.join(self.path, part))), default=0)
@@ -98,22 +105,31 @@ def _convert(path, test_fraction, folder):
     """Writes the pictures below `path` to a new folder."""
     classes, parts = _laid_out(path, test_fraction)
     files = {part: _files(where, classes) for part, where in parts.items()}
-    print(f'converting {sum(map(len, files.values())):,} images of {len(classes)} classes in {path}', flush=True)
-    good = {part: _decoded(found) for part, found in files.items()}
-    if test_fraction is not None:
-        good = _divided(good[TRAIN], test_fraction)
-    for part, pictures_of_part in good.items():
-        for label in set(range(len(classes))) - {label for label, _ in pictures_of_part}:
-            raise UsageError(f'--dataset={path}: class {classes[label]} has no image for the part {part}; give it '
-                             'more, or remove its directory')
-    if len(good[TRAIN]) < _LEAST_PICTURES:
-        raise UsageError(f'--dataset={path} has {len(good[TRAIN])} training images; at least {_LEAST_PICTURES} are '
-                         'needed')
+    print(f'converting {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}', flush=True)
+    good = _parts_of(path, classes, {part: _decoded(found) for part, found in files.items()}, test_fraction)
     with new_folder(folder) as temporary:
         for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
             labels, images = zip(*good[part])
             records.write(temporary, names, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
         records.write_classes(temporary, classes)
+
+
+def _parts_of(path, classes, found, test_fraction):
+    """Returns {part: its (label, picture)}; with a fraction, what was found is divided.
+
+    Raises:
+      UsageError: there are too few.
+    """
+    if test_fraction is not None:
+        found = _divided(found[TRAIN], test_fraction)
+    for part, of_part in found.items():
+        for label in set(range(len(classes))) - {label for label, _ in of_part}:
+            raise UsageError(f'--dataset={path}: class {classes[label]} has no image for the part {part}; give it '
+                             'more, or remove its directory')
+    if len(found[TRAIN]) < _LEAST_PICTURES:
+        raise UsageError(f'--dataset={path} has {len(found[TRAIN])} training images; at least {_LEAST_PICTURES} are '
+                         'needed')
+    return found
 
 
 def _files(folder, classes):
@@ -141,5 +157,5 @@ def _decoded(files):
     wrong = [(path, error) for (_, path), error in zip(files, decoded) if isinstance(error, Exception)]
     if wrong:
         path, error = min(wrong, key=lambda each: each[0])
-        print(f'warning: {len(wrong)} of {len(files)} files are left out; the first is {path} ({error})')
+        print(f'warning: left out {len(wrong)} of {len(files)} files; the first is {path} ({error})')
     return [(label, image) for (label, _), image in zip(files, decoded) if isinstance(image, np.ndarray)]

@@ -1,15 +1,18 @@
 """Picture files of any size as images of 32x32 pixels: PNG, JPEG, GIF, BMP, and what else this TensorFlow decodes."""
 import multiprocessing.pool
 import os
+import re
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10.cli.terminal import quiet_stderr
 from cifar10.data.records import SIZE
 
 _LARGEST = 256 << 20  # bytes of a file; a picture that is larger is a mistake
+_LIBJPEG = re.compile(rb'JPEG|JFIF')  # its complaints, which name no file
 _MOST_THREADS = 8  # a large photo takes half a gigabyte while it is resized
 
 
@@ -51,7 +54,6 @@ class Decoder:
         except tf.errors.OpError as error:
             raise NoPicture('not a picture that this TensorFlow decodes, or a damaged one') from error
 
-
     def try_each(self, paths: Sequence[str]) -> list:
         """Returns for each file what a call returns, or the NoPicture that it raises."""
         def attempt(path):
@@ -59,7 +61,8 @@ class Decoder:
                 return self(path)
             except NoPicture as error:
                 return error
-        with multiprocessing.pool.ThreadPool(min(os.cpu_count(), _MOST_THREADS)) as pool:
+        threads = min(os.cpu_count(), _MOST_THREADS)
+        with quiet_stderr(_LIBJPEG), multiprocessing.pool.ThreadPool(threads) as pool:
             return pool.map(attempt, paths)
 
 

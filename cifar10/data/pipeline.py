@@ -3,7 +3,6 @@
 A position is an index into the endless stream of shuffled epochs. The number of positions that were consumed
 is all the state that has to be saved.
 """
-import os
 from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
@@ -30,16 +29,17 @@ def load(records: Records) -> tuple[tf.Variable, tf.Operation]:
     # One file after the other into its place: a second copy of the whole would be 150 MB. Through a
     # placeholder with a default, or graph optimisation would read the files to see whether they are constant.
     paths = tf.placeholder_with_default(list(records.files), [len(records.files)], name='files')
-    row, read = 0, memory.initializer
-    for i, path in enumerate(records.files):
+    first, read = 0, memory.initializer
+    for i in range(len(records.files)):
         with tf.control_dependencies([read]):
             rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(paths[i]), tf.uint8), [-1, records.record_bytes])
             if records.label_bytes > 1:
                 rows = tf.concat([rows[:, records.label:records.label + 1], rows[:, records.label_bytes:]], 1)
-            count = os.path.getsize(path) // records.record_bytes
-            read = tf.scatter_update(memory, tf.range(row, row + count), rows).op
-            row += count
-    return memory, read
+            behind = first + tf.shape(rows)[0]
+            read, first = tf.scatter_update(memory, tf.range(first, behind), rows).op, behind
+    with tf.control_dependencies([read]):  # the rows that no file fills would be whatever was in memory
+        complete = tf.debugging.assert_equal(first, records.count, message='the images have changed since the start')
+    return memory, complete
 
 
 def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cifar10.config import TEST_FRACTION
 from cifar10.errors import UsageError, describe_os_error
+from cifar10.files import parents_of
 from cifar10.registry import DATASETS
 
 SIZE = 32
@@ -39,16 +40,20 @@ class Dataset:
       classes: the names of its classes, in the order of their labels; or the name of the file in `folder` that has one
         in each line.
       num_classes: how many there are, where `classes` is a file that may be missing; None: as many as it has lines.
+      counts: how many images each part has, once it is made.
       files: the names of the files of each part.
       label_bytes, label: how many bytes of a record are labels, and which one is meant.
+      archive: the name and the bytes of what `make` downloads, if it is not in data_dir; None: nothing.
     """
     folder: str
     make: Callable[[str], None]
     classes: tuple[str, ...] | str
     num_classes: int | None = None
+    counts: dict | None = None
     files: dict = dataclasses.field(default_factory=lambda: {TRAIN: TRAIN_FILES, TEST: TEST_FILES})
     label_bytes: int = 1
     label: int = 0
+    archive: tuple[str, int] | None = None
 
     def divided(self, test_fraction: float) -> 'Dataset':
         """Returns the data set whose test images are a fraction of all; this one, where they are apart already."""
@@ -57,6 +62,10 @@ class Dataset:
 
     def check(self) -> None:
         """Raises a UsageError if `make` could not make the files from what is there."""
+
+    def expected(self) -> tuple[tuple[str, ...], dict[str, int]]:
+        """Returns (the names of the classes; how many images each part has) of what `make` makes."""
+        return _numbered(self.num_classes) if isinstance(self.classes, str) else self.classes, self.counts
 
     def notice(self) -> str | None:
         """Returns a line about what a user may not expect of the files, or None."""
@@ -82,6 +91,11 @@ class Records:
     label: int = 0
 
     @property
+    def folder(self) -> str:
+        """The folder of the files."""
+        return os.path.dirname(self.files[0])
+
+    @property
     def record_bytes(self) -> int:
         """The length of a record."""
         return self.label_bytes + IMAGE_BYTES
@@ -92,21 +106,40 @@ class Records:
         return rows[:, self.label_bytes:].reshape(-1, 3, SIZE, SIZE)
 
     def __str__(self):
-        return f'{self.dataset}, {self.count:,} images in {os.path.dirname(self.files[0])}'
+        return f'{self.dataset}, {self.count:,} images in {self.folder}'
 
 
-def missing(dataset: str, data_dir: str, test_fraction: float = TEST_FRACTION) -> str | None:
-    """Returns the folder of a data set if `find` would have to fetch or make it; None if it is there.
+def expected(dataset: str, data_dir: str, test_fraction: float = TEST_FRACTION) -> dict[str, Records] | None:
+    """Returns the Records of each part that `find` will have made; None if they are there already.
+
+    Of a folder of pictures every file counts as a picture. Arguments as those of `find`.
 
     Raises:
-      UsageError: `dataset` is a folder of pictures that cannot be converted.
+      UsageError: they cannot be made from what is there.
     """
-    kind = DATASETS.load(dataset).divided(test_fraction)
-    folder = os.path.join(data_dir, kind.folder)
+    kind, folder = _locate(dataset, data_dir, test_fraction)
     if os.path.isdir(folder):
         return None
     kind.check()
-    return folder
+    classes, counts = kind.expected()
+    return {part: Records(dataset, tuple(os.path.join(folder, name) for name in names), counts[part], classes,
+                          kind.label_bytes, kind.label) for part, names in kind.files.items()}
+
+
+def download_bytes(dataset: str, data_dir: str) -> int:
+    """Returns how many bytes `find` would download to make a data set."""
+    archive = DATASETS.load(dataset).archive
+    return 0 if archive is None or os.path.isfile(os.path.join(data_dir, archive[0])) else archive[1]
+
+
+def _locate(dataset, data_dir, test_fraction):
+    """Returns (the Dataset, its folder)."""
+    kind = DATASETS.load(dataset).divided(test_fraction)
+    folder = os.path.join(data_dir, kind.folder)
+    parent, name = os.path.split(os.path.abspath(data_dir))
+    if name == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, kind.files[TRAIN][0])):
+        raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
+    return kind, folder
 
 
 def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = TEST_FRACTION) -> Records:
@@ -121,24 +154,20 @@ def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = 
     Raises:
       UsageError: the data cannot be downloaded or written, or a file is missing or corrupt.
     """
-    kind = DATASETS.load(dataset).divided(test_fraction)
-    folder, names = os.path.join(data_dir, kind.folder), kind.files[part]
-    parent, name = os.path.split(os.path.abspath(data_dir))
-    if name == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, names[0])):
-        raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
+    kind, folder = _locate(dataset, data_dir, test_fraction)
     if not os.path.isdir(folder):
         try:
             kind.check()
-            os.makedirs(os.path.dirname(folder), exist_ok=True)
-            kind.make(folder)
+            with parents_of(folder):
+                kind.make(folder)
         except OSError as error:
             where = os.path.dirname(folder) if os.path.isabs(kind.folder) else f'--data_dir={data_dir}'
             raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}') from error
-    elif notice := kind.notice():
+    elif part == TRAIN and (notice := kind.notice()):
         print(f'warning: {notice}')
-    files, classes = tuple(os.path.join(folder, name) for name in names), _classes(kind, folder)
-    count = sum(_verified_count(path, kind, len(classes)) for path in files)
-    return Records(dataset, files, count, classes, kind.label_bytes, kind.label)
+    paths, classes = tuple(os.path.join(folder, name) for name in kind.files[part]), _classes(kind, folder)
+    count = sum(_verified_count(path, kind, len(classes)) for path in paths)
+    return Records(dataset, paths, count, classes, kind.label_bytes, kind.label)
 
 
 def _classes(kind, folder):
@@ -154,8 +183,13 @@ def _classes(kind, folder):
             raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error
         names = ()
     if kind.num_classes and len(names) != kind.num_classes:
-        names = tuple(f'class {i}' for i in range(kind.num_classes))
+        names = _numbered(kind.num_classes)
     return names
+
+
+def _numbered(num_classes):
+    """Returns names for classes that have none."""
+    return tuple(f'class {i}' for i in range(num_classes))
 
 
 def _verified_count(path, kind, num_classes):

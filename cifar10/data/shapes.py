@@ -5,7 +5,7 @@ brightness and noise, so that what tells the classes apart is form, not the valu
 """
 import numpy as np
 
-from cifar10.data.records import SIZE, TEST_FILES, TRAIN_FILES, Dataset, write, write_classes
+from cifar10.data.records import SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, write, write_classes
 from cifar10.files import new_folder
 
 CLASSES = ('disc', 'square', 'triangle', 'plus', 'ring', 'star', 'stripes', 'checkers', 'dots', 'crescent')
@@ -127,4 +127,4 @@ def _make(folder):
         write_classes(temporary, CLASSES)
 
 
-SHAPES = Dataset('shapes-bin', _make, CLASSES)
+SHAPES = Dataset('shapes-bin', _make, CLASSES, counts={TRAIN: _TRAIN, TEST: _TEST})

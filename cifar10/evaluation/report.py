@@ -9,9 +9,8 @@ import tensorflow.compat.v1 as tf
 from cifar10 import files
 from cifar10.evaluation import confusion
 from cifar10.evaluation.evaluator import Result
-from cifar10.run import summaries
+from cifar10.run import metrics, summaries
 from cifar10.run.best import Best
-from cifar10.run.metrics import EVAL, Metrics
 
 
 def scalars_of(result: Result) -> dict[str, float]:
@@ -39,7 +38,10 @@ class Report:
             self._pixels = tf.placeholder(tf.uint8, [None, None, 3])
             self._picture = tf.raw_ops.ImageSummary(
                 tag=summaries.EVAL + 'precision_confusion', tensor=self._pixels[None], max_images=1)
-        self._metrics, self._events = Metrics(eval_dir), summaries.Events(eval_dir)
+        if any(record.get('run') not in (None, of['run']) for record in metrics.read(eval_dir, metrics.EVAL)):
+            print(f'warning: --eval_dir={eval_dir} has evaluations of another run, too, whose curves TensorBoard would '
+                  'join to these; use another --eval_dir')
+        self._metrics, self._events = metrics.Metrics(eval_dir), summaries.Events(eval_dir)
         self._events.begin(tf.get_default_graph(), fetched)
 
     def candidate(self, prefix: str) -> contextlib.AbstractContextManager:
@@ -56,6 +58,6 @@ class Report:
         self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
         self._events.add(session.run(self._picture, {self._pixels: confusion.picture(result.confusion)}), step)
         with files.locked(self._eval_dir):  # another evaluator may use the folder
-            self._metrics.add(EVAL, step, replacing=('step', *self._of), **result.figures, **self._of)
+            self._metrics.add(metrics.EVAL, step, replacing=('step', *self._of), **result.figures, **self._of)
             if self._best and self._best.offer(candidate, step, **result.figures):
                 print(f'best       {self._best.path}')

@@ -26,10 +26,11 @@ def evaluate(config: EvalConfig) -> None:
       UsageError: invalid configuration, or a checkpoint of another network.
       RunError: `run_once` and there is no checkpoint that can be read, or an evaluation failed.
     """
+    directory = TrainDir(config.checkpoint_dir)
+    trained.check_checkpoint_dir(directory)
     check_eval_dir(config.eval_dir, config.checkpoint_dir)
     device = devices.choose(1, config.tower_device)
     devices.claim(device)
-    directory = TrainDir(config.checkpoint_dir)
     _wait_for_first(directory, config.run_once)
     data = _data_of(trained.settings(config, directory), config)
     run = trained.find(config, directory, data)
@@ -50,7 +51,6 @@ def evaluate(config: EvalConfig) -> None:
 
 
 def _wait_for_first(directory, run_once):
-    trained.check_checkpoint_dir(directory)
     if not directory.checkpoints():
         if run_once:
             raise trained.no_checkpoint(directory)

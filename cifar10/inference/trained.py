@@ -16,7 +16,7 @@ from cifar10.optim.averages import saved_names
 from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS
-from cifar10.run import checkpoint
+from cifar10.run import best, checkpoint
 from cifar10.run.train_dir import TrainDir
 
 
@@ -85,9 +85,15 @@ def settings(config: EvalConfig, directory: TrainDir) -> dict:
 
 
 def check_checkpoint_dir(directory: TrainDir) -> None:
-    """Raises a UsageError if what was named as a directory of checkpoints is a checkpoint."""
-    if not directory.checkpoints() and os.path.exists(directory.path + '.index'):
+    """Raises a UsageError if what was named as a directory of checkpoints is a checkpoint or an eval_dir."""
+    if directory.checkpoints():
+        return
+    if os.path.exists(directory.path + '.index'):
         raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that it is in')
+    found = best.folder(directory.path)
+    if TrainDir(found).checkpoints():
+        raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
+                         f'--checkpoint_dir={found}')
 
 
 class Restorer:

@@ -41,7 +41,7 @@ class Staircase(Schedule):
 
     def describe(self, examples_per_step):
         steps = -(-DECAY_EPOCHS * self.examples_per_epoch // examples_per_step)
-        return f'x{DECAY_FACTOR:g} every {DECAY_EPOCHS} epochs = {steps} steps of this run'
+        return f'x{DECAY_FACTOR:g} every {DECAY_EPOCHS} epochs, which are {steps} steps'
 
 
 class Linear(Schedule):

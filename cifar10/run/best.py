@@ -14,6 +14,11 @@ from cifar10.run.train_dir import SETTINGS
 _FIGURES = 'best.json'
 
 
+def folder(eval_dir: str) -> str:
+    """Returns the folder in an eval_dir in which the best checkpoint is."""
+    return os.path.join(eval_dir, 'best')
+
+
 class Best:
     """The folder `best` of an eval_dir: a checkpoint, the settings of its run, and its figures as JSON.
 
@@ -29,7 +34,7 @@ class Best:
     """
 
     def __init__(self, eval_dir: str, of: dict[str, Any]):
-        self.path, self._of = os.path.join(eval_dir, 'best'), of
+        self.path, self._of = folder(eval_dir), of
         self._told = False
 
     def figures(self) -> dict | None:

@@ -66,7 +66,7 @@ class DivergenceHook(StepHook):
         for k, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise RunError(f'step {step}: the loss of tower {k} is {loss}; '
-                               f'{checkpoint.describe_latest(self._directory)}')
+                               f'{checkpoint.describe_latest(self._directory)}; try a lower --learning_rate')
 
 
 class ProgressHook(StepHook):

@@ -73,7 +73,7 @@ class TrainDir:
         try:
             with open(path) as stream:
                 settings = json.load(stream)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
@@ -92,7 +92,11 @@ class TrainDir:
         """
         if restart:
             self.restart(restart)
-        run = (self.settings() or {}).get('run') or secrets.token_hex(8)
+        stored = self.settings() or {}
+        if stored and not self.checkpoints():
+            print(f'replaced   the run in {self.path} that ended before its first checkpoint')
+            stored = {}
+        run = stored.get('run') or secrets.token_hex(8)
         text = json.dumps(dict(program=_PROGRAM, run=run, **settings), indent=2)
         files.replace(os.path.join(self.path, SETTINGS), text + '\n')
         for name in os.listdir(self.path):
@@ -114,35 +118,42 @@ class TrainDir:
         path = os.path.join(self.path, _LOCK)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # the second by NFS
-                    raise UsageError(f'another process is training in --train_dir={self.path}; wait for it, or use '
-                                     'another --train_dir') from None
-                print(f'warning: {path} cannot be locked ({error.strerror}); make sure that no other process trains in '
-                      'this --train_dir')
+            if why := self._lock(descriptor):
+                print(f'warning: {path} cannot be locked ({why}); make sure that no other process trains in this '
+                      '--train_dir')
             yield
         finally:
             os.close(descriptor)
 
-    def in_use(self) -> bool:
-        """Returns whether a process trains here; makes nothing."""
+    def refuse_another_process(self) -> None:
+        """Raises a UsageError if a process trains here; makes nothing."""
         try:
-            stream = open(os.path.join(self.path, _LOCK), 'rb+')
+            descriptor = os.open(os.path.join(self.path, _LOCK), os.O_RDWR)
         except OSError:
-            return False  # there is none, or whoever may not open it cannot train here either
-        with stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
-        return False
+            return  # there is none, or whoever may not open it cannot train here either
+        try:
+            self._lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, descriptor):
+        """Returns None if the lock was taken, or else why this file system has none."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # the second by NFS
+                raise UsageError(f'another process is training in --train_dir={self.path}; wait for it, or use '
+                                 'another --train_dir') from None
+            return error.strerror
+        return None
 
     def refuse_another_run(self, settings: Mapping[str, Any]) -> None:
-        """Raises a UsageError if the directory holds a run with other settings than may change in a run."""
+        """Raises a UsageError if the directory holds a run with other settings than may change in a run.
+
+        Settings without a checkpoint are of a run that failed before its first one, which is none to go on with.
+        """
         stored = self.settings()
-        if not stored:
+        if not stored or not self.checkpoints():
             return
         stored = {**PRESETS['classic'], 'preset': 'classic', **stored}  # versions without presets stored none
         names = [name for name in _IDENTITY if name in stored and _unmoved(stored[name]) != _unmoved(settings[name])]
@@ -183,7 +194,7 @@ class TrainDir:
         if not self.check_restart(is_ours):
             return
         names = [name for name in sorted(os.listdir(self.path)) if _OWN_FILES.fullmatch(name)]
-        print(f'restart    deleting the {len(names)} files of the run in {self.path}')
+        print(f'restart    deleting the {len(names)} files of the earlier run in {self.path}')
         # The configuration goes last: while it is there, what remains is known to be ours.
         for name in sorted(names, key=lambda name: name == SETTINGS):
             os.remove(os.path.join(self.path, name))
@@ -207,13 +218,21 @@ def make_dir(path: str, flag: str) -> None:
     Raises:
       UsageError: it cannot be made, read or written; the message names `flag`.
     """
+    check_dir(path, flag)
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        cause = 'it is not a directory' if os.path.exists(path) else describe_os_error(error)
-        raise UsageError(f'{flag}={path} cannot be used: {cause}; use another directory') from error
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise UsageError(f'{flag}={path} cannot be read and written; use another directory')
+        raise UsageError(f'{flag}={path} cannot be used: {describe_os_error(error)}; use another directory') from error
+
+
+def check_dir(path: str, flag: str) -> None:
+    """Raises a UsageError as `make_dir` does, as far as it can be known without making the directory."""
+    found = files.existing(path)
+    if not os.path.isdir(found):
+        raise UsageError(f'{flag}={path} cannot be used: {found} is not a directory; use another directory')
+    mode = os.W_OK | os.X_OK | (os.R_OK if found == os.path.abspath(path) else 0)
+    if not os.access(found, mode):
+        raise UsageError(f'{flag}={path} cannot be used: {found} cannot be read and written; use another directory')
 
 
 def check_eval_dir(path: str, checkpoint_dir: str) -> None:
