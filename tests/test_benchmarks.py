@@ -140,7 +140,8 @@ def test_tower_cost_measures_runs_of_so_many_towers(data_dir):
         f'| shared | {seconds:.1f}, {seconds:.1f}-{seconds:.1f}; {mebibytes:.0f}, {mebibytes:.0f}-{mebibytes:.0f} |')
 
 
-@pytest.mark.parametrize('cells', ['bare step', pytest.param('bf16,evaluation,memory', marks=pytest.mark.stress)])
+@pytest.mark.stress
+@pytest.mark.parametrize('cells', ['bare step', 'bf16,evaluation,memory'])
 def test_throughput_measures_its_cells(cells, data_dir, tmp_path):
     result = run('throughput.py', '--dataset=shapes', '--data_dir=' + data_dir, '--steps=4', '--rounds=1',
                  '--cells=' + cells, f"--json={tmp_path / 'out.json'}")
@@ -182,7 +183,7 @@ def assert_trained(result):
 
 
 @pytest.mark.parametrize('peer', [
-    pytest.param(cell, marks=pytest.mark.stress if cell == 'queue runner' else ())
+    pytest.param(cell, marks=pytest.mark.stress if cell in ('queue runner', 'Keras') else ())
     for cell in throughput.PEERS if 'compiled' not in cell])
 def test_a_peer_trains_and_says_how_fast(peer, data_dir):
     assert_trained(train_peer(data_dir, *throughput.PEERS[peer]))

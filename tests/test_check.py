@@ -136,12 +136,11 @@ def test_the_settings_are_those_of_the_run(settings, capsys):
     assert 'num_towers=2' in output and 'batch_size=6' in output and 'precision=fp32' in output
 
 
-def test_a_run_that_is_going_on_is_a_reason(tmp_path, data_dir):
+def test_a_run_that_is_going_on_is_a_reason(tmp_path, data_dir, capsys):
     directory = TrainDir(str(tmp_path / 'train'))
     directory.refuse_another_process()
-    with directory.locked():
-        result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=data_dir,
-                            train_dir=tmp_path / 'train', tower_device='cpu')
-        assert result.returncode == 2 and 'another process is training' in result.stdout
+    with directory.locked(), pytest.raises(UsageError, match='for 1 reason'):
+        check(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=directory.path, tower_device='cpu'))
+    assert 'another process is training' in capsys.readouterr().out
     directory.refuse_another_process()
     assert os.listdir(tmp_path / 'train') == ['lock']

@@ -100,6 +100,7 @@ def test_without_test_images_there_is_a_line_before_training(call, settings, dat
     assert not os.path.exists(tmp_path / 'train' / 'config.json')
 
 
+@pytest.mark.stress  # without validation it is part of a test of kills in test_processes.py
 def test_killed_and_resumed_no_step_is_missing_or_there_twice(data_dir, tmp_path):
     train_dir = tmp_path / 'train'
     flags = dict(dataset='shapes', data_dir=data_dir, train_dir=train_dir, tower_device='cpu', batch_size=4,

@@ -70,7 +70,7 @@ def assert_bits_of_one_device(shapes, folder, **flags):
 
 
 @pytest.mark.parametrize('precision, shapes', [
-    ('fp32', [Shape(3), Shape(2, 2)]), ('bf16', [Shape(4)])])
+    ('fp32', [Shape(2, 2)]), ('bf16', [Shape(3)])])
 def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
     assert_bits_of_one_device(shapes, tmp_path, **flags, precision=precision)
 

@@ -20,6 +20,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import TrainConfig
+from cifar10.run import metrics
 from tests.helpers import (
     ROOT,
     assert_same_bits,
@@ -65,6 +66,7 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins
     assert process.returncode == 0, output
     assert 'resumed at step' in output
     assert_same_bits(whole, last_variables(small['train_dir']))
+    assert [record['step'] for record in metrics.read(str(small['train_dir']), metrics.TRAIN)] == list(range(1, 101))
     check_curves_in_tensorboard(small['train_dir'], [1] + list(range(10, 101, 10)), last_variables(small['train_dir']))
 
 
@@ -190,6 +192,7 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'two'))
 
 
+@pytest.mark.stress
 def test_a_disk_that_is_really_full(small, tmp_path):
     disk = tmp_path / 'disk'
     disk.mkdir()

@@ -232,15 +232,15 @@ def test_shapes_are_not_told_apart_by_single_pixels(data_dir):
     def load(part):
         data = records.find('shapes', data_dir, part)
         array = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in data.files])
-        pixels = array[:, 1:].astype(np.float64) / 255
+        pixels = array[:, 1:].astype(np.float32) / 255
         pixels -= pixels.mean(1, keepdims=True)
-        return np.c_[pixels, np.ones(len(pixels))], array[:, 0]
+        return np.c_[pixels, np.ones(len(pixels), np.float32)], array[:, 0]
     x, y = load(records.TRAIN)
     test_x, test_y = load(records.TEST)
-    gram, target = x.T @ x, x.T @ np.eye(10)[y]
+    gram, target = x.T @ x, x.T @ np.eye(10, dtype=np.float32)[y]
     accuracies = []
     for ridge in (1, 100, 1000):
-        weights = np.linalg.solve(gram + ridge * np.eye(len(gram)), target)
+        weights = np.linalg.solve(gram + ridge * np.eye(len(gram), dtype=np.float32), target)
         accuracies.append(((test_x @ weights).argmax(1) == test_y).mean())
     assert 0.1 < max(accuracies) < 0.6
 
