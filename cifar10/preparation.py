@@ -73,6 +73,11 @@ def check_directory(config: TrainConfig, directory: TrainDir) -> bool:
     """
     check_dir(directory.path, '--train_dir')
     directory.refuse_another_process()
+    return _replaces(config, directory)
+
+
+def _replaces(config, directory):
+    """Returns whether a run replaces one in the directory; raises a UsageError if that is another and must stay."""
     if config.restart:
         return directory.check_restart(checkpoint.is_ours)
     directory.refuse_another_run(dataclasses.asdict(config))
@@ -181,10 +186,9 @@ def _find_start(config: TrainConfig, directory: TrainDir) -> str | None:
     Raises:
       UsageError: the directory holds another run, or one that cannot be read.
     """
-    if config.restart:
-        directory.check_restart(checkpoint.is_ours)
+    # Looked at before the images were fetched too, but only now does no other process change it.
+    if _replaces(config, directory):
         return None  # what was there is deleted when the run starts
-    directory.refuse_another_run(dataclasses.asdict(config))
     return checkpoint.newest_of_run(directory)
 
 
