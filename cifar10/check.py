@@ -2,6 +2,7 @@
 
 It calls the functions that training calls, and continues after an error.
 """
+import collections
 import contextlib
 import dataclasses
 import io
@@ -67,6 +68,7 @@ class _Checks:
 
     def __init__(self):
         self._problems, self.outlook = [], 'without --check the run would start'
+        self._taken = collections.Counter()  # bytes of each disk that the run would fill
 
     @contextlib.contextmanager
     def gathered(self):
@@ -82,6 +84,18 @@ class _Checks:
         """Notes what is wrong, once."""
         if problem not in self._problems:
             self._problems.append(problem)
+
+    def room(self, size, why, flag, path):
+        """Tells the free space of a disk; raises a UsageError if `size` more bytes of the run do not fit on it."""
+        folder = existing(path)
+        free, disk = shutil.disk_usage(folder).free, os.stat(folder).st_dev
+        print(f'disk       {free / 1e9:.1f} GB free in {path}; {why}')
+        self._taken[disk] += size
+        if self._taken[disk] > free:
+            before = self._taken[disk] - size
+            beside = f' beside {before / 1e6:.1f} MB that the run writes there first' if before else ''
+            raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({why}){beside}; free some space, or '
+                             f'use another {flag}')
 
     def end(self):
         """Prints all that is wrong; raises a UsageError if there is anything."""
@@ -139,7 +153,7 @@ def _data(config, checks):
     size = download + sum(each.count * each.record_bytes for each in parts.values())
     with checks.gathered():
         check_dir(parent, flag)
-        _room(size, f'the data take {size / 1e6:.0f} MB', flag, parent)
+        checks.room(size, f'the data take {size / 1e6:.0f} MB', flag, parent)
     return data
 
 
@@ -171,14 +185,5 @@ def _plan(config, data, local, cluster, checks):
     if plan.finished:
         checks.outlook = 'the run has ended; nothing would be done'
     with checks.gathered():
-        _room(size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {kept}', '--train_dir', config.train_dir)
+        checks.room(size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {kept}', '--train_dir', config.train_dir)
     return plan
-
-
-def _room(size, why, flag, path):
-    """Tells the free space of a disk; raises a UsageError if it is less than `size` bytes."""
-    free = shutil.disk_usage(existing(path)).free
-    print(f'disk       {free / 1e9:.1f} GB free in {path}; {why}')
-    if size > free:
-        raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({why}); free some space, or use another '
-                         f'{flag}')

@@ -1,4 +1,5 @@
 """What the tests share: scripts run as real processes, checkpoints and event files read as arrays."""
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -7,6 +8,7 @@ import sys
 import time
 
 import numpy as np
+import pytest
 
 from cifar10.cli import terminal
 
@@ -31,6 +33,19 @@ from cifar10.run.checkpoint import DIVISION  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@contextlib.contextmanager
+def small_disk(folder, megabytes):
+    """Context in which a new folder is a disk of its own; skips the test where this user may not mount one."""
+    folder.mkdir()
+    command = ['mount', '-t', 'tmpfs', '-o', f'size={megabytes}m', 'tmpfs', str(folder)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip('mounting a small disk needs more rights than this user has')
+    try:
+        yield folder
+    finally:
+        subprocess.run(['umount', str(folder)], check=True)
 
 
 def update_mode(name, devices):

@@ -8,7 +8,7 @@ from cifar10.check import check
 from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
-from tests.helpers import run_script, train
+from tests.helpers import run_script, small_disk, train
 
 
 def tree(folder):
@@ -91,6 +91,14 @@ def test_missing_data_are_no_reason_and_the_run_is_checked_as_if_they_were_there
     disk = [text for label, text in lines if label == 'disk']
     assert 'the data take 354 MB' in disk[0] and 'a checkpoint takes 4.6 MB' in disk[1]
     assert lines[-1] == ['ready', 'without --check the run would start'] and os.listdir(tmp_path) == []
+
+
+def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys):
+    with small_disk(tmp_path / 'disk', 370) as disk, pytest.raises(UsageError, match='for 1 reason'):
+        check(TrainConfig(data_dir=str(disk / 'data'), train_dir=str(disk / 'train'), tower_device='cpu'))
+    problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
+    assert problem.startswith(f'--train_dir={disk}/train has no room for ')
+    assert 'beside 354.4 MB that the run writes there first' in problem
 
 
 def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):

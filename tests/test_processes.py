@@ -28,6 +28,7 @@ from tests.helpers import (
     read_until,
     run_script,
     script_command,
+    small_disk,
     start_script,
     train,
     variables,
@@ -194,18 +195,12 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
 
 @pytest.mark.stress
 def test_a_disk_that_is_really_full(small, tmp_path):
-    disk = tmp_path / 'disk'
-    disk.mkdir()
-    if subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=12m', 'tmpfs', str(disk)], capture_output=True).returncode:
-        pytest.skip('mounting a small disk needs more rights than this user has')
-    try:
+    with small_disk(tmp_path / 'disk', 12) as disk:
         result = run_script(SCRIPT, **dict(small, train_dir=disk, save_steps=2, max_steps=9))
         assert result.returncode == 1
         line, = result.stderr.strip().splitlines()
         assert 'No space left on device' in line and 'model.ckpt-2' in line
         assert last_variables(disk)['global_step'] == 2
-    finally:
-        subprocess.run(['umount', str(disk)], check=True)
 
 
 def test_on_a_terminal_there_is_a_bar_and_lines(small):
