@@ -1,6 +1,8 @@
 """The exceptions that end a program with one line, and the wording of other people's errors."""
 import errno
 import re
+import textwrap
+from collections.abc import Iterable
 
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
@@ -11,6 +13,11 @@ class UsageError(Exception):
 
 class RunError(Exception):
     """A failure during the run: reported in one line, exit status 1."""
+
+
+def short(names: Iterable[str]) -> str:
+    """Returns names, with commas between them, in a length that leaves a line readable."""
+    return textwrap.shorten(', '.join(names), 80, placeholder=' ...')
 
 
 def describe_os_error(error: OSError) -> str:

@@ -7,7 +7,7 @@ import tensorflow as tf2
 
 from cifar10.config import TrainConfig
 from cifar10.data.records import TEST, Records, find
-from cifar10.errors import UsageError
+from cifar10.errors import UsageError, short
 from cifar10.evaluation.validation import Validation
 from cifar10.parallel import devices
 from cifar10.parallel.update import UpdateMode
@@ -18,7 +18,9 @@ from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir, check_dir
 
 # Settings that may change when a run is resumed, and are said to.
-_TOLD = ('learning_rate', 'auxiliary_learning_rate', 'label_smoothing')
+_TOLD = ('learning_rate', 'auxiliary_learning_rate', 'label_smoothing', 'precision')
+_FEW_STEPS = 50  # fewer teach little
+_OTHER = 'use another --train_dir, or --restart to delete that run'
 
 
 def local_devices(config: TrainConfig) -> devices.Devices:
@@ -116,7 +118,7 @@ class Plan(NamedTuple):
     def settings(self) -> dict:
         """What the run stores of itself; its data is to be found from any working directory."""
         return dict(dataclasses.asdict(self.config), data_dir=os.path.abspath(self.config.data_dir),
-                    **_of_data(self.data))
+                    classes=self.data.classes, examples=self.data.count)
 
     @property
     def finished(self) -> bool:
@@ -149,6 +151,7 @@ def decide(config: TrainConfig, directory: TrainDir, data: Records, local: devic
     start = _find_start(config, directory)
     config, towers = _resolve(config, directory, start, local)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
+    recipe.check(config.batch_size, PRECISIONS.load(config.precision).dtype)
     mode = UPDATE_MODES.load(config.variable_update)(towers)
     step, seen = checkpoint.saved_progress(start) if start else (0, 0)
     last_step = config.max_steps
@@ -160,15 +163,13 @@ def decide(config: TrainConfig, directory: TrainDir, data: Records, local: devic
 def refuse_other_images(plan: Plan, directory: TrainDir) -> None:
     """Raises a UsageError if a Plan goes on with a run on other images."""
     stored = (plan.start and directory.settings()) or {}
-    for name, value in _of_data(plan.data).items():
-        if stored.get(name, value) != value:
-            raise UsageError(f'--train_dir={directory.path} holds a run on other images, whose {name} were '
-                             f'{stored[name]} (now {value}); use another --train_dir, or --restart to delete that run')
-
-
-def _of_data(data):
-    """Returns what a run remembers of its images, as JSON has it."""
-    return dict(classes=list(data.classes), examples=data.count)
+    classes, examples = stored.get('classes', plan.data.classes), stored.get('examples', plan.data.count)
+    if tuple(classes) != plan.data.classes:
+        raise UsageError(f'--train_dir={directory.path} holds a run on the classes {short(classes)} (now '
+                         f'{short(plan.data.classes)}); {_OTHER}')
+    if examples != plan.data.count:
+        raise UsageError(f'--train_dir={directory.path} holds a run on {examples} images (now {plan.data.count}); '
+                         f'{_OTHER}')
 
 
 def _validation(plan):
@@ -221,8 +222,8 @@ def _resolve(config: TrainConfig, directory: TrainDir, start: str | None,
         print(f'warning: {start} does not tell how many towers wrote it; this run has one on each device')
     found = dict(num_towers=given or stored.get('num_towers', count),
                  batch_size=config.batch_size or stored.get('batch_size', PRESETS[config.preset]['batch_size']),
-                 precision=_precision(config.precision, settings.get('precision'), local.on_gpus),
                  **{name: getattr(config, name) for name in _TOLD})
+    found['precision'] = _precision(config.precision, settings.get('precision'), local.on_gpus)
     changes = [f'{name} from {stored[name]} to {value}' for name, value in found.items()
                if stored.get(name, value) != value]
     if changes:
@@ -254,6 +255,9 @@ def describe(plan: Plan) -> None:
     print(f'data       {plan.data}')
     print(f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch')
     print(f'rate       {config.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')
+    if config.epochs and plan.last_step < _FEW_STEPS:
+        count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
+        print(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
     print(f"run        {config.train_dir}, {f'at step {plan.step}' if plan.finished else progress}")
     print(f'watch      tensorboard --logdir {os.path.abspath(config.train_dir)}')
     if plan.finished:

@@ -62,6 +62,16 @@ class Recipe:
             images = session.run(self.augmentation.plain(tf.constant(data.planes(_LEARN_FROM))))
         self._options.update(self._network.learn(images))
 
+    def check(self, batch_size: int, dtype: tf.DType) -> None:
+        """Raises a UsageError if a network of the user's own cannot be trained and evaluated.
+
+        Args:
+          batch_size: images in a tower's batch.
+          dtype: the type that the towers compute in.
+        """
+        if self._network.check:
+            self._network.check(self.inference, batch_size, self.augmentation.image_sizes(), dtype)
+
     def inference(self, images: tf.Tensor, devices: list, training: bool = False) -> tf.Tensor:
         """Builds the network with its options; returns logits. Arguments as `networks.Network` has them."""
         return self._network.inference(images, devices, training, **self._options)

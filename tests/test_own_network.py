@@ -68,6 +68,17 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, tf.nn.l2_loss(weights))', 'pixels @ weights',
      'add losses to the collection tf.GraphKeys.LOSSES'),
     ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.no_op())', 'pixels @ weights', 'batch_normalisation'),
+    ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(tf.cast(weights, tf.bfloat16)))', 'pixels @ weights',
+     'it adds a tensor bfloat16 [] to the collection tf.GraphKeys.LOSSES; add float32 scalars'),
+    ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(weights, 0))', 'pixels @ weights', 'float32 [10] to the'),
+    ('tf.add_to_collection(tf.GraphKeys.LOSSES, 0.5)', 'pixels @ weights', 'it adds float 0.5 to the collection'),
+    ('tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.reduce_sum(pixels))', 'pixels @ weights',
+     'float32 [] to the collection tf.GraphKeys.ACTIVATIONS; add float tensors [images, ...]'),
+    ('pass', 'pixels @ tf.stop_gradient(weights)', 'its logits depend on no variable that can be trained'),
+    ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 6 of '),
+    ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
+     'it makes the variable more only where `training` is false'),
+    ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 6 of '),
 ])
 def test_a_broken_rule_is_told_in_a_line(call, linear, line, result, part):
     name = linear(line, result)

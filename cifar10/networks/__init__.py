@@ -27,11 +27,14 @@ class Network(NamedTuple):
       image_size: the only height and width that it takes, or None if it takes any.
       learn: function that computes options of `inference` from training images, float32 [n, height, width, 3] as
         the network sees them, once in a run at its start; or None.
+      check: function (inference with its options bound, batch size, image sizes, type of the images) that raises a
+        UsageError if the network breaks a rule, before it is trained; or None where it is known to break none.
     """
     inference: Callable
     parts: int = 1
     image_size: int | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
+    check: Callable[..., None] | None = None
 
 
 class MovingStatistic(NamedTuple):

@@ -6,6 +6,7 @@
 
 It knows only that each tower calls the function again, over the same variables.
 """
+import contextlib
 import functools
 import importlib.util
 import os
@@ -17,6 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UsageError
 from cifar10.networks import NUM_CLASSES, Network
+from cifar10.networks.rehearsal import described, rehearse
 
 
 def network(name: str) -> Network:
@@ -30,7 +32,7 @@ def network(name: str) -> Network:
         raise UsageError(f'--network={name}: there is no file {path}; give --network=FILE.py:FUNCTION with its '
                          'place')
     function = _function(name, path, attribute)
-    return Network(lambda *arguments, **options: _inference(name, function, *arguments, **options))
+    return Network(functools.partial(_inference, name, function), check=functools.partial(_check, name))
 
 
 @functools.cache  # a file may have side effects
@@ -52,58 +54,34 @@ def _function(name, path, attribute):
 
 def _inference(name: str, function: Callable, images: tf.Tensor, devices: Sequence[str] = ('',),
                training: bool = False, num_classes: int = NUM_CLASSES) -> tf.Tensor:
-    """Builds the user's network and checks what it did; as `Network.inference`, raising UsageErrors."""
-    with tf.device(devices[0]):
-        try:
-            logits = function(images, num_classes, training)
-        except UsageError:
-            raise
-        except Exception as error:  # of any type: it is the user's code
-            raise UsageError(f'--network={name}: {_where(error, name.rpartition(":")[0])}') from error
-        found = _broken_rule(images, logits, num_classes)
-        if found:
-            raise UsageError(f'--network={name}: {found}')
+    """Builds the user's network and checks what it returns; as `Network.inference`, raising UsageErrors."""
+    with tf.device(devices[0]), _told(name):
+        logits = function(images, num_classes, training)
+        if (not isinstance(logits, tf.Tensor) or not logits.dtype.is_floating or logits.shape.rank != 2
+                or logits.shape.as_list()[1] != num_classes
+                or not logits.shape[:1].is_compatible_with(images.shape[:1])):
+            raise UsageError(f'--network={name}: it returns {described(logits)}; return logits, float [images, '
+                             f'{num_classes}]')
         return tf.cast(logits, tf.float32)
 
 
-def _broken_rule(images, logits, num_classes):
-    """Returns what is wrong with what a network made, with the remedy, or None."""
-    shape = logits.shape.as_list() if isinstance(logits, tf.Tensor) and logits.shape.rank is not None else None
-    if (shape is None or len(shape) != 2 or shape[1] != num_classes or not logits.dtype.is_floating
-            or not logits.shape[:1].is_compatible_with(images.shape[:1])):
-        returned = f'a tensor {logits.dtype.name} {shape}' if isinstance(logits, tf.Tensor) else type(logits).__name__
-        return f'it returns {returned}; return logits, float [images, {num_classes}]'
-    # Tower scopes are name scopes, which `get_variable` ignores and all other variables carry.
-    scope = tf.get_default_graph().get_name_scope()
-    outside = [v.op.name for v in tf.global_variables() + tf.local_variables() + tf.trainable_variables()
-               if scope and v.op.name.startswith(scope + '/')]
-    if outside:
-        return (f'the variable {outside[0].removeprefix(scope + "/")} was not made with tf.get_variable, so each tower '
-                'would have its own; use tf.get_variable')
-    odd = [v.op.name for v in tf.trainable_variables() if v.dtype.base_dtype != tf.float32]
-    if odd:
-        return f'the variable {odd[0]} is not float32, in which a run keeps its variables; cast its value instead'
-    if not _depends_on_variables(logits.op):
-        return 'its logits depend on no variable; make some with tf.get_variable, and use them'
-    for collection, remedy in ((tf.GraphKeys.REGULARIZATION_LOSSES, 'add losses to the collection tf.GraphKeys.LOSSES, '
-                                'in every tower'),
-                               (tf.GraphKeys.UPDATE_OPS, 'use cifar10.networks.normalisation.batch_normalisation')):
-        if tf.get_collection(collection):
-            return f'it fills the collection {collection}, which towers do not share; {remedy}'
-    return None
+def _check(name: str, *arguments) -> None:
+    """Raises a UsageError if the network breaks a rule; arguments as `rehearse` has them."""
+    with _told(name):
+        broken = rehearse(*arguments)
+    if broken:
+        raise UsageError(f'--network={name}: {broken}')
 
 
-def _depends_on_variables(operation):
-    """Returns whether an operation computes with a variable."""
-    seen, waiting = set(), [operation]
-    while waiting:
-        each = waiting.pop()
-        if each.type in ('VarHandleOp', 'VariableV2'):
-            return True
-        if each not in seen:
-            seen.add(each)
-            waiting += [tensor.op for tensor in each.inputs]
-    return False
+@contextlib.contextmanager
+def _told(name):
+    """Context that turns what the user's code raises, of any type, into a UsageError."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UsageError(f'--network={name}: {_where(error, name.rpartition(":")[0])}') from error
 
 
 def _where(error, path):
