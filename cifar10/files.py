@@ -51,8 +51,8 @@ def new_folder(folder: str) -> Iterator[str]:
 
 
 def replace(path: str, text: str) -> None:
-    """Writes a text file, in place of the one that is there."""
-    with open(path + '.part', 'w') as stream:
+    """Writes a text file, in place of the one that is there; bytes that are no text pass as Python reads them."""
+    with open(path + '.part', 'w', encoding='utf-8', errors='surrogateescape') as stream:
         stream.write(text)
     os.replace(path + '.part', path)
 

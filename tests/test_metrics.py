@@ -42,6 +42,18 @@ def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2, 3]
 
 
+def test_lines_of_others_stay(tmp_path):
+    lines = [b'my notes\n', b'{"step": 500, "loss": 2}\n', b'[1]\n', b'\xff\xfe\n']
+    (tmp_path / NAME).write_bytes(b''.join(lines) + b'{"kind": "train", "st')
+    kept = Metrics(str(tmp_path))
+    kept.drop_after(3)
+    assert (tmp_path / NAME).read_bytes() == b''.join(lines)
+    kept.add(EVAL, 5, value=1)
+    kept.add(EVAL, 5, replacing=('step',), value=2)
+    assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2]
+    assert (tmp_path / NAME).read_bytes().startswith(b''.join(lines)) and read(str(tmp_path), TRAIN) == []
+
+
 def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     os.symlink('/dev/full', tmp_path / NAME)
     with pytest.raises(OSError) as refused:

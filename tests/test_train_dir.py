@@ -176,6 +176,18 @@ def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path
     assert sorted(os.listdir(settings().train_dir)) == [name for name in before if name != 'config.json']
 
 
+@pytest.mark.parametrize('restart', [False, True])
+def test_records_that_no_run_wrote_are_refused(settings, restart):
+    config = settings(restart=restart)
+    os.makedirs(config.train_dir)
+    path = os.path.join(config.train_dir, metrics.NAME)
+    metrics.Metrics(config.train_dir).add(metrics.EVAL, 500, precision=0.5)
+    before = open(path).read()
+    with pytest.raises(UsageError, match='metrics.jsonl, but no run of this program; is it an --eval_dir'):
+        training.train(config)
+    assert open(path).read() == before and os.listdir(config.train_dir) == [metrics.NAME]
+
+
 def test_two_processes_do_not_train_in_one_directory(settings):
     with TrainDir(settings().train_dir).locked():
         with pytest.raises(UsageError, match='another process is training'):

@@ -27,15 +27,16 @@ class Metrics:
         self._keep(lambda record: record['step'] <= step)
 
     def _keep(self, wanted):
-        """Drops the records that a function does not want, and what is not whole."""
+        """Drops the records that a function does not want, and what a kill left of the last one; no line of others."""
         try:
             with open(self._path, 'rb') as stream:
                 lines = stream.readlines()
         except FileNotFoundError:
             return
-        kept = [line for line in lines if (record := _record(line)) and wanted(record)]
+        whole = lines[:-1] if lines and not lines[-1].endswith(b'\n') else lines
+        kept = [line for line in whole if (record := _record(line)) is None or wanted(record)]
         if kept != lines:
-            files.replace(self._path, b''.join(kept).decode())
+            files.replace(self._path, b''.join(kept).decode(errors='surrogateescape'))
 
     def add(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> None:
         """Adds a record; its `time` is the wall clock, in seconds since 1970.
@@ -70,9 +71,9 @@ def read(directory: str, kind: str) -> list[dict]:
 
 
 def _record(line):
-    """Returns the record in a line; None if the line is not whole."""
+    """Returns the record in a line; None if the line is not whole, or not of this program."""
     try:
         record = json.loads(line)
-        return record if line.endswith(b'\n') and record['step'] >= 0 else None
+        return record if line.endswith(b'\n') and record['kind'] in (TRAIN, EVAL) and record['step'] >= 0 else None
     except (ValueError, KeyError, TypeError):
         return None

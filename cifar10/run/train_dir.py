@@ -148,11 +148,13 @@ class TrainDir:
         return None
 
     def refuse_another_run(self, settings: Mapping[str, Any]) -> None:
-        """Raises a UsageError if the directory holds a run with other settings than may change in a run.
+        """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only records.
 
         Settings without a checkpoint are of a run that failed before its first one, which is none to go on with.
         """
         stored = self.settings()
+        if stored is None:
+            self._refuse_other_records()
         if not stored or not self.checkpoints():
             return
         stored = {**PRESETS['classic'], 'preset': 'classic', **stored}  # versions without presets stored none
@@ -168,6 +170,13 @@ class TrainDir:
             raise UsageError(f'--train_dir={self.path} holds a run with {difference}; use another --train_dir, or '
                              '--restart to delete that run')
 
+    def _refuse_other_records(self):
+        """Raises a UsageError if there are records but no run that wrote them: a new run would drop some."""
+        path = os.path.join(self.path, metrics.NAME)
+        if os.path.exists(path):
+            raise UsageError(f'--train_dir={self.path} holds a {metrics.NAME}, but no run of this program; is it an '
+                             '--eval_dir? Use another --train_dir')
+
     def check_restart(self, is_ours: Callable[[str], bool]) -> bool:
         """Returns whether there is an earlier run of this program, which `restart` would delete.
 
@@ -181,6 +190,7 @@ class TrainDir:
             if self.checkpoints():
                 raise UsageError(f'--restart: {self.path} holds checkpoints, but no {SETTINGS} of this program, so '
                                  'they are not deleted; use another --train_dir')
+            self._refuse_other_records()
             return False
         self.settings()
         foreign = [prefix for prefix in self.checkpoints() if not is_ours(prefix)]
@@ -230,9 +240,10 @@ def check_dir(path: str, flag: str) -> None:
     found = files.existing(path)
     if not os.path.isdir(found):
         raise UsageError(f'{flag}={path} cannot be used: {found} is not a directory; use another directory')
-    mode = os.W_OK | os.X_OK | (os.R_OK if found == os.path.abspath(path) else 0)
-    if not os.access(found, mode):
-        raise UsageError(f'{flag}={path} cannot be used: {found} cannot be read and written; use another directory')
+    needed = dict(read=os.R_OK | os.X_OK, written=os.W_OK) if found == os.path.abspath(path) else dict(written=os.W_OK)
+    missing = ' or '.join(what for what, mode in needed.items() if not os.access(found, mode | os.X_OK))
+    if missing:
+        raise UsageError(f'{flag}={path} cannot be used: {found} cannot be {missing}; use another directory')
 
 
 def check_eval_dir(path: str, checkpoint_dir: str) -> None:
