@@ -26,6 +26,8 @@ from cifar10.presets import parse_sizes, parse_widths  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 
 CLASSIC_BATCH = 128
+_TICKS = {5: '5 s', 10: '10 s', 20: '20 s', 30: '30 s', 60: '1 min', 120: '2 min', 300: '5 min', 600: '10 min',
+          1800: '30 min', 3600: '1 h', 7200: '2 h', 14400: '4 h'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,10 +148,14 @@ def draw(path, results, curve, speed, batch):
         axes.plot([step * batch / speed for step, _ in curve], [percent for _, percent in curve], color='C1',
                   label='classic')
     axes.set_xscale('log')
-    axes.set_xlabel('seconds of training')
-    axes.set_ylabel('test images that are right, %')
-    axes.grid(which='both', alpha=0.3)
-    axes.legend()
+    low, high = axes.get_xlim()
+    ticks = [seconds for seconds in _TICKS if low <= seconds <= high]
+    axes.set_xticks(ticks, [_TICKS[seconds] for seconds in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel('time of training')
+    axes.set_ylabel('test images classified correctly, %')
+    axes.grid(alpha=0.3)
+    axes.legend(loc='lower right')
     figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
 
 
