@@ -151,6 +151,7 @@ def main():
         fitted = fit(towers, given.steps, given.variable_update, before_session)
         if given.plot:
             plot(given.plot, fitted)
+            print(f'written    {given.plot}')
     own, found = devices.choose(given.towers, 'cpu'), membership.resolve(given)
     if found is None:
         devices.claim(own)

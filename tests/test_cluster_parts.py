@@ -35,7 +35,7 @@ def small(data_dir, tmp_path):
     (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
     (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
     (['--job_name=ps', '--worker_hosts=a:1'], 'has no --task_index=0'),
-    (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '192.0.2.77:2222: that is no address of this machine'),
+    (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '2222: that is not an address of this machine'),
     (['--job_name=worker', '--worker_hosts=127.0.0.1:{taken}'], 'in use: does another task have this --task_index?'),
     (['--job_name=worker', '--worker_hosts=127.0.0.1:2222', '--variable_update=mirrored'], 'one machine only')])
 def test_invalid_clusters_are_rejected_in_a_line_before_anything_starts(arguments, said, call, tmp_path):

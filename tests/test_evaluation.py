@@ -130,6 +130,10 @@ def test_the_runs_own_data_is_used_and_another_set_refused(evaluate, run):
 
 
 def test_no_checkpoint_is_an_error_when_run_once(evaluate, tmp_path):
+    with pytest.raises(UsageError, match='no checkpoint in'):
+        evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
+    assert not os.path.exists(tmp_path / 'eval')  # nothing was made for it
+    (tmp_path / 'nothing').mkdir()
     with pytest.raises(RunError, match='no checkpoint in'):
         evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
 

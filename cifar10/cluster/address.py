@@ -30,7 +30,7 @@ def own_addresses(cluster: Cluster, limit: float) -> list[str]:
             failure = error if failure is None or error.errno == errno.EADDRINUSE else failure
     if failure and (not local or failure.errno == errno.EADDRINUSE):
         why = {errno.EADDRINUSE: 'the port is in use: does another task have this --task_index?',
-               errno.EADDRNOTAVAIL: 'that is no address of this machine'}.get(failure.errno, failure.strerror)
+               errno.EADDRNOTAVAIL: 'that is not an address of this machine'}.get(failure.errno, failure.strerror)
         raise UsageError(f'{cluster.job} {cluster.index} cannot listen at {cluster.address}: {why}') from failure
     elsewhere = {split_address(peer)[0] for peer in cluster.others().values()} - {host}
     if all(map(_is_loopback, local)) and not all(map(_is_loopback, elsewhere)):

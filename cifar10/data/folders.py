@@ -69,7 +69,8 @@ class _Pictures(Dataset):
         newest = max((os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()
                       for name in _classes(os.path.join(self.path, part))), default=0)
         if newest > os.path.getmtime(self.folder):
-            return f'images were added or removed after the conversion; delete {self.folder} to convert them again'
+            return (f'images were added or removed after the conversion; delete {self.folder} to convert them again '
+                    '(runs that began before cannot be resumed or evaluated then)')
         return None
 
     def _parts(self):
@@ -124,8 +125,9 @@ def _parts_of(path, classes, found, test_fraction):
         found = _divided(found[TRAIN], test_fraction)
     for part, of_part in found.items():
         for label in set(range(len(classes))) - {label for label, _ in of_part}:
+            change = '' if test_fraction is None else ', change --test_fraction'
             raise UsageError(f'--dataset={path}: class {classes[label]} has no image for the part {part}; give it '
-                             'more, or remove its directory')
+                             f'more{change}, or remove its directory')
     if len(found[TRAIN]) < _LEAST_PICTURES:
         raise UsageError(f'--dataset={path} has {len(found[TRAIN])} training images; at least {_LEAST_PICTURES} are '
                          'needed')
@@ -153,7 +155,7 @@ def _divided(good, fraction):
 
 def _decoded(files):
     """Returns (label, image uint8 [32, 32, 3]) of those files that are pictures; says which are not."""
-    decoded = pictures.Decoder().try_each([path for _, path in files])
+    decoded = pictures.Decoder().try_each([path for _, path in files], bar=True)
     wrong = [(path, error) for (_, path), error in zip(files, decoded) if isinstance(error, Exception)]
     if wrong:
         path, error = min(wrong, key=lambda each: each[0])

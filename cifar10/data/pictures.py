@@ -2,11 +2,13 @@
 import multiprocessing.pool
 import os
 import re
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+from tqdm import tqdm
 
 from cifar10.cli.terminal import quiet_stderr
 from cifar10.data.records import SIZE
@@ -54,8 +56,13 @@ class Decoder:
         except tf.errors.OpError as error:
             raise NoPicture('not a picture that this TensorFlow decodes, or a damaged one') from error
 
-    def try_each(self, paths: Sequence[str]) -> list:
-        """Returns for each file what a call returns, or the NoPicture that it raises."""
+    def try_each(self, paths: Sequence[str], bar: bool = False) -> list:
+        """Returns for each file what a call returns, or the NoPicture that it raises.
+
+        Args:
+          paths: of the files.
+          bar: whether to show the progress, if standard output is a terminal.
+        """
         def attempt(path):
             try:
                 return self(path)
@@ -63,7 +70,8 @@ class Decoder:
                 return error
         threads = min(os.cpu_count(), _MOST_THREADS)
         with quiet_stderr(_LIBJPEG), multiprocessing.pool.ThreadPool(threads) as pool:
-            return pool.map(attempt, paths)
+            return list(tqdm(pool.imap(attempt, paths), total=len(paths), unit='file', file=sys.stdout, leave=False,
+                             disable=not (bar and sys.stdout.isatty())))
 
 
 def _opaque(pixels):

@@ -27,11 +27,11 @@ def evaluate(config: EvalConfig) -> None:
       RunError: `run_once` and there is no checkpoint that can be read, or an evaluation failed.
     """
     directory = TrainDir(config.checkpoint_dir)
-    trained.check_checkpoint_dir(directory)
+    trained.check_checkpoint_dir(directory, needed=config.run_once)
     check_eval_dir(config.eval_dir, config.checkpoint_dir)
     device = devices.choose(1, config.tower_device)
     devices.claim(device)
-    _wait_for_first(directory, config.run_once)
+    _wait_for_first(directory)
     data = _data_of(trained.settings(config, directory), config)
     run = trained.find(config, directory, data)
     with trained.plain_errors(), tf.Graph().as_default():
@@ -50,10 +50,8 @@ def evaluate(config: EvalConfig) -> None:
             _watch(directory, config, evaluate_one)
 
 
-def _wait_for_first(directory, run_once):
+def _wait_for_first(directory):
     if not directory.checkpoints():
-        if run_once:
-            raise trained.no_checkpoint(directory)
         print(f'waiting for the first checkpoint in {directory.path}')
     while not directory.checkpoints():
         time.sleep(1)

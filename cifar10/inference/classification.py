@@ -103,7 +103,5 @@ def find(config: EvalConfig) -> tuple[TrainDir, trained.Trained, devices.Devices
     device = devices.choose(1, config.tower_device)
     devices.claim(device)
     directory = TrainDir(config.checkpoint_dir)
-    trained.check_checkpoint_dir(directory)
-    if not directory.checkpoints():
-        raise trained.no_checkpoint(directory)
+    trained.check_checkpoint_dir(directory, needed=True)
     return directory, trained.find(config, directory), device

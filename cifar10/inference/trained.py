@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config import TEST_FRACTION, EvalConfig
 from cifar10.data.records import Records
-from cifar10.errors import RunError, UsageError, reason
+from cifar10.errors import RunError, UsageError, reason, short
 from cifar10.optim.averages import saved_names
 from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
@@ -53,8 +53,8 @@ def find(config: EvalConfig, directory: TrainDir, data: Records | None = None) -
     # Versions before this one did not store the classes.
     classes = tuple(run.get('classes', data.classes if data else ()))
     if data and data.classes != classes:
-        raise UsageError(f"--dataset={run['dataset']} has the classes {', '.join(data.classes)}, but the run in "
-                         f"{directory.path} was trained on {', '.join(classes)}; use its own images")
+        raise UsageError(f"--dataset={run['dataset']} has the classes {short(data.classes)}, but the run in "
+                         f"{directory.path} was trained on {short(classes)}; use its own images")
     if not classes:
         named = DATASETS.load(run['dataset']).classes
         classes = named if not isinstance(named, str) else ()
@@ -84,8 +84,13 @@ def settings(config: EvalConfig, directory: TrainDir) -> dict:
     return run
 
 
-def check_checkpoint_dir(directory: TrainDir) -> None:
-    """Raises a UsageError if what was named as a directory of checkpoints is a checkpoint or an eval_dir."""
+def check_checkpoint_dir(directory: TrainDir, needed: bool) -> None:
+    """Raises a UsageError if what was named as a directory of checkpoints is a checkpoint or an eval_dir.
+
+    Args:
+      directory: that was named.
+      needed: whether a checkpoint must be there; if there is none, the error that `no_checkpoint` returns is raised.
+    """
     if directory.checkpoints():
         return
     if os.path.exists(directory.path + '.index'):
@@ -94,6 +99,8 @@ def check_checkpoint_dir(directory: TrainDir) -> None:
     if TrainDir(found).checkpoints():
         raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
                          f'--checkpoint_dir={found}')
+    if needed:
+        raise no_checkpoint(directory)
 
 
 class Restorer:
@@ -148,11 +155,12 @@ class Restorer:
             raise UsageError(f'{prefix} {found}; {remedy}')
 
 
-def no_checkpoint(directory: TrainDir) -> RunError:
-    """Returns the error that a directory has no checkpoint that can be used."""
+def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
+    """Returns the error that a directory has no checkpoint that can be used; a UsageError, if there is no directory."""
     if directory.checkpoints():
         return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
-    return RunError(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')
+    kind = RunError if os.path.isdir(directory.path) else UsageError
+    return kind(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')
 
 
 @contextlib.contextmanager

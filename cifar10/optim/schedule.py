@@ -52,4 +52,5 @@ class Linear(Schedule):
         return tf.maximum(left, 0.0)
 
     def describe(self, examples_per_step):
-        return f'linearly to 0 in {-(-self.total_examples // examples_per_step)} steps of this run'
+        del examples_per_step
+        return f'linearly to 0 after {self.total_examples:,} images'
