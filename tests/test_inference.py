@@ -111,6 +111,10 @@ def test_tables_of_a_confusion():
     assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],
                                                      ['eel', '0', '0', '0']]
     assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in confusion.markdown(counts, ['cat', 'dog', 'eel'])
+    assert lines[-5] == 'row: the class; column: what its images were taken for'
+    alike = confusion.lines(counts, ['large cat', 'large dog', 'large eel'])
+    assert [line.split() for line in alike[-4:-1]] == [['0', '1', '2'], ['0', 'large', 'cat', *map(str, counts[0])],
+                                                       ['1', 'large', 'dog', *map(str, counts[1])]]
     many = np.eye(100, dtype=int)
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
     pixels = confusion.picture(counts)
@@ -177,7 +181,12 @@ LOAD = '''
 import sys, json, numpy as np, tensorflow as tf
 model = tf.saved_model.load(sys.argv[1]).signatures['serving_default']
 images = np.load(sys.argv[2])
-found = [model(images=tf.constant(part)) for part in (images, images[:1])]
+found = [model(images=tf.constant(part)) for part in (images, images[:1], images[:0])]
+try:
+    model(images=tf.constant(images[:, :28, :28]))
+    sys.exit('images of another shape are taken')
+except tf.errors.InvalidArgumentError:
+    pass
 print(json.dumps([{name: np.char.decode(value.numpy().astype(bytes)).tolist() if value.dtype == tf.string else
                    value.numpy().tolist() for name, value in each.items()} for each in found]))
 '''
@@ -191,7 +200,8 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     result = subprocess.run([sys.executable, '-c', LOAD, str(target), str(tmp_path / 'images.npy')],
                             capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
-    found, of_one = json.loads(result.stdout.splitlines()[-1])
+    found, of_one, of_none = json.loads(result.stdout.splitlines()[-1])
+    assert of_none == dict(probabilities=[], class_index=[], class_name=[])
     expected = probabilities_of(run, pixels)
     np.testing.assert_allclose(found['probabilities'], expected, atol=1e-5)
     assert found['class_index'] == expected.argmax(1).tolist() and len(of_one['class_index']) == 1

@@ -34,12 +34,17 @@ class Classifier:
     def __init__(self, run: trained.Trained, device: str):
         with tf.device('/cpu:0'):
             self.images = tf.placeholder(tf.uint8, [None, SIZE, SIZE, 3], name='images')
+            # An exported model is fed images of any shape, and no network computes with none.
+            images = tf.ensure_shape(self.images, self.images.shape)
+            count = tf.shape(images)[0]
+            images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
             # Not transposed, which for bytes oneDNN does not have on every CPU and says so.
-            planes = tf.stack(tf.unstack(self.images, axis=-1), 1)
+            planes = tf.stack(tf.unstack(images, axis=-1), 1)
             images = run.recipe.augmentation.plain(planes)
         with tf.device(device):
             logits = run.recipe.inference(views(images) if run.averaging else images, [device])
-            self.probabilities = tf.nn.softmax(average(logits) if run.averaging else logits, name='probabilities')
+            found = tf.nn.softmax(average(logits) if run.averaging else logits)
+            self.probabilities = tf.identity(found[:count], name='probabilities')
         self.restorer = trained.Restorer(run.use_ema)
 
 
