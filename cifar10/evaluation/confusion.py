@@ -33,9 +33,14 @@ def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
     if len(classes) > _MOST_COLUMNS:
         return found
     cell = max(6, len(str(confusion.max())) + 1)
-    found += ['', f"{'':{width}}" + ''.join(f'{name[:cell - 1]:>{cell}}' for name in classes)]
-    return found + [f'{name:{width}}' + ''.join(f'{count:{cell}}' for count in row)
-                    for name, row in zip(classes, confusion)]
+    labels, heads = list(classes), [name[:cell - 1] for name in classes]
+    if len(set(heads)) < len(heads):
+        labels, heads = [f'{i:2} {name}' for i, name in enumerate(classes)], list(map(str, range(len(classes))))
+    width = max(map(len, labels))
+    found += ['', 'row: the class; column: what its images were taken for']
+    found.append(' ' * width + ''.join(f'{head:>{cell}}' for head in heads))
+    return found + [f'{label:{width}}' + ''.join(f'{count:{cell}}' for count in row)
+                    for label, row in zip(labels, confusion)]
 
 
 def markdown(confusion: np.ndarray, classes: Sequence[str]) -> str:

@@ -52,6 +52,8 @@ class Report:
         """Reports the Result of a checkpoint; `candidate` is what the context of that name gave."""
         print(f'{datetime.datetime.now()}: {result}, step {step}')
         if self._per_class:
+            if result.averaged is not None:
+                print('each class, without test-time averaging:')
             print('\n'.join(confusion.lines(result.confusion, self._classes)))
         self._events.add(summaries.scalars(scalars_of(result)), step)
         table = confusion.markdown(result.confusion, self._classes)
