@@ -147,13 +147,15 @@ def _data(config, checks):
         return records.find(*where, test_fraction=config.test_fraction)
     data = parts[records.TRAIN]
     download, parent = records.download_bytes(*where), os.path.dirname(data.folder)
-    how = f'downloading {download / 1e6:.0f} MB' if download else 'making it'
-    print(f'data       {config.dataset} is not there yet; the run would begin by {how}, into {data.folder}')
-    flag = '--dataset' if DATASETS.is_own(config.dataset) else '--data_dir'
+    flag, state, how = '--data_dir', 'there', 'unpacking' if DATASETS.load(config.dataset).archive else 'making'
+    if DATASETS.is_own(config.dataset):
+        flag, state, how = '--dataset', 'converted', 'converting'
+    how = f'downloading {download / 1e6:.0f} MB' if download else f'{how} it'
+    print(f'data       {config.dataset} is not {state} yet; the run would begin by {how}, into {data.folder}')
     size = download + sum(each.count * each.record_bytes for each in parts.values())
     with checks.gathered():
         check_dir(parent, flag)
-        checks.room(size, f'the data take {size / 1e6:.0f} MB', flag, parent)
+        checks.room(size, f'the data take {size / 1e6:.1f} MB', flag, parent)
     return data
 
 

@@ -6,6 +6,7 @@ Takes all flags of multi_gpu_train.py, so that those of a run can be repeated; `
 """
 import dataclasses
 import sys
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +90,9 @@ def draw(path: str, blocks: list[Inputs]) -> None:
     for each in axes.flat:
         each.set_xticks([])
         each.set_yticks([])
-    figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Glyph')  # a name in a script that matplotlib's font does not have
+        figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
     pyplot.close(figure)
 
 

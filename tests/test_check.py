@@ -89,7 +89,7 @@ def test_missing_data_are_no_reason_and_the_run_is_checked_as_if_they_were_there
                          'cifar-10-batches-bin')
     assert run.endswith('new, to step 269')  # 2.75 epochs of 50,000 images
     disk = [text for label, text in lines if label == 'disk']
-    assert 'the data take 354 MB' in disk[0] and 'a checkpoint takes 4.6 MB' in disk[1]
+    assert 'the data take 354.4 MB' in disk[0] and 'a checkpoint takes 4.6 MB' in disk[1]
     assert lines[-1] == ['ready', 'without --check the run would start'] and os.listdir(tmp_path) == []
 
 
@@ -109,7 +109,7 @@ def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
                 (tmp_path / 'own' / part / name / f'{i}.png').touch()
     check(TrainConfig(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     output = capsys.readouterr().out
-    assert '60 images in' in output and f"begin by making it, into {tmp_path / 'own' / 'cifar-bin'}" in output
+    assert '60 images in' in output and f"begin by converting it, into {tmp_path / 'own' / 'cifar-bin'}" in output
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
     (tmp_path / 'own' / 'train' / 'eel').mkdir()
     (tmp_path / 'own' / 'test' / 'eel').mkdir()

@@ -3,8 +3,10 @@ import numpy as np
 import pytest
 
 from cifar10 import preparation, show_inputs, training
+from cifar10.cli import flags
 from cifar10.data import records
 from cifar10.data.shapes import CLASSES
+from cifar10.errors import UsageError
 from cifar10.parallel import devices
 from cifar10.run.train_dir import TrainDir
 from tests.helpers import initialise, tf
@@ -37,6 +39,14 @@ def test_it_is_drawn(settings, data_dir, tmp_path, monkeypatch, capsys):
     show_inputs.main()
     assert (tmp_path / 'inputs.png').read_bytes().startswith(b'\x89PNG')
     assert capsys.readouterr().out == f"written    {tmp_path / 'inputs.png'}\n"
+
+
+@pytest.mark.parametrize('name, part', [('', 'is not the name of a PNG file'), ('/i.jpg', 'one that ends in .png'),
+                                        ('/no/i.png', 'does not exist')])
+def test_a_place_where_no_plot_can_be_is_refused_before_the_work(tmp_path, name, part):
+    pytest.importorskip('matplotlib')
+    with pytest.raises(UsageError, match=part):
+        flags.check_plot(f'{tmp_path}{name}')
 
 
 def test_help_shows_what_matters_and_the_other_flags_of_a_run_are_taken(monkeypatch, capsys):

@@ -51,8 +51,13 @@ def check_plot(path: str) -> None:
     except ImportError:
         raise UsageError("plotting needs matplotlib; pip install -e '.[plots]'") from None
     matplotlib.use('Agg')  # no window
-    if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
         raise UsageError(f'the folder of {path} does not exist')
+    if os.path.isdir(path) or not path.endswith('.png'):
+        raise UsageError(f'{path} is not the name of a PNG file; give one that ends in .png')
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise UsageError(f'{path} cannot be written; name another file')
 
 
 def parse(config_class: type[Config], description: str, arguments: Sequence[str],

@@ -3,6 +3,7 @@
 It knows the network as a function alone: no tower, no update mode and no images.
 """
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -77,7 +78,7 @@ def _of_gradients(logits):
     return None
 
 
-def described(found) -> str:
+def described(found: Any) -> str:
     """Returns what a network returned or collected, for a message."""
     if not isinstance(found, tf.Tensor):
         return f'{type(found).__name__} {found!r}' if isinstance(found, (int, float, str)) else type(found).__name__
