@@ -144,7 +144,7 @@ class Size:
 
 def network(images, num_classes, training):
     x = tf.reshape(images, [-1, 24 * 24 * 3])
-    with tf.variable_scope('layer'):
+    with tf.variable_scope(None, default_name='layer'):
         x = tf.nn.relu(x @ tf.get_variable('weights', [24 * 24 * 3, Size().hidden]))
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, x)
         if training:

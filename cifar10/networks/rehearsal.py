@@ -25,19 +25,24 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
         side = sizes[0] if len(sizes) == 1 else None
-        with tf.name_scope(_SCOPE):
+        with tf.name_scope(_SCOPE), _variables():
             logits = inference(tf.placeholder(dtype, [batch_size, side, side, 3]), [''], True)
         broken = _of_variables() or _of_collections() or _of_gradients(logits)
         if broken:
             return broken
         known = {variable.op.name for variable in tf.global_variables()}
-        with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
+        with _variables(reuse=tf.AUTO_REUSE):
             inference(tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3]), [''], False)
         new = [variable.op.name for variable in tf.global_variables() if variable.op.name not in known]
         if new:
             return (f'it makes the variable {new[0]} only where `training` is false, so it is never trained; make it '
                     'in both cases')
     return None
+
+
+def _variables(reuse=False):
+    # As towers have it: at its end the numbers of scopes that are named by default begin anew.
+    return tf.variable_scope(tf.get_variable_scope(), reuse=reuse, auxiliary_name_scope=False)
 
 
 def _of_variables():
