@@ -70,7 +70,8 @@ class Recipe:
           dtype: the type that the towers compute in.
         """
         if self._network.check:
-            self._network.check(self.inference, batch_size, self.augmentation.image_sizes(), dtype)
+            self._network.check(self.inference, batch_size, self.augmentation.image_sizes(), dtype,
+                                self._settings['seed'])
 
     def inference(self, images: tf.Tensor, devices: list, training: bool = False) -> tf.Tensor:
         """Builds the network with its options; returns logits. Arguments as `networks.Network` has them."""

@@ -78,6 +78,17 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 6 of '),
     ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
      'it makes the variable more only where `training` is false'),
+    ('more = tf.get_variable("more", [], trainable=training)', 'pixels @ weights * more',
+     'the variable more is [], float32, trainable in training, but [], float32, not trainable in evaluation'),
+    ('more = tf.get_variable("more", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)',
+     'pixels @ weights * more', 'the variable more is a local one'),
+    ('more = tf.get_variable("more", [4, 10], partitioner=tf.fixed_size_partitioner(2))',
+     'pixels @ weights + tf.reduce_sum(tf.convert_to_tensor(more))', 'leave the partitioner out'),
+    ('more = tf.get_variable("more", [], use_resource=False)', 'pixels @ weights * more', 'not a resource variable'),
+    ('more = tf.cast(tf.train.get_global_step(), tf.float32)', 'pixels @ weights * more', 'line 6 of '),
+    ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
+     'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
+    ('tf.add_to_collection("moving_statistics", (weights, weights))', 'pixels @ weights', 'is not a MovingStatistic'),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 6 of '),
 ])
 def test_a_broken_rule_is_told_in_a_line(call, linear, line, result, part):
@@ -148,7 +159,8 @@ def network(images, num_classes, training):
         x = tf.nn.relu(x @ tf.get_variable('weights', [24 * 24 * 3, Size().hidden]))
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, x)
         if training:
-            x = tf2.nn.experimental.stateless_dropout(x, 0.5, seed=[7, tf.train.get_global_step()])
+            seed = [tf.get_default_graph().seed, tf.train.get_global_step()]
+            x = tf2.nn.experimental.stateless_dropout(x, 0.5, seed=seed)
         x = tf.nn.relu(x)
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, x)
         return x @ tf.get_variable('last', [Size().hidden, num_classes])

@@ -27,8 +27,8 @@ class Network(NamedTuple):
       image_size: the only height and width that it takes, or None if it takes any.
       learn: function that computes options of `inference` from training images, float32 [n, height, width, 3] as
         the network sees them, once in a run at its start; or None.
-      check: function (inference with its options bound, batch size, image sizes, type of the images) that raises a
-        UsageError if the network breaks a rule, before it is trained; or None where it is known to break none.
+      check: function (inference with its options bound, batch size, image sizes, type of the images, seed) that raises
+        a UsageError if the network breaks a rule, before it is trained; None for the built-in networks.
     """
     inference: Callable
     parts: int = 1

@@ -1,77 +1,98 @@
-"""A user's own network is built once before the run, in a graph of its own, and held to the rules that towers need.
+"""A user's own network, built before the run as training and as evaluation build it, and held to the rules of towers.
 
 It knows the network as a function alone: no tower, no update mode and no images.
 """
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-_SCOPE = 'rehearsal'
+from cifar10.networks import MOVING_STATISTICS, MovingStatistic
+
+_SCOPE = 'rehearsed_tower'
 
 
-def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType) -> str | None:
-    """Builds a network as training does, then as evaluation does; returns which rule it broke and the remedy, or None.
+def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int) -> str | None:
+    """Builds a network in two graphs that are not run; returns which rule it broke, with the remedy, or None.
 
     Args:
       inference: function (images, devices, training) -> logits.
       batch_size: images in a training batch.
       sizes: their heights and widths in the course of a run; evaluation has the last.
       dtype: of training images.
+      seed: of the training graph; evaluation has none.
 
     Raises:
       UsageError: as `inference` does.
     """
+    side = sizes[0] if len(sizes) == 1 else None
     with tf.Graph().as_default():
+        tf.set_random_seed(seed)
         tf.train.get_or_create_global_step()
-        side = sizes[0] if len(sizes) == 1 else None
-        with tf.name_scope(_SCOPE), _variables():
+        with tf.name_scope(_SCOPE) as scope:
             logits = inference(tf.placeholder(dtype, [batch_size, side, side, 3]), [''], True)
-        broken = _of_variables() or _of_collections() or _of_gradients(logits)
-        if broken:
-            return broken
-        known = {variable.op.name for variable in tf.global_variables()}
-        with _variables(reuse=tf.AUTO_REUSE):
+        broken = _of_variables() or _of_losses() or _of_collections(scope) or _of_gradients(logits)
+        trained = _variables()
+    if broken:
+        return broken
+    with tf.Graph().as_default():
+        with tf.name_scope(_SCOPE):
             inference(tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3]), [''], False)
-        new = [variable.op.name for variable in tf.global_variables() if variable.op.name not in known]
-        if new:
-            return (f'it makes the variable {new[0]} only where `training` is false, so it is never trained; make it '
-                    'in both cases')
-    return None
+        return _of_variables() or _of_differences(trained, _variables())
 
 
-def _variables(reuse=False):
-    # As towers have it: at its end the numbers of scopes that are named by default begin anew.
-    return tf.variable_scope(tf.get_variable_scope(), reuse=reuse, auxiliary_name_scope=False)
+def _variables():
+    """Returns {name of a variable: what evaluation and training must agree on}."""
+    return {variable.op.name: (variable.shape.as_list(), variable.dtype.base_dtype.name,
+                               'trainable' if variable.trainable else 'not trainable')
+            for variable in tf.global_variables()}
 
 
 def _of_variables():
-    # Tower scopes are name scopes, which `get_variable` ignores and all other variables carry.
-    outside = [variable.op.name.removeprefix(_SCOPE + '/')
-               for variable in tf.global_variables() + tf.local_variables() + tf.trainable_variables()
-               if variable.op.name.startswith(_SCOPE + '/')]
-    if outside:
-        return (f'the variable {outside[0]} was not made with tf.get_variable, so each tower would have its own; use '
-                'tf.get_variable')
-    odd = [variable.op.name for variable in tf.trainable_variables() if variable.dtype.base_dtype != tf.float32]
-    if odd:
-        return f'the variable {odd[0]} is not float32, in which a run keeps its variables; cast its value instead'
+    for variable in tf.global_variables() + tf.local_variables() + tf.trainable_variables():
+        name = variable.op.name
+        # Tower scopes are name scopes, which `get_variable` ignores and all other variables carry.
+        if name.startswith(_SCOPE + '/'):
+            return (f'the variable {name.removeprefix(_SCOPE + "/")} was not made with tf.get_variable, so each tower '
+                    'would have its own; use tf.get_variable')
+        if variable.op.type != 'VarHandleOp':
+            return f'the variable {name} is not a resource variable; leave use_resource=False out'
+        if re.search(r'/part_\d+$', name):
+            return f'the variable {name} is a part of a partitioned one; leave the partitioner out'
+    for variable in tf.local_variables():
+        return (f'the variable {variable.op.name} is a local one, which no checkpoint has; leave it out of the '
+                'collection tf.GraphKeys.LOCAL_VARIABLES')
+    for variable in tf.trainable_variables():
+        if variable.dtype.base_dtype != tf.float32:
+            return (f'the variable {variable.op.name} is not float32, in which a run keeps what it trains; cast its '
+                    'value, or make it with trainable=False')
     return None
 
 
-def _of_collections():
+def _of_losses():
+    for loss in tf.get_collection(tf.GraphKeys.LOSSES):
+        if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
+            return f'it adds {described(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars'
+    return None
+
+
+def _of_collections(scope):
     for collection, remedy in ((tf.GraphKeys.REGULARIZATION_LOSSES, 'add losses to the collection tf.GraphKeys.LOSSES, '
                                 'in every tower'),
                                (tf.GraphKeys.UPDATE_OPS, 'use cifar10.networks.normalisation.batch_normalisation')):
         if tf.get_collection(collection):
             return f'it fills the collection {collection}, which towers do not share; {remedy}'
-    for loss in tf.get_collection(tf.GraphKeys.LOSSES):
-        if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
-            return f'it adds {described(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars'
-    for layer in tf.get_collection(tf.GraphKeys.ACTIVATIONS):
+    for layer in tf.get_collection(tf.GraphKeys.ACTIVATIONS, scope):
         if not isinstance(layer, tf.Tensor) or not layer.dtype.is_floating or not layer.shape.rank:
             return (f'it adds {described(layer)} to the collection tf.GraphKeys.ACTIVATIONS; add float tensors '
                     '[images, ...]')
+    for each in tf.get_collection(MOVING_STATISTICS):
+        if (not isinstance(each, MovingStatistic) or each.variable.trainable or each.change.dtype != tf.float32
+                or each.change.shape != each.variable.shape):
+            return (f'it adds to the collection {MOVING_STATISTICS} what is not a MovingStatistic, with a float32 '
+                    'change of the shape of a variable that is not trainable; use '
+                    'cifar10.networks.normalisation.batch_normalisation')
     return None
 
 
@@ -80,7 +101,22 @@ def _of_gradients(logits):
     if all(gradient is None for gradient in tf.gradients(logits, variables)):
         return ('its logits depend on no variable that can be trained; make some with tf.get_variable, and use them '
                 'where gradients pass')
+    tf.gradients(tf.get_collection(tf.GraphKeys.LOSSES) + [logits], variables)  # which raises where there are none
     return None
+
+
+def _of_differences(trained, evaluated):
+    for name, found in evaluated.items():
+        if name not in trained:
+            return f'it makes the variable {name} only where `training` is false, so it is not trained; make it always'
+        if found != trained[name]:
+            return (f'the variable {name} is {_listed(trained[name])} in training, but {_listed(found)} in evaluation; '
+                    'make it alike in both')
+    return None
+
+
+def _listed(found):
+    return ', '.join(map(str, found))
 
 
 def described(found: Any) -> str:
