@@ -152,7 +152,7 @@ def draw(path, results, curve, speed, batch):
     ticks = [seconds for seconds in _TICKS if low <= seconds <= high]
     axes.set_xticks(ticks, [_TICKS[seconds] for seconds in ticks])
     axes.minorticks_off()
-    axes.set_xlabel('time of training')
+    axes.set_xlabel('training time')
     axes.set_ylabel('test images classified correctly, %')
     axes.grid(alpha=0.3)
     axes.legend(loc='lower right')

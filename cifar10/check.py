@@ -86,14 +86,14 @@ class _Checks:
             self._problems.append(problem)
 
     def room(self, size, why, flag, path):
-        """Tells the free space of a disk; raises a UsageError if `size` more bytes of the run do not fit on it."""
+        """Prints the free space of a disk; raises a UsageError if `size` more bytes of the run do not fit on it."""
         folder = existing(path)
         free, disk = shutil.disk_usage(folder).free, os.stat(folder).st_dev
         print(f'disk       {free / 1e9:.1f} GB free in {path}; {why}')
         self._taken[disk] += size
         if self._taken[disk] > free:
             before = self._taken[disk] - size
-            beside = f' beside {before / 1e6:.1f} MB that the run writes there first' if before else ''
+            beside = f' in addition to {before / 1e6:.1f} MB' if before else ''
             raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({why}){beside}; free some space, or '
                              f'use another {flag}')
 

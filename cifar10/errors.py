@@ -2,7 +2,7 @@
 import errno
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
@@ -15,9 +15,12 @@ class RunError(Exception):
     """A failure during the run: reported in one line, exit status 1."""
 
 
-def short(names: Iterable[str]) -> str:
-    """Returns names, with commas between them, in a length that leaves a line readable."""
-    return textwrap.shorten(', '.join(names), 80, placeholder=' ...')
+def difference(before: Sequence[str], now: Sequence[str]) -> str:
+    """Returns how names have changed, as a phrase short enough for a line."""
+    parts = [(word, ', '.join(name for name in names if name not in others))
+             for word, names, others in (('without', before, now), ('with', now, before))]
+    return ' and '.join(f"{word} {textwrap.shorten(names, 80, placeholder=' ...')}" for word, names in parts
+                        if names) or 'in another order'
 
 
 def describe_os_error(error: OSError) -> str:

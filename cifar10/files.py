@@ -51,7 +51,7 @@ def new_folder(folder: str) -> Iterator[str]:
 
 
 def replace(path: str, text: str) -> None:
-    """Writes a text file, in place of the one that is there; bytes that are no text pass as Python reads them."""
+    """Writes a text file, in place of the one that is there; surrogate-escaped bytes are written as they were."""
     with open(path + '.part', 'w', encoding='utf-8', errors='surrogateescape') as stream:
         stream.write(text)
     os.replace(path + '.part', path)

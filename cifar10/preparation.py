@@ -7,7 +7,7 @@ import tensorflow as tf2
 
 from cifar10.config import TrainConfig
 from cifar10.data.records import TEST, Records, find
-from cifar10.errors import UsageError, short
+from cifar10.errors import UsageError, difference
 from cifar10.evaluation.validation import Validation
 from cifar10.parallel import devices
 from cifar10.parallel.update import UpdateMode
@@ -165,8 +165,8 @@ def refuse_other_images(plan: Plan, directory: TrainDir) -> None:
     stored = (plan.start and directory.settings()) or {}
     classes, examples = stored.get('classes', plan.data.classes), stored.get('examples', plan.data.count)
     if tuple(classes) != plan.data.classes:
-        raise UsageError(f'--train_dir={directory.path} holds a run on the classes {short(classes)} (now '
-                         f'{short(plan.data.classes)}); {_OTHER}')
+        raise UsageError(f'--train_dir={directory.path} holds a run on other classes (now '
+                         f'{difference(classes, plan.data.classes)}); {_OTHER}')
     if examples != plan.data.count:
         raise UsageError(f'--train_dir={directory.path} holds a run on {examples} images (now {plan.data.count}); '
                          f'{_OTHER}')
@@ -216,7 +216,8 @@ def _resolve(config: TrainConfig, directory: TrainDir, start: str | None,
                          'devices; leave it out')
     settings = (start and directory.settings()) or {}
     stored = checkpoint.stored_division(start, settings.get('batch_size')) if start else {}
-    stored.update({name: settings[name] for name in _TOLD if name in settings})
+    if start:
+        stored.update({name: {**PRESETS['classic'], **settings}[name] for name in _TOLD})
     given = count if one_each else config.num_towers
     if start and checkpoint.is_ours(start) and not (given or 'num_towers' in stored):
         print(f'warning: {start} does not tell how many towers wrote it; this run has one on each device')
@@ -255,7 +256,7 @@ def describe(plan: Plan) -> None:
     print(f'data       {plan.data}')
     print(f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch')
     print(f'rate       {config.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}')
-    if config.epochs and plan.last_step < _FEW_STEPS:
+    if config.epochs and not plan.step and 0 < plan.last_step < _FEW_STEPS:
         count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
         print(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
     print(f"run        {config.train_dir}, {f'at step {plan.step}' if plan.finished else progress}")

@@ -98,7 +98,7 @@ def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys):
         check(TrainConfig(data_dir=str(disk / 'data'), train_dir=str(disk / 'train'), tower_device='cpu'))
     problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
     assert problem.startswith(f'--train_dir={disk}/train has no room for ')
-    assert 'beside 354.4 MB that the run writes there first' in problem
+    assert 'in addition to 354.4 MB; free some space' in problem
 
 
 def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):

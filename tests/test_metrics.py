@@ -52,6 +52,9 @@ def test_lines_of_others_stay(tmp_path):
     kept.add(EVAL, 5, replacing=('step',), value=2)
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2]
     assert (tmp_path / NAME).read_bytes().startswith(b''.join(lines)) and read(str(tmp_path), TRAIN) == []
+    (tmp_path / NAME).write_bytes(b'[\n]')  # without an end of line
+    kept.drop_after(3)
+    assert (tmp_path / NAME).read_bytes() == b'[\n]\n'
 
 
 def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):

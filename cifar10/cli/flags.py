@@ -54,9 +54,9 @@ def check_plot(path: str) -> None:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UsageError(f'the folder of {path} does not exist')
-    if os.path.isdir(path) or not path.endswith('.png'):
+    if os.path.isdir(path) or not path.lower().endswith('.png'):
         raise UsageError(f'{path} is not the name of a PNG file; give one that ends in .png')
-    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+    if not (os.access(path, os.W_OK) if os.path.exists(path) else os.access(folder, os.W_OK | os.X_OK)):
         raise UsageError(f'{path} cannot be written; name another file')
 
 

@@ -70,7 +70,7 @@ class _Pictures(Dataset):
                       for name in _classes(os.path.join(self.path, part))), default=0)
         if newest > os.path.getmtime(self.folder):
             return (f'images were added or removed after the conversion; delete {self.folder} to convert them again '
-                    '(runs that began before cannot be resumed or evaluated then)')
+                    '(a run can go on only with the same classes and number of training images)')
         return None
 
     def _parts(self):
@@ -125,7 +125,8 @@ def _parts_of(path, classes, found, test_fraction):
         found = _divided(found[TRAIN], test_fraction)
     for part, of_part in found.items():
         for label in set(range(len(classes))) - {label for label, _ in of_part}:
-            change = '' if test_fraction is None else ', change --test_fraction'
+            count = sum(each == label for pairs in found.values() for each, _ in pairs)
+            change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
             raise UsageError(f'--dataset={path}: class {classes[label]} has no image for the part {part}; give it '
                              f'more{change}, or remove its directory')
     if len(found[TRAIN]) < _LEAST_PICTURES:

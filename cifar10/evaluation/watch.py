@@ -23,15 +23,16 @@ def evaluate(config: EvalConfig) -> None:
       config: a `config.EvalConfig`.
 
     Raises:
-      UsageError: invalid configuration, or a checkpoint of another network.
+      UsageError: invalid configuration, or a checkpoint of another network; `run_once` and no such directory.
       RunError: `run_once` and there is no checkpoint that can be read, or an evaluation failed.
     """
     directory = TrainDir(config.checkpoint_dir)
-    trained.check_checkpoint_dir(directory, needed=config.run_once)
-    check_eval_dir(config.eval_dir, config.checkpoint_dir)
     device = devices.choose(1, config.tower_device)
     devices.claim(device)
-    _wait_for_first(directory)
+    trained.check_checkpoint_dir(directory, needed=config.run_once)
+    check_eval_dir(config.eval_dir, config.checkpoint_dir)
+    if not config.run_once:
+        _wait_for_first(directory)
     data = _data_of(trained.settings(config, directory), config)
     run = trained.find(config, directory, data)
     with trained.plain_errors(), tf.Graph().as_default():

@@ -32,7 +32,8 @@ class Classifier:
     """
 
     def __init__(self, run: trained.Trained, device: str):
-        with tf.device('/cpu:0'):
+        # In scopes as in evaluation, because a variable that has the name of an operation gets another.
+        with tf.device('/cpu:0'), tf.name_scope('input'):
             self.images = tf.placeholder(tf.uint8, [None, SIZE, SIZE, 3], name='images')
             # An exported model is fed images of any shape, and no network computes with none.
             images = tf.ensure_shape(self.images, self.images.shape)
@@ -41,7 +42,7 @@ class Classifier:
             # Not transposed, which for bytes oneDNN does not have on every CPU and says so.
             planes = tf.stack(tf.unstack(images, axis=-1), 1)
             images = run.recipe.augmentation.plain(planes)
-        with tf.device(device):
+        with tf.device(device), tf.name_scope('tower_0'):
             logits = run.recipe.inference(views(images) if run.averaging else images, [device])
             found = tf.nn.softmax(average(logits) if run.averaging else logits)
             self.probabilities = tf.identity(found[:count], name='probabilities')
@@ -53,7 +54,7 @@ def classify(config: EvalConfig) -> None:
 
     Raises:
       UsageError: invalid configuration, or a file that is no picture, after all others are classified.
-      RunError: there is no checkpoint.
+      RunError: the run has no checkpoint.
     """
     # Standard output is for what was found alone, so that a program can read it.
     with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
@@ -103,7 +104,7 @@ def find(config: EvalConfig) -> tuple[TrainDir, trained.Trained, devices.Devices
 
     Raises:
       UsageError: invalid configuration.
-      RunError: there is no checkpoint.
+      RunError: the run has no checkpoint.
     """
     device = devices.choose(1, config.tower_device)
     devices.claim(device)

@@ -21,14 +21,14 @@ def export(config: EvalConfig) -> None:
     `class_index`, int64 [n], and `class_name`, string [n].
 
     Raises:
-      UsageError: invalid configuration, or there is something at that place.
-      RunError: there is no checkpoint.
+      UsageError: invalid configuration, no such run, or there is something at that place.
+      RunError: the run has no checkpoint.
     """
     target = os.path.abspath(config.export_dir)
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         raise UsageError(f'--export_dir={config.export_dir} exists and is not empty; use a new directory')
-    make_dir(os.path.dirname(target), '--export_dir')
     directory, run, device = find(config)
+    make_dir(os.path.dirname(target), '--export_dir')
     with trained.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, device.towers[0])
         signature = _signature(classifier, run.classes)

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.config import TEST_FRACTION, EvalConfig
 from cifar10.data.records import Records
-from cifar10.errors import RunError, UsageError, reason, short
+from cifar10.errors import RunError, UsageError, difference, reason
 from cifar10.optim.averages import saved_names
 from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
@@ -53,8 +53,8 @@ def find(config: EvalConfig, directory: TrainDir, data: Records | None = None) -
     # Versions before this one did not store the classes.
     classes = tuple(run.get('classes', data.classes if data else ()))
     if data and data.classes != classes:
-        raise UsageError(f"--dataset={run['dataset']} has the classes {short(data.classes)}, but the run in "
-                         f"{directory.path} was trained on {short(classes)}; use its own images")
+        raise UsageError(f"--dataset={run['dataset']} has other classes than the run in {directory.path} was "
+                         f"trained on (now {difference(classes, data.classes)}); use its own images")
     if not classes:
         named = DATASETS.load(run['dataset']).classes
         classes = named if not isinstance(named, str) else ()

@@ -10,6 +10,7 @@ from cifar10 import files
 
 NAME = 'metrics.jsonl'
 TRAIN, EVAL = 'train', 'eval'  # the kinds of records
+_BEGIN = b'{"kind": "'  # of a record's line
 
 
 class Metrics:
@@ -27,14 +28,16 @@ class Metrics:
         self._keep(lambda record: record['step'] <= step)
 
     def _keep(self, wanted):
-        """Drops the records that a function does not want, and what a kill left of the last one; no line of others."""
+        """Drops the records that a function does not want and what a kill left of one; lines of others stay."""
         try:
             with open(self._path, 'rb') as stream:
                 lines = stream.readlines()
         except FileNotFoundError:
             return
-        whole = lines[:-1] if lines and not lines[-1].endswith(b'\n') else lines
-        kept = [line for line in whole if (record := _record(line)) is None or wanted(record)]
+        kept = [line for line in lines if (record := _record(line)) is None or wanted(record)]
+        if kept and not kept[-1].endswith(b'\n'):
+            tail = kept.pop()
+            kept += [] if _BEGIN.startswith(tail[:len(_BEGIN)]) else [tail + b'\n']
         if kept != lines:
             files.replace(self._path, b''.join(kept).decode(errors='surrogateescape'))
 
