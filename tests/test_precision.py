@@ -107,13 +107,15 @@ def test_half_precision_takes_nearly_the_same_steps(name, settings, tmp_path):
         assert not np.array_equal(half[key], exact[key])
 
 
-def test_checkpoints_cross_precisions(settings):
+def test_checkpoints_cross_precisions(settings, capsys):
     counts = []
     for steps, (name, mode) in enumerate([('fp16', 'parameter_server'), ('fp32', 'replicated'), ('bf16', 'async'),
                                           ('fp16', 'replicated'), ('fp16', 'mirrored')], 1):
         last = train(settings(precision=name, variable_update=mode, num_gpus=2, max_steps=steps, summary_steps=0))
         counts.append((int(last['global_step']), int(last['examples_seen']), len(last)))
     assert counts == [(1, 16, 24), (2, 32, 22), (3, 40, 22), (4, 56, 24), (5, 72, 24)]
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed')]
+    assert told[1] == 'changed    precision from fp32 to bf16, from here on'
 
 
 def test_fp16_resumes_to_the_bit_scale_included(settings, tmp_path):
