@@ -1,4 +1,4 @@
-"""The exceptions that end a program with one line, and the wording of other people's errors."""
+"""The exceptions that end a program with one line, and the wording of such lines."""
 import errno
 import re
 import textwrap

@@ -15,12 +15,11 @@ from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
 from cifar10.registry import AUTO, NETWORKS, PRECISIONS, UPDATE_MODES
 from cifar10.run import checkpoint
-from cifar10.run.train_dir import TrainDir, check_dir
+from cifar10.run.train_dir import ANOTHER_RUN, TrainDir, check_dir
 
 # Settings that may change when a run is resumed, and are said to.
 _TOLD = ('learning_rate', 'auxiliary_learning_rate', 'label_smoothing', 'precision')
 _FEW_STEPS = 50  # fewer teach little
-_OTHER = 'use another --train_dir, or --restart to delete that run'
 
 
 def local_devices(config: TrainConfig) -> devices.Devices:
@@ -166,10 +165,10 @@ def refuse_other_images(plan: Plan, directory: TrainDir) -> None:
     classes, examples = stored.get('classes', plan.data.classes), stored.get('examples', plan.data.count)
     if tuple(classes) != plan.data.classes:
         raise UsageError(f'--train_dir={directory.path} holds a run on other classes (now '
-                         f'{difference(classes, plan.data.classes)}); {_OTHER}')
+                         f'{difference(classes, plan.data.classes)}); {ANOTHER_RUN}')
     if examples != plan.data.count:
         raise UsageError(f'--train_dir={directory.path} holds a run on {examples} images (now {plan.data.count}); '
-                         f'{_OTHER}')
+                         f'{ANOTHER_RUN}')
 
 
 def _validation(plan):
@@ -217,7 +216,8 @@ def _resolve(config: TrainConfig, directory: TrainDir, start: str | None,
     settings = (start and directory.settings()) or {}
     stored = checkpoint.stored_division(start, settings.get('batch_size')) if start else {}
     if start:
-        stored.update({name: {**PRESETS['classic'], **settings}[name] for name in _TOLD})
+        earlier = {**PRESETS['classic'], **settings}  # versions without presets stored none
+        stored.update({name: earlier[name] for name in _TOLD})
     given = count if one_each else config.num_towers
     if start and checkpoint.is_ours(start) and not (given or 'num_towers' in stored):
         print(f'warning: {start} does not tell how many towers wrote it; this run has one on each device')

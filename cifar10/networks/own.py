@@ -42,10 +42,8 @@ def _function(name, path, attribute):
     folder = os.path.dirname(os.path.abspath(path))
     if folder not in sys.path:
         sys.path.append(folder)  # for what the file imports from beside it
-    try:
+    with _told(name, ' cannot be imported'):
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # of any type: it is the user's code
-        raise UsageError(f'--network={name} cannot be imported: {_where(error, path)}') from error
     function = getattr(module, attribute, None)
     if not callable(function):
         raise UsageError(f'--network={name}: {path} has no function {attribute}')
@@ -74,14 +72,14 @@ def _check(name: str, *arguments) -> None:
 
 
 @contextlib.contextmanager
-def _told(name):
+def _told(name, what=''):
     """Context that turns what the user's code raises, of any type, into a UsageError."""
     try:
         yield
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        raise UsageError(f'--network={name}: {_where(error, name.rpartition(":")[0])}') from error
+        raise UsageError(f'--network={name}{what}: {_where(error, name.rpartition(":")[0])}') from error
 
 
 def _where(error, path):

@@ -44,9 +44,8 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
 
 def _variables():
     """Returns {name of a variable: what evaluation and training must agree on}."""
-    return {variable.op.name: (variable.shape.as_list(), variable.dtype.base_dtype.name,
-                               'trainable' if variable.trainable else 'not trainable')
-            for variable in tf.global_variables()}
+    return {variable.op.name: f'{variable.shape.as_list()}, {variable.dtype.base_dtype.name}, '
+                              f'{"" if variable.trainable else "not "}trainable' for variable in tf.global_variables()}
 
 
 def _of_variables():
@@ -110,13 +109,9 @@ def _of_differences(trained, evaluated):
         if name not in trained:
             return f'it makes the variable {name} only where `training` is false, so it is not trained; make it always'
         if found != trained[name]:
-            return (f'the variable {name} is {_listed(trained[name])} in training, but {_listed(found)} in evaluation; '
-                    'make it alike in both')
+            return (f'the variable {name} is {trained[name]} in training, but {found} in evaluation; make it alike in '
+                    'both')
     return None
-
-
-def _listed(found):
-    return ', '.join(map(str, found))
 
 
 def described(found: Any) -> str:

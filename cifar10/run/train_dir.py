@@ -27,6 +27,7 @@ _PROGRAM = 'cifar10 multi_gpu_train'
 # A run that differs in one of these is another run.
 _IDENTITY = ('dataset', 'test_fraction', 'seed', 'network', 'widths', 'optimizer', 'schedule', 'augmentation', 'sizes',
              'moving_averages')
+ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy
 _OWN_FILES = re.compile(
     rf'{re.escape(_CHECKPOINT)}-\d+\.(index|meta|data-\d{{5}}-of-\d{{5}})(\.tempstate\d+)?'
     rf'|checkpoint|checkpoint\.tmp\w+|events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
@@ -161,14 +162,12 @@ class TrainDir:
         names = [name for name in _IDENTITY if name in stored and _unmoved(stored[name]) != _unmoved(settings[name])]
         if settings['schedule'] == 'linear' and not names and stored['epochs'] != settings['epochs']:
             raise UsageError(f"--train_dir={self.path} holds a run with epochs={stored['epochs']:g} (now "
-                             f"{settings['epochs']:g}), to whose end its learning rate falls; use another --train_dir, "
-                             'or --restart to delete that run')
+                             f"{settings['epochs']:g}), to whose end its learning rate falls; {ANOTHER_RUN}")
         if len(names) > 1 and stored['preset'] != settings['preset']:
             names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
         difference = ', '.join(f'{name}={stored.get(name)} (now {settings[name]})' for name in names)
         if difference:
-            raise UsageError(f'--train_dir={self.path} holds a run with {difference}; use another --train_dir, or '
-                             '--restart to delete that run')
+            raise UsageError(f'--train_dir={self.path} holds a run with {difference}; {ANOTHER_RUN}')
 
     def _refuse_other_records(self):
         """Raises a UsageError if there are records but no run that wrote them: a new run would drop some."""
