@@ -7,7 +7,8 @@
 """
 import sys
 
-from cifar10.cli import flags, signals, terminal
+from cifar10 import console, signals
+from cifar10.cli import flags, program
 from cifar10.config import EvalConfig
 
 
@@ -15,13 +16,13 @@ def main():
     """Reads the flags, then evaluates until a signal comes, or once; or classifies pictures, or exports."""
     config = flags.parse(EvalConfig, __doc__.splitlines()[0], sys.argv[1:])
     signals.Termination()
-    terminal.start_tensorflow()
+    console.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
     if config.image:
-        from cifar10.inference import classification
+        from cifar10.trained import classification
         classification.classify(config)
     elif config.export_dir:
-        from cifar10.inference import export
+        from cifar10.trained import export
         export.export(config)
     else:
         evaluate(config)
@@ -29,9 +30,9 @@ def main():
 
 def evaluate(config):
     """Evaluates; a signal is the way in which watching is meant to end."""
-    from cifar10.evaluation import watch
+    from cifar10.trained import evaluation
     try:
-        watch.evaluate(config)
+        evaluation.evaluate(config)
     except KeyboardInterrupt:
         if config.run_once:
             raise
@@ -40,7 +41,7 @@ def evaluate(config):
 
 def run():
     """Runs the script; returns the exit status."""
-    return terminal.run(main)
+    return program.run(main)
 
 
 if __name__ == '__main__':

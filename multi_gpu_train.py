@@ -5,7 +5,8 @@
 """
 import sys
 
-from cifar10.cli import flags, signals, terminal
+from cifar10 import console, signals
+from cifar10.cli import flags, program
 from cifar10.cluster import membership
 from cifar10.config import TrainConfig
 from cifar10.registry import UPDATE_MODES
@@ -16,11 +17,11 @@ def main():
     config = flags.parse(TrainConfig, __doc__.splitlines()[0], sys.argv[1:])
     termination = signals.Termination()
     if config.check:
-        terminal.start_tensorflow()
-        from cifar10 import check
+        console.start_tensorflow()
+        from cifar10.cli import check
         return check.check(config)
     found = membership.resolve(config)
-    terminal.start_tensorflow(verbose=config.log_device_placement)
+    console.start_tensorflow(verbose=config.log_device_placement)
     # After the flags: TensorFlow takes seconds to import.
     from cifar10 import training
     if found is None:
@@ -38,7 +39,7 @@ def train_in(found, config, termination):
     local, files = devices.NONE, ()
     if found.job == 'worker':
         local = preparation.local_devices(config)
-        files = records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction).files
+        files = records.prepare(config.dataset, config.data_dir, test_fraction=config.test_fraction).files
     member.take_part(found, local, lambda *towers: training.train(config, termination, *towers),
                      config.cluster_timeout_secs, UPDATE_MODES.load(config.variable_update).recovers, files,
                      termination)
@@ -46,7 +47,7 @@ def train_in(found, config, termination):
 
 def run():
     """Runs the script; returns the exit status."""
-    return terminal.run(main)
+    return program.run(main)
 
 
 if __name__ == '__main__':

@@ -18,8 +18,14 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, terminal  # noqa: E402
+from cifar10 import console  # noqa: E402
+from cifar10.cli import (  # noqa: E402
+    flags,
+    program,  # noqa: E402
+    )
 from cifar10.errors import UsageError  # noqa: E402
+from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.session_config import session_config  # noqa: E402
 
 MODES = ('parameter_server', 'async')
 TOWERS, BATCH = 4, 32
@@ -53,31 +59,31 @@ def run(given, mode, pause, seed):
     Returns:
       A list of (images, seconds of training, test accuracy).
     """
-    terminal.start_tensorflow()
+    console.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
     from cifar10 import preparation, training
     from cifar10.config import TrainConfig
     from cifar10.data import records
-    from cifar10.evaluation.validation import Validation
     from cifar10.parallel import devices
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
     from cifar10.run import hooks, loop
     from cifar10.run.async_workers import AsyncWorkersHook
+    from cifar10.trained.validation import Validation
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
                          max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
     towers = devices.choose(TOWERS, 'cpu')
-    devices.claim(towers)
+    gpus.claim(towers.num_gpus)
     tf.set_random_seed(seed)
     mode_class = UPDATE_MODES.load(mode)
     update_mode = (slowed(mode_class, pause) if pause else mode_class)(towers)
-    data = records.find(config.dataset, config.data_dir)
+    data = records.prepare(config.dataset, config.data_dir)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     plan = preparation.Plan(config, recipe, data, towers, update_mode, None, 0, config.max_steps)
     built = training.Training(plan)
-    test = records.find(config.dataset, config.data_dir, records.TEST)
+    test = records.prepare(config.dataset, config.data_dir, records.TEST)
     validation = Validation(recipe, test, devices.choose(1, 'cpu'), use_ema=True)
     values = validation.reads()
 
@@ -88,7 +94,7 @@ def run(given, mode, pause, seed):
                                                   workers)
     scaffold = tf.train.Scaffold(local_init_op=built.initialise)
     loop.run(built.train_step, [workers, curve_hook, hooks.StopHook(built.train_step, config.max_steps)], scaffold,
-             config=devices.session_config(towers))
+             config=session_config(towers))
     return curve_hook.curve
 
 
@@ -180,4 +186,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

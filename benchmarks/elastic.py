@@ -17,8 +17,14 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import local_cluster  # noqa: E402
-from cifar10.cli import flags, terminal  # noqa: E402
+from cifar10 import (
+    console,  # noqa: E402
+    local_cluster,  # noqa: E402
+)
+from cifar10.cli import (  # noqa: E402
+    flags,
+    program,  # noqa: E402
+    )
 from cifar10.errors import RunError  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 
@@ -118,7 +124,7 @@ def main():
     """Trains both runs, compares them, prints and draws what it found."""
     given = parse()
     harness.check(given)
-    terminal.start_tensorflow()
+    console.start_tensorflow()
     ends = [given.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
     with tempfile.TemporaryDirectory() as folder:
         whole_dir, moved_dir = os.path.join(folder, 'whole'), os.path.join(folder, 'moved')
@@ -144,4 +150,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

@@ -12,8 +12,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
 from cifar10.cli import flags  # noqa: E402
-from cifar10.config import DATA_DIR  # noqa: E402
 from cifar10.data import records  # noqa: E402
+from cifar10.directories import DATA_DIR  # noqa: E402
 from cifar10.errors import RunError, UsageError  # noqa: E402
 from cifar10.registry import DATASETS  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
@@ -52,7 +52,7 @@ def check(given):
     Raises:
       UsageError: they are not, or cannot.
     """
-    records.find(given.dataset, given.data_dir)
+    records.prepare(given.dataset, given.data_dir)
     if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
         raise UsageError(f'the folder of {given.json} does not exist')
     if getattr(given, 'plot', None):

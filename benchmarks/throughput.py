@@ -20,8 +20,14 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, terminal  # noqa: E402
+from cifar10 import console  # noqa: E402
+from cifar10.cli import (  # noqa: E402
+    flags,
+    program,  # noqa: E402
+    )
 from cifar10.data import records  # noqa: E402
+from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.session_config import session_config  # noqa: E402
 
 BATCH = 128
 
@@ -50,7 +56,7 @@ def start_up(given, cell):
 def peer(given, name):
     """Returns the images/s that a peer prints."""
     with tempfile.TemporaryDirectory() as data_dir:  # with this data set alone
-        folder = os.path.dirname(records.find(given.dataset, given.data_dir).files[0])
+        folder = os.path.dirname(records.prepare(given.dataset, given.data_dir).files[0])
         os.symlink(os.path.abspath(folder), os.path.join(data_dir, 'records'))
         script, *extra = PEERS[name]
         output = harness.output_of('benchmarks/peers/' + script, *extra, '--data_dir=' + data_dir,
@@ -65,20 +71,20 @@ def inside(given, cell):
     Returns:
       images/s of the 'bare step' or of an 'evaluation' pass; microseconds of CPU an image for 'input'.
     """
-    terminal.start_tensorflow()
+    console.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
     from cifar10 import preparation
     from cifar10 import training as trainer
     from cifar10.config import TrainConfig
-    from cifar10.evaluation import evaluator
     from cifar10.parallel import devices
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
+    from cifar10.trained import evaluator
     towers = devices.choose(1, 'cpu')
-    devices.claim(towers)
-    data = records.find(given.dataset, given.data_dir)
-    with tf.Session(config=devices.session_config(towers)) as session:
+    gpus.claim(towers.num_gpus)
+    data = records.prepare(given.dataset, given.data_dir)
+    with tf.Session(config=session_config(towers)) as session:
         if cell == 'evaluation':
             count = min(data.count, BATCH * given.steps)
             built = evaluator.Evaluator(data, Recipe({}, len(data.classes)), towers.towers, BATCH, count)
@@ -176,4 +182,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

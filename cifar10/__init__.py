@@ -2,15 +2,12 @@
 
 Each line below is a layer; a file imports only from lower layers and from its own package:
 
-    check local_cluster show_inputs      what a run would do; programs: a cluster on this machine, what is fed
-    training                             the composer
-    preparation                          what happens before a graph is built
-    evaluation                           how much of a data set a network gets right
-    inference                            classification with a trained model, and its export
-    recipe                               what is trained and how, put together from the settings
-    run                                  a run: its train_dir, checkpoints, summaries, hooks and loop
-    cluster                              the processes of a cluster: who they are, whether they are there
-    parallel data networks optim         towers and update modes; images; networks; optimizers and precisions
-    cli                                  the command line, the terminal, signals
-    config presets registry files errors  settings, recipes, names that flags choose from, files, exceptions
+    local_cluster show_inputs           programs: a cluster on this machine, a picture of what is fed
+    cli                                 the command line: flags, --check, exit statuses
+    training                            the graph of a step, and the loop
+    preparation                         what is decided before a graph is built
+    trained                             what is done with a trained model: evaluation, classification, export
+    recipe run cluster                  what is trained and how; what a run writes; the processes of a cluster
+    config data parallel networks       settings; images; towers and update modes; networks
+    optim registry directories presets console files errors signals
 """

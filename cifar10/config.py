@@ -10,12 +10,11 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from cifar10 import files
+from cifar10.directories import DATA_DIR, EVAL_DIR, TRAIN_DIR
 from cifar10.errors import UsageError
 from cifar10.presets import ONLY_WITH, PRESETS, parse_sizes, parse_widths
 from cifar10.registry import AUGMENTATIONS, AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
 
-TRAIN_DIR, EVAL_DIR, DATA_DIR = '/tmp/cifar10_train', '/tmp/cifar10_eval', '/tmp/cifar10_data'
 TEST_FRACTION = 0.1
 JOBS = ('worker', 'ps')
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
@@ -34,12 +33,6 @@ def setting(default: Any, group: str | None, help: str, least: int | None = None
 def forms(choices: Collection[str]) -> Collection[str]:
     """Returns what a setting with choices takes, as a user would write it."""
     return getattr(choices, 'forms', choices)
-
-
-def refuse_default_of_others(path: str, flag: str) -> None:
-    """Raises a UsageError if a default directory belongs to somebody else: in /tmp, anybody may make it beforehand."""
-    if path in (TRAIN_DIR, EVAL_DIR, DATA_DIR) and os.path.lexists(path) and (whose := files.foreign_owner(path)):
-        raise UsageError(f'{flag}={path}, the default, {whose}; give {flag} a directory of your own')
 
 
 class Config:

@@ -16,7 +16,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from cifar10.cli import flags, signals, terminal
+from cifar10 import console, signals
+from cifar10.cli import flags, program
 from cifar10.errors import UsageError
 
 _GRACE = 15  # seconds from the request to end to the end by force
@@ -87,7 +88,7 @@ def _relay(prefix, process, unread):
                 sys.stdout.write(prefix + line.rstrip('\n') + '\n')
                 sys.stdout.flush()
         except BrokenPipeError:
-            terminal.discard(sys.stdout)
+            console.discard(sys.stdout)
             unread.set()
 
 
@@ -112,4 +113,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

@@ -6,16 +6,17 @@ from typing import NamedTuple
 import tensorflow as tf2
 
 from cifar10.config import TrainConfig
-from cifar10.data.records import TEST, Records, find
+from cifar10.data.records import TEST, Records, prepare
+from cifar10.directories import check_dir
 from cifar10.errors import UsageError, difference
-from cifar10.evaluation.validation import Validation
-from cifar10.parallel import devices
+from cifar10.parallel import devices, gpus
 from cifar10.parallel.update import UpdateMode
 from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
 from cifar10.registry import AUTO, NETWORKS, PRECISIONS, UPDATE_MODES
 from cifar10.run import checkpoint
-from cifar10.run.train_dir import ANOTHER_RUN, TrainDir, check_dir
+from cifar10.run.train_dir import ANOTHER_RUN, TrainDir
+from cifar10.trained.validation import Validation
 
 # Settings that may change when a run is resumed, and are said to.
 _TOLD = ('learning_rate', 'auxiliary_learning_rate', 'label_smoothing', 'precision')
@@ -48,7 +49,7 @@ def claim_devices(config: TrainConfig, towers: devices.Devices | None = None) ->
     """
     if towers is None:
         towers = local_devices(config)
-        devices.claim(towers)
+        gpus.claim(towers.num_gpus)
     if config.xla and not towers.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
     if config.deterministic:
@@ -63,7 +64,7 @@ def training_data(config: TrainConfig, directory: TrainDir) -> Records:
       UsageError: it cannot, or the data cannot be had.
     """
     check_directory(config, directory)
-    return find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
+    return prepare(config.dataset, config.data_dir, test_fraction=config.test_fraction)
 
 
 def check_directory(config: TrainConfig, directory: TrainDir) -> bool:
@@ -176,7 +177,7 @@ def _validation(plan):
     config = plan.config
     if plan.finished or not config.eval_steps:
         return None
-    data = find(config.dataset, config.data_dir, TEST, config.test_fraction)
+    data = prepare(config.dataset, config.data_dir, TEST, config.test_fraction)
     return Validation(plan.recipe, data, local_devices(config), config.moving_averages)
 
 
@@ -238,7 +239,7 @@ def _precision(wanted, stored, on_gpus):
     """Returns the name of the precision to compute in, having warned if it is slow here."""
     if wanted == AUTO:
         bf16 = PRECISIONS.load('bf16')
-        has_it = devices.least_capability() >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
+        has_it = gpus.least_capability() >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
         wanted = stored or ('bf16' if has_it else 'fp32')
     if not on_gpus and PRECISIONS.load(wanted).is_emulated():
         print(f'warning: this CPU has no {wanted} instructions, so --precision={wanted} is emulated and slow')

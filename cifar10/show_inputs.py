@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cifar10.cli import flags, terminal
+from cifar10 import console
+from cifar10.cli import flags, program
 from cifar10.config import TrainConfig, setting
 
 _COLUMNS = 10
@@ -43,7 +44,7 @@ def main() -> None:
     description = __doc__.splitlines()[0] + ' Takes the other flags of multi_gpu_train.py, too.'
     config = flags.parse(ShowConfig, description, sys.argv[1:], ('Output', 'Data', 'Recipe'))
     flags.check_plot(config.out)
-    terminal.start_tensorflow()
+    console.start_tensorflow()
     draw(config.out, inputs(config))
     print(f'written    {config.out}')
 
@@ -54,7 +55,7 @@ def inputs(config: TrainConfig, n: int = _COLUMNS) -> list[Inputs]:
 
     from cifar10.data import pipeline, records
     from cifar10.recipe import Recipe
-    data = records.find(config.dataset, config.data_dir, test_fraction=config.test_fraction)
+    data = records.prepare(config.dataset, config.data_dir, test_fraction=config.test_fraction)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     last = recipe.total_examples
     places = [('at the beginning', 0), ('at the end', last - n) if last else ('in the second epoch', data.count)]
@@ -98,4 +99,4 @@ def draw(path: str, blocks: list[Inputs]) -> None:
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

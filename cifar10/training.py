@@ -5,18 +5,19 @@ from collections.abc import Callable
 import tensorflow.compat.v1 as tf
 
 from cifar10 import preparation
-from cifar10.cli.signals import Termination
 from cifar10.config import TrainConfig
 from cifar10.data import pipeline
-from cifar10.evaluation import validation
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.optim import averages
 from cifar10.parallel import devices
+from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.registry import PRECISIONS
 from cifar10.run import checkpoint, hooks, loop, metrics, profile, summaries
 from cifar10.run.async_workers import AsyncWorkersHook
 from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.signals import Termination
+from cifar10.trained import validation
 
 
 def train(config: TrainConfig, termination: Termination | None = None, towers: devices.Devices | None = None,
@@ -139,11 +140,11 @@ def _run(plan, training, directory, termination, before_session):
     # In a session over several processes TensorFlow fuses to operations that it has for float32 alone. What is fused
     # must not depend on the session, because it rounds differently.
     fuse = PRECISIONS.load(config.precision).dtype == tf.float32
-    session_config = devices.session_config(towers, config.log_device_placement, config.xla, fuse)
+    options = session_config(towers, config.log_device_placement, config.xla, fuse)
     scaffold = tf.train.Scaffold(
         init_fn=lambda scaffold, session: checkpoints.restore(session), local_init_op=training.initialise)
     try:
-        loop.run(train_step, between_steps, scaffold, towers.target, session_config, before_session)
+        loop.run(train_step, between_steps, scaffold, towers.target, options, before_session)
     finally:
         progress.close()
         events.close()

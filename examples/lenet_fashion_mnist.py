@@ -16,9 +16,10 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10.cli import terminal  # noqa: E402
+from cifar10 import console  # noqa: E402
+from cifar10.cli import program  # noqa: E402
 
-terminal.start_tensorflow()
+console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
@@ -26,7 +27,8 @@ from cifar10.cli import flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES  # noqa: E402
 from cifar10.data import download  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
-from cifar10.parallel import devices  # noqa: E402
+from cifar10.parallel import devices, gpus  # noqa: E402
+from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run import hooks, loop  # noqa: E402
 
@@ -116,7 +118,7 @@ def train(data, towers, epochs, batch_size, learning_rate, report):
         correct = tf.reduce_sum(tf.cast(tf.equal(found, labels), tf.int32))
         epochs_hook = EpochsHook(train_step, data, batch_size, images, labels, correct, report)
         steps = epochs * (examples // batch_size)
-        loop.run(train_step, [epochs_hook, hooks.StopHook(train_step, steps)], config=devices.session_config(towers))
+        loop.run(train_step, [epochs_hook, hooks.StopHook(train_step, steps)], config=session_config(towers))
 
 
 class EpochsHook(hooks.StepHook):
@@ -168,7 +170,7 @@ def main():
         raise UsageError(f'--towers={given.towers}; a batch of {given.batch_size} can be split over 1 to '
                          f'{given.batch_size}')
     towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
-    devices.claim(towers)
+    gpus.claim(towers.num_gpus)
     data = read(given.data_dir)
     if given.batch_size > len(data[0]):
         raise UsageError(f'--batch_size={given.batch_size}, but there are {len(data[0])} images; use a smaller one')
@@ -180,4 +182,4 @@ def main():
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

@@ -15,16 +15,18 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10.cli import terminal  # noqa: E402
+from cifar10 import console  # noqa: E402
+from cifar10.cli import program  # noqa: E402
 
-terminal.start_tensorflow()
+console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.cli import flags  # noqa: E402
 from cifar10.cluster import member, membership  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
-from cifar10.parallel import devices  # noqa: E402
+from cifar10.parallel import devices, gpus  # noqa: E402
+from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run import hooks, loop  # noqa: E402
 from cifar10.run.async_workers import AsyncWorkersHook  # noqa: E402
@@ -96,7 +98,7 @@ def fit(towers, steps, mode, before_session=None):
         report = ReportHook(train_step, steps, loss, fitted)
         scaffold = tf.train.Scaffold(local_init_op=tf.group(tf.local_variables_initializer(), turns.initializer))
         loop.run(train_step, [AsyncWorkersHook(built.train_ops[1:]), report, hooks.StopHook(train_step, steps)],
-                 scaffold, towers.target, devices.session_config(towers), before_session)
+                 scaffold, towers.target, session_config(towers), before_session)
         return report.fitted
 
 
@@ -154,11 +156,11 @@ def main():
             print(f'written    {given.plot}')
     own, found = devices.choose(given.towers, 'cpu'), membership.resolve(given)
     if found is None:
-        devices.claim(own)
+        gpus.claim(own.num_gpus)
         run(own)
     else:
         member.take_part(found, own, run, given.cluster_timeout_secs, UPDATE_MODES.load(given.variable_update).recovers)
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

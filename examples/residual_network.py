@@ -7,7 +7,7 @@ each), batch normalisation, a mean over all positions, one linear layer.
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks.normalisation import batch_normalisation
+from cifar10.networks.layers import batch_normalisation
 
 STAGES = (16, 32, 64)  # channels
 L2 = 1e-4

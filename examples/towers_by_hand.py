@@ -12,16 +12,18 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10.cli import terminal  # noqa: E402
+from cifar10 import console  # noqa: E402
+from cifar10.cli import program  # noqa: E402
 
-terminal.start_tensorflow()
+console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.cli import flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
-from cifar10.parallel import devices  # noqa: E402
+from cifar10.parallel import devices, gpus  # noqa: E402
+from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.parallel.towers import average_gradients, build_towers  # noqa: E402
 
 POINTS = 1200
@@ -61,7 +63,7 @@ def train(towers, steps):
         with tf.control_dependencies(losses):
             train_op = optimizer.apply_gradients(average_gradients(tower_grads), global_step)
         loss = tf.add_n(losses) / len(losses)
-    with tf.Session(config=devices.session_config(towers)) as session:
+    with tf.Session(config=session_config(towers)) as session:
         session.run(tf.global_variables_initializer())
         for step in range(1, steps + 1):
             found, _ = session.run([loss, train_op])
@@ -80,10 +82,10 @@ def main():
     if POINTS % given.towers:
         raise UsageError(f'--towers={given.towers} cannot share {POINTS} points evenly; use a divisor of it')
     towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
-    devices.claim(towers)
+    gpus.claim(towers.num_gpus)
     print(f'towers     {towers.num_towers} {towers}')
     train(towers, given.steps)
 
 
 if __name__ == '__main__':
-    sys.exit(terminal.run(main))
+    sys.exit(program.run(main))

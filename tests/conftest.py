@@ -6,7 +6,8 @@ import pytest
 
 import cifar10_eval
 import multi_gpu_train
-from cifar10.cli import signals, terminal
+from cifar10 import signals
+from cifar10.cli import program
 from cifar10.config import TrainConfig
 from cifar10.data import records
 from tests.helpers import tf  # it starts TensorFlow with the GPUs hidden
@@ -16,7 +17,7 @@ from tests.helpers import tf  # it starts TensorFlow with the GPUs hidden
 def data_dir(tmp_path_factory):
     """A data_dir that holds the data set `shapes`."""
     path = tmp_path_factory.mktemp('data')
-    records.find('shapes', str(path))
+    records.prepare('shapes', str(path))
     return str(path)
 
 
@@ -58,6 +59,6 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
         monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
         monkeypatch.setattr(signals, 'Termination', type(None))  # pytest keeps its own signal handlers
         with tf.Graph().as_default():
-            status = terminal.run(multi_gpu_train.main if script == 'multi_gpu_train.py' else cifar10_eval.main)
+            status = program.run(multi_gpu_train.main if script == 'multi_gpu_train.py' else cifar10_eval.main)
         return status, capsys.readouterr().err
     return run

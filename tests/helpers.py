@@ -10,13 +10,13 @@ import time
 import numpy as np
 import pytest
 
-from cifar10.cli import terminal
+from cifar10 import console
 
 # The default tests run on CPU devices, on a machine with GPUs too; tests marked `gpu` start processes that see them.
 WITH_GPUS = dict(os.environ)
 os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
 
-terminal.start_tensorflow()
+console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 

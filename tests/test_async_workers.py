@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.evaluation.evaluator import Result
-from cifar10.evaluation.validation import ValidationHook
 from cifar10.run import checkpoint, hooks, loop, metrics, summaries
 from cifar10.run.async_workers import AsyncWorkersHook
 from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.trained.evaluator import Result
+from cifar10.trained.validation import ValidationHook
 from tests.helpers import checkpoints, variables
 
 LAST_STEP = 40

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks import MOVING_STATISTICS
-from cifar10.networks.normalisation import batch_normalisation
+from cifar10.networks.layers import batch_normalisation
 from cifar10.optim.muon import Muon
 from tests.helpers import initialise, update_mode
 from tests.test_muon import AUXILIARY, RATE, numpys_steps

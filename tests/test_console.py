@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.cli import terminal
+from cifar10 import console
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.run import hooks
 from cifar10.run.train_dir import TrainDir
@@ -22,26 +22,26 @@ def python(code):
 
 
 def test_tensorflow_starts_in_silence():
-    result = python('from cifar10.cli import terminal; terminal.start_tensorflow(); import tensorflow as tf;'
+    result = python('from cifar10 import console; console.start_tensorflow(); import tensorflow as tf;'
                     'print(tf.executing_eagerly())')
     assert (result.stdout, result.stderr) == ('False\n', '')
 
 
 def test_a_version_that_was_not_tried_is_named_and_not_refused():
-    result = python('from cifar10.cli import terminal; terminal.TRIED = (9, 0), (9, 3); terminal.start_tensorflow();'
+    result = python('from cifar10 import console; console.TRIED = (9, 0), (9, 3); console.start_tensorflow();'
                     'print("on")')
     assert re.fullmatch(r'warning: TensorFlow 2\.\d+\.\S+ is outside 9\.0 to 9\.3, .*\non\n', result.stdout)
 
 
 def test_the_declared_range_is_the_one_that_is_warned_of():
-    (oldest, newest), text = terminal.TRIED, (ROOT / 'setup.cfg').read_text()
+    (oldest, newest), text = console.TRIED, (ROOT / 'setup.cfg').read_text()
     declared = f'tensorflow>={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}'
     assert declared in text and declared.replace('tensorflow', 'tensorflow[and-cuda]') in text
 
 
 def test_lines_that_are_not_known_are_passed_on_in_order():
-    result = python('import os; from cifar10.cli import terminal\n'
-                    'with terminal.quiet_stderr():\n'
+    result = python('import os; from cifar10 import console\n'
+                    'with console.quiet_stderr():\n'
                     '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
                     'os.write(2, b"\\nafter\\n")')
     assert result.stderr == 'first\nlast\nafter\n'
@@ -58,7 +58,7 @@ def test_errors_of_tensorflow_are_a_sentence():
     (UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
     (KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (None, 0)])
 def test_statuses(error, status):
-    result = python('import sys; from cifar10.cli.terminal import run\n'
+    result = python('import sys; from cifar10.cli.program import run\n'
                     'from cifar10.errors import RunError, UsageError\n'
                     'def main():\n'
                     f'    error = {error!r}\n'
@@ -88,7 +88,7 @@ def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
 
 @pytest.mark.stress
 def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_path):
-    code = ('import sys, time; from cifar10.cli import terminal; terminal.start_tensorflow()\n'
+    code = ('import sys, time; from cifar10 import console; console.start_tensorflow()\n'
             'from cifar10.run import summaries\n'
             'print("on", flush=True); time.sleep(float(sys.stdin.readline()) - time.time())\n'
             'events = summaries.Events(sys.argv[1]); events.add(summaries.scalars({sys.argv[2]: 1.0}), 1)')

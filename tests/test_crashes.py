@@ -18,10 +18,9 @@ from cifar10 import training
 from cifar10.config import EvalConfig, TrainConfig
 from cifar10.data import download, records
 from cifar10.errors import UsageError
-from cifar10.evaluation import watch
-from cifar10.inference import export
 from cifar10.run import metrics
 from cifar10.run.train_dir import step_of
+from cifar10.trained import evaluation, export
 from tests.crashes import (
     command_of,
     distinct,
@@ -159,7 +158,7 @@ def evaluator(run, tmp_path_factory):
                 **averages)
     checkpoint(50, 5)
     with tf.Graph().as_default():
-        watch.evaluate(EvalConfig(**config(folder / 'eval')))
+        evaluation.evaluate(EvalConfig(**config(folder / 'eval')))
     checkpoint(60, 4)
     command = script_command('cifar10_eval.py', **config(folder / 'eval'))
     return config, trace(command, folder / 'eval', folder / 'traced')
@@ -169,7 +168,7 @@ def assert_evaluator_goes_on(state, folder, evaluator):
     """Asserts that in a killed one's folder an evaluator leaves the best checkpoint, each record once, and no more."""
     write_tree(folder, state)
     with tf.Graph().as_default():
-        watch.evaluate(EvalConfig(**evaluator[0](folder)))
+        evaluation.evaluate(EvalConfig(**evaluator[0](folder)))
     found = metrics.read(str(folder), metrics.EVAL)
     assert [(record['step'], record['precision']) for record in found] == [(50, 0.0), (60, 1.0)]
     assert json.loads((folder / 'best' / 'best.json').read_text())['step'] == 60
@@ -193,7 +192,7 @@ def test_killed_at_each_system_call_an_evaluator_leaves_the_best_checkpoint_and_
         assert_evaluator_goes_on(state, tmp_path / str(i), evaluator)
 
 
-CONVERT = 'import sys; from cifar10.data import records; records.find(sys.argv[1], "")'
+CONVERT = 'import sys; from cifar10.data import records; records.prepare(sys.argv[1], "")'
 
 
 def pictures(folder):
@@ -208,7 +207,7 @@ def pictures(folder):
 
 
 def started(folder):
-    return 'from cifar10.cli import terminal; terminal.start_tensorflow(); ' + CONVERT, str(folder) + '/'
+    return 'from cifar10 import console; console.start_tensorflow(); ' + CONVERT, str(folder) + '/'
 
 
 @pytest.mark.parametrize('count', [4, pytest.param(1000, marks=pytest.mark.stress)])
@@ -219,7 +218,7 @@ def test_killed_at_a_system_call_a_conversion_leaves_nothing(count, tmp_path):
     assert len(states) > 10
     for i, state in enumerate(some(states, count)):
         copy = write_tree(tmp_path / str(i), state)
-        records.find(f'{copy}/', '')
+        records.prepare(f'{copy}/', '')
         assert read_tree(copy) == traced.states[-1]
 
 

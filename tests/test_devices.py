@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 from cifar10 import local_cluster
 from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
-from cifar10.parallel import devices
+from cifar10.parallel import devices, gpus
+from cifar10.parallel.session_config import session_config
 from tests.helpers import ROOT, script_command
 
 
@@ -21,21 +22,21 @@ def test_gpus_are_divided_among_towers():
 # What follows cannot be run on a machine without a GPU: their number is pretended.
 
 @pytest.fixture
-def gpus(monkeypatch, tmp_path):
+def pretend(monkeypatch, tmp_path):
     """A function that pretends GPUs, each with the memory limits of its logical devices, and a driver."""
-    def pretend(*memory_limits, driver=False, nodes=False, visible=None):
-        monkeypatch.setattr(devices, '_memory_limits', lambda: list(memory_limits))
+    def set_up(*memory_limits, driver=False, nodes=False, visible=None):
+        monkeypatch.setattr(gpus, 'memory_limits', lambda: list(memory_limits))
         (tmp_path / 'version').write_text('NVRM version')
-        monkeypatch.setattr(devices, '_NVIDIA_DRIVER', str(tmp_path / ('version' if driver else 'none')))
-        monkeypatch.setattr(devices, '_NVIDIA_DEVICES', str(tmp_path / ('ver*' if nodes else 'none*')))
+        monkeypatch.setattr(gpus, '_NVIDIA_DRIVER', str(tmp_path / ('version' if driver else 'none')))
+        monkeypatch.setattr(gpus, '_NVIDIA_DEVICES', str(tmp_path / ('ver*' if nodes else 'none*')))
         monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
         if visible is not None:
             monkeypatch.setenv('CUDA_VISIBLE_DEVICES', visible)
-    return pretend
+    return set_up
 
 
-def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(gpus):
-    gpus([], [])
+def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(pretend):
+    pretend([], [])
     with pytest.raises(UsageError, match='--num_gpus=4, but this machine has 2 GPUs; use --num_gpus=2'):
         devices.choose(4, 'auto')
     with pytest.raises(UsageError, match='--towers=3, but .* use --towers=2, or --tower_device=cpu'):
@@ -44,20 +45,20 @@ def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(gpus):
     assert devices.choose(4, 'cpu').towers == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
 
 
-def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(gpus):
-    gpus([1024] * 4)
+def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(pretend):
+    pretend([1024] * 4)
     assert devices.choose(4, 'auto').towers == tuple(f'/gpu:{k}' for k in range(4))
 
 
-def test_parts_of_one_gpu_do_not_reduce_through_nccl(gpus):
-    gpus([], [])
-    assert [devices.communication(on_gpus) for on_gpus in (True, False)] == ['nccl', 'ring']
-    gpus([1024] * 2)
-    assert devices.communication(on_gpus=True) == 'ring'
+def test_parts_of_one_gpu_do_not_reduce_through_nccl(pretend):
+    pretend([], [])
+    assert [gpus.communication(on_gpus) for on_gpus in (True, False)] == ['nccl', 'ring']
+    pretend([1024] * 2)
+    assert gpus.communication(on_gpus=True) == 'ring'
 
 
-def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
-    gpus(driver=True, nodes=True)
+def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(pretend):
+    pretend(driver=True, nodes=True)
     with pytest.raises(UsageError) as refused:
         devices.choose(1, 'auto')
     assert "pip install -e '.[gpu]'" in str(refused.value) and '--tower_device=cpu' in str(refused.value)
@@ -69,8 +70,8 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(gpus):
     (dict(driver=True), 'this container has been given no GPU'),
     (dict(driver=True, nodes=True, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
     (dict(driver=True, nodes=True, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs')])
-def test_without_any_gpu_the_first_line_says_why(machine, reason, gpus):
-    gpus(**machine)
+def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):
+    pretend(**machine)
     assert str(devices.choose(2, 'auto')) == f'on 2 CPU devices ({reason}): /cpu:0 /cpu:1'
     with pytest.raises(UsageError, match=f'--tower_device=gpu: {reason}; use --tower_device=cpu'):
         devices.choose(1, 'gpu')
@@ -100,16 +101,16 @@ def test_any_number_of_towers_is_spread_over_the_devices(num_devices, per_tower,
     (5, 'gpu', [[512] * 4, [512] * 4, []], [(0, False), (1, False)])])
 def test_only_the_gpus_that_are_used_are_claimed_and_their_memory_grows(count, kind, memory_limits, expected):
     towers = devices.Devices(tuple((f'/{kind}:{k}',) for k in range(count)), kind == 'gpu')
-    assert devices.gpus_used(towers, memory_limits) == expected
+    assert gpus.used(towers.num_gpus, memory_limits) == expected
 
 
-def test_sessions_are_told_the_same_as_the_process(gpus):
-    gpus([], [])
-    config = devices.session_config(devices.choose(1, 'gpu'))
+def test_sessions_are_told_the_same_as_the_process(pretend):
+    pretend([], [])
+    config = session_config(devices.choose(1, 'gpu'))
     assert config.gpu_options.allow_growth and config.device_count == {'GPU': 1}
-    assert devices.session_config(devices.choose(3, 'cpu')).device_count == {'CPU': 3, 'GPU': 0}
-    gpus([512, 256], [])
-    config = devices.session_config(devices.choose(2, 'gpu')).gpu_options
+    assert session_config(devices.choose(3, 'cpu')).device_count == {'CPU': 3, 'GPU': 0}
+    pretend([512, 256], [])
+    config = session_config(devices.choose(2, 'gpu')).gpu_options
     assert not config.allow_growth and config.visible_device_list == '0'
     assert [list(each.memory_limit_mb) for each in config.experimental.virtual_devices] == [[512, 256]]
 
@@ -126,8 +127,8 @@ def test_what_is_missing_is_told_by_task_type_and_number():
 # TensorFlow refuses to change the devices once its process-wide runtime has started, which a script can see.
 CLAIMED_FIRST = """
 import runpy, sys
-from cifar10.cli import terminal
-terminal.start_tensorflow()
+from cifar10 import console
+console.start_tensorflow()
 import tensorflow.compat.v1 as tf
 claim, calls = tf.config.set_visible_devices, []
 def started():
@@ -181,8 +182,8 @@ def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
     monkeypatch.setattr(tf.config, 'set_visible_devices', refuse)
     monkeypatch.setattr(tf.config, 'list_physical_devices', lambda kind: ['one', 'other'])
     monkeypatch.setattr(tf.config, 'get_visible_devices', lambda kind: ['one'])
-    monkeypatch.setattr(devices, '_memory_limits', lambda: [[], []])
-    devices.claim(devices.Devices((('/gpu:0',),), on_gpus=True))
-    devices.claim(devices.Devices((('/cpu:0',),), on_gpus=False))
+    monkeypatch.setattr(gpus, 'memory_limits', lambda: [[], []])
+    gpus.claim(1)
+    gpus.claim(0)
     with pytest.raises(UsageError, match='start a new one'):
-        devices.claim(devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True))
+        gpus.claim(2)

@@ -13,11 +13,10 @@ from cifar10 import training
 from cifar10.config import EvalConfig, TrainConfig
 from cifar10.data import records
 from cifar10.errors import RunError, UsageError
-from cifar10.evaluation import watch
-from cifar10.inference import trained
 from cifar10.recipe import Recipe
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
+from cifar10.trained import evaluation, model
 from tests.helpers import (
     checkpoints,
     last_variables,
@@ -50,7 +49,7 @@ def evaluate(run, tmp_path, capsys):
     def call(**changes):
         config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
         capsys.readouterr()
-        watch.evaluate(EvalConfig(**dict(config, **changes)))
+        evaluation.evaluate(EvalConfig(**dict(config, **changes)))
         (precision, *counts), = LINE.findall(capsys.readouterr().out)
         return [float(precision)] + [int(count) for count in counts]
     return call
@@ -83,7 +82,7 @@ def independent_result(arrays, files, count, suffix=''):
 
 
 def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tmp_path):
-    data = records.find('shapes', data_dir, records.TEST)
+    data = records.prepare('shapes', data_dir, records.TEST)
     arrays = last_variables(run)
     correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
     for batch_size in (333, 2000, 5000):
@@ -96,7 +95,7 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
 
 
 def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_dir):
-    data = records.find('shapes', data_dir)
+    data = records.prepare('shapes', data_dir)
     correct, _ = independent_result(last_variables(run), data.files, 2500)
     _, found, of, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=2500)
     assert of == 2500 and abs(found - correct) <= 1
@@ -168,7 +167,7 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
         return len(taken) != 2  # the second was rotated away: looked for again, at once
 
     with pytest.raises(KeyboardInterrupt):
-        watch._watch(TrainDir(str(tmp_path / 'copy')), EvalConfig(eval_interval_secs=1), evaluate_one)
+        evaluation._watch(TrainDir(str(tmp_path / 'copy')), EvalConfig(eval_interval_secs=1), evaluate_one)
     assert taken == ['38', '39', '39']
 
 
@@ -204,7 +203,7 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
 def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
     Recipe({}, 10).inference(tf.zeros([1, 24, 24, 3]), ['/cpu:0'])
     with tf.Session() as session:
-        assert trained.Restorer(use_ema=True).restore(session, os.path.join(run, 'model.ckpt-7')) is None
+        assert model.Restorer(use_ema=True).restore(session, os.path.join(run, 'model.ckpt-7')) is None
     assert capsys.readouterr().out == ''
 
 

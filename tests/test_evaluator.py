@@ -6,10 +6,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
-from cifar10.evaluation.evaluator import Evaluator
-from cifar10.inference.classification import Classifier
-from cifar10.inference.trained import Trained
 from cifar10.recipe import Recipe
+from cifar10.trained.classification import Classifier
+from cifar10.trained.evaluator import Evaluator
+from cifar10.trained.model import Trained
 from tests.helpers import write_records
 
 # Of a network that is built as in training, nothing is right.
@@ -56,7 +56,7 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     plain, averaged, count = known.logits[0].argmax(1), known.averaged.argmax(1), 50
     labels = np.concatenate([plain[:20], averaged[20:35], np.arange(25) % 10])  # so that some answers are right
     write_records(tmp_path, labels, known.images.transpose(0, 3, 1, 2))
-    data = records.find('shapes', str(tmp_path), records.TEST)
+    data = records.prepare('shapes', str(tmp_path), records.TEST)
     evaluator = Evaluator(data, known.recipe, [f'/cpu:{k}' for k in range(num_devices)], batch_size, count, True)
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run(evaluator.read)

@@ -5,9 +5,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import views
 from cifar10.networks import MOVING_STATISTICS, fast
-from cifar10.networks.convolution import convolution
-from cifar10.networks.normalisation import batch_normalisation
-from cifar10.networks.whitening import whitening_filters
+from cifar10.networks.fast import whitening_filters
+from cifar10.networks.layers import batch_normalisation, convolution
 from cifar10.registry import UPDATE_MODES
 from tests.helpers import initialise, update_mode
 

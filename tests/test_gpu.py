@@ -30,9 +30,9 @@ FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
 # Trains with the TrainConfig that is given as JSON; the first GPU is split into logical ones if there are too few.
 TRAIN = """
 import json, sys
-from cifar10.cli import terminal
+from cifar10 import console
 def main():
-    terminal.start_tensorflow()
+    console.start_tensorflow()
     import tensorflow as tf
     from cifar10 import training
     from cifar10.config import TrainConfig
@@ -42,7 +42,7 @@ def main():
         parts = [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * settings['num_gpus']
         tf.config.set_logical_device_configuration(gpus[0], parts)
     training.train(TrainConfig(**settings))
-sys.exit(terminal.run(main))
+sys.exit(program.run(main))
 """
 
 
@@ -143,7 +143,7 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
 
 
 CLAIMED = """
-from cifar10.cli import terminal; terminal.start_tensorflow()
+from cifar10 import console; console.start_tensorflow()
 import tensorflow as tf
 from cifar10.parallel import devices
 devices.claim(devices.choose(%d, %r))

@@ -5,6 +5,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import augment, pipeline, records, shift
 from cifar10.parallel import devices
+from cifar10.parallel.session_config import session_config
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir
 from tests import helpers
@@ -61,7 +62,7 @@ def test_the_numbers_are_uniform_and_independent():
 @pytest.fixture
 def loaded(data_dir):
     """Returns (session, variable, NumPy rows) of the test images."""
-    data = records.find('shapes', data_dir, records.TEST)
+    data = records.prepare('shapes', data_dir, records.TEST)
     memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
@@ -73,7 +74,7 @@ def pixels(rows):
 
 
 def test_records_are_read_as_they_lie_in_the_files(data_dir):
-    data = records.find('shapes', data_dir)
+    data = records.prepare('shapes', data_dir)
     memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
@@ -154,14 +155,14 @@ def consumed(config, steps, directory):
     with tf.Graph().as_default():
         towers = devices.choose(config.num_gpus, 'cpu')
         update = update_mode(config.variable_update, towers)
-        built = build_training(config, records.find('shapes', config.data_dir), towers, update)
+        built = build_training(config, records.prepare('shapes', config.data_dir), towers, update)
         checkpoints = checkpoint.Checkpoints(
             TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
         scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: checkpoints.restore(session),
                                      local_init_op=built.initialise)
         taken = []
         with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
-                scaffold, config=devices.session_config(towers))) as session:
+                scaffold, config=session_config(towers))) as session:
             for _ in range(steps):
                 step, batches = session.run([built.train_step, built.batches])
                 taken.append([marked.identify(*batch) for batch in batches])
@@ -186,7 +187,7 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
 @pytest.fixture
 def shifted(data_dir):
     """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
-    memory, read = pipeline.load(records.find('shapes', data_dir, records.TEST))
+    memory, read = pipeline.load(records.prepare('shapes', data_dir, records.TEST))
 
     def make(first, n, sizes=((0.0, 32),), step=None, seed=5):
         augmentation = shift.Shift(sizes, 10000, seed)
@@ -204,7 +205,7 @@ def normalised(rows):
 
 
 def test_images_are_shifted_reflected_and_half_of_them_mirrored(shifted, data_dir):
-    rows = np.fromfile(records.find('shapes', data_dir, records.TEST).files[0], np.uint8).reshape(-1, 3073)
+    rows = np.fromfile(records.prepare('shapes', data_dir, records.TEST).files[0], np.uint8).reshape(-1, 3073)
     n = 100
     images, labels = shifted(0, n)
     examples = run(pipeline.shuffled(tf.range(n, dtype=tf.int64), len(rows), 5))

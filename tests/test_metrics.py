@@ -12,9 +12,9 @@ from cifar10 import training
 from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.evaluation import watch
 from cifar10.run.hooks import Rate
 from cifar10.run.metrics import EVAL, NAME, TRAIN, Metrics, read
+from cifar10.trained import evaluation
 from tests.helpers import last_variables, scalars, start_script
 
 
@@ -104,7 +104,7 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     assert [(step, pytest.approx(value)) for step, value in scalars(with_it.train_dir, 'eval/precision')] == [
         (record['step'], record['correct'] / 2000) for record in records_of_it]
     assert records_of_it[-1]['step'] == 7
-    watch.evaluate(EvalConfig(checkpoint_dir=with_it.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+    evaluation.evaluate(EvalConfig(checkpoint_dir=with_it.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
                               tower_device='cpu', batch_size=333))
     beside, = read(str(tmp_path / 'eval'), EVAL)
     assert (beside['step'], beside['correct']) == (7, records_of_it[-1]['correct'])
@@ -128,7 +128,7 @@ def test_batch_statistics_are_validated_too(settings, tmp_path):
     config = settings(preset='fast', widths='8,8', sizes='20:0.5,24', epochs=0.02, max_steps=None, batch_size=50,
                       eval_steps=2, precision='fp32')
     training.train(config)
-    watch.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+    evaluation.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
                               tower_device='cpu', test_time_averaging=False))
     assert read(config.train_dir, EVAL)[-1]['correct'] == read(str(tmp_path / 'eval'), EVAL)[-1]['correct']
 

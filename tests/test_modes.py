@@ -56,7 +56,7 @@ def test_a_tower_over_two_devices_takes_the_same_steps(mode, settings, thirty_st
 
 def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
     towers = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
-    build_training(settings(num_gpus=4, gpus_per_tower=2), records.find('shapes', data_dir), towers,
+    build_training(settings(num_gpus=4, gpus_per_tower=2), records.prepare('shapes', data_dir), towers,
                       update_mode('parameter_server', towers))
     seen = set()
     for node in tf.get_default_graph().as_graph_def().node:
@@ -74,7 +74,7 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
 def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_dir):
     # Looked at on CPU devices: the strategy asks for devices that are there.
     towers = devices.choose(2, 'cpu')
-    build_training(settings(num_gpus=2, variable_update=mode), records.find('shapes', data_dir), towers,
+    build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir), towers,
                       update_mode(mode, towers))
     updated, reduced = set(), set()
     for node in tf.get_default_graph().as_graph_def().node:
@@ -88,7 +88,7 @@ def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_di
 
 def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, data_dir):
     towers = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
-    build_training(settings(num_gpus=2), records.find('shapes', data_dir), towers,
+    build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), towers,
                       update_mode('replicated', towers))
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
     assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 1, 1)]

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.parallel import devices
+from cifar10.parallel.session_config import session_config
 from tests.helpers import (
     Tasks,
     assert_close,
@@ -143,7 +144,7 @@ def test_towers_on_one_device_take_turns(mode):
     towers = devices.choose(2, 'cpu').with_towers(5)
     step = update_mode(mode, towers).build(
         tower, lambda: tf.train.GradientDescentOptimizer(1.0), tf.train.get_or_create_global_step())
-    with tf.Session(config=devices.session_config(towers)) as session:
+    with tf.Session(config=session_config(towers)) as session:
         initialise(session)
         for _ in range(5):
             events.clear()
@@ -157,7 +158,7 @@ def test_towers_on_one_device_take_turns(mode):
 
 def test_on_gpus_towers_share_devices_and_every_read_waits_for_its_turn(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).with_towers(5)
-    build_training(settings(), records.find('shapes', data_dir), gpus, update_mode('parameter_server', gpus))
+    build_training(settings(), records.prepare('shapes', data_dir), gpus, update_mode('parameter_server', gpus))
     nodes = tf.get_default_graph().as_graph_def().node
     for k in range(5):
         mine = [node for node in nodes if node.name.startswith(f'tower_{k}/')]

@@ -8,8 +8,8 @@ from cifar10 import training
 from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.evaluation import watch
 from cifar10.networks import own
+from cifar10.trained import evaluation
 from tests.helpers import ROOT, assert_same_bits, build_training, last_variables, scalars, tf, update_mode
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
@@ -48,7 +48,7 @@ def test_every_mode_trains_it_and_the_evaluator_takes_it(settings, tmp_path, cap
     found = last_variables(config.train_dir)
     assert found['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
     assert not np.array_equal(found['first/moving_mean'], np.zeros(16))
-    watch.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+    evaluation.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
                                    num_examples=100, tower_device='cpu'))
     assert 'of 100), step 3' in capsys.readouterr().out
 
@@ -207,5 +207,5 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
 
 def test_towers_share_its_variables_in_the_graph(settings, data_dir):
     mode = update_mode('parameter_server', ['/gpu:0', '/gpu:1'])
-    build_training(settings(network=RESIDUAL, num_gpus=2), records.find('shapes', data_dir), mode.devices, mode)
+    build_training(settings(network=RESIDUAL, num_gpus=2), records.prepare('shapes', data_dir), mode.devices, mode)
     assert len([v for v in tf.trainable_variables() if v.op.name.endswith('conv1/weights')]) == 3

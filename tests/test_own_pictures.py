@@ -115,7 +115,7 @@ def labels(data):
 def test_folders_of_classes_become_records(folder, capsys):
     path = folder(*numbered('train/owl', 'train/eel', 'train/ant'), *numbered('test/ant', 'test/owl', 'test/eel', n=2),
                   'train/owl/notes.txt', 'train/.hidden/x', 'train/owl/.DS_Store')
-    train, test = (records.find(path, '/nowhere', part) for part in (records.TRAIN, records.TEST))
+    train, test = (records.prepare(path, '/nowhere', part) for part in (records.TRAIN, records.TEST))
     assert train.classes == ('ant', 'eel', 'owl') and (train.count, test.count) == (30, 6)
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
     output = capsys.readouterr().out
@@ -125,16 +125,16 @@ def test_folders_of_classes_become_records(folder, capsys):
 
 def test_a_part_of_every_class_is_set_apart(folder, capsys):
     path = folder(*numbered('ant', 'bee'), *numbered('cat', n=2))
-    train, test = (records.find(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))
+    train, test = (records.prepare(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))
     assert (train.count, test.count) == (15, 7) and sorted(labels(test)) == [0, 0, 0, 1, 1, 1, 2]
     first = labels(train)
     shutil.rmtree(path + 'cifar-bin-0.3')
-    assert labels(records.find(path, '/nowhere', records.TRAIN, 0.3)) == first
-    assert records.find(path, '/nowhere', records.TEST, 0.5).count == 11  # beside the other division
+    assert labels(records.prepare(path, '/nowhere', records.TRAIN, 0.3)) == first
+    assert records.prepare(path, '/nowhere', records.TEST, 0.5).count == 11  # beside the other division
     assert 'warning' not in capsys.readouterr().out
     os.utime(path + 'bee', (2 ** 31, 2 ** 31))
     for part in (records.TRAIN, records.TEST):  # told once
-        records.find(path, '/nowhere', part, 0.5)
+        records.prepare(path, '/nowhere', part, 0.5)
     assert capsys.readouterr().out.count(
         f'warning: images were added or removed after the conversion; delete {path}cifar-bin-0.5') == 1
 
@@ -142,7 +142,7 @@ def test_a_part_of_every_class_is_set_apart(folder, capsys):
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
 def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
     path = folder(*numbered('ant', 'bee'))
-    train, test = (records.find(path, '/nowhere', part, fraction) for part in (records.TRAIN, records.TEST))
+    train, test = (records.prepare(path, '/nowhere', part, fraction) for part in (records.TRAIN, records.TEST))
     assert sorted(labels(test)) == [0] * tested + [1] * tested
     assert sorted(labels(train)) == [0] * (10 - tested) + [1] * (10 - tested)
 
@@ -170,9 +170,9 @@ def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
 def test_folders_that_are_no_data_set_are_told_in_a_line(folder, paths, part, tmp_path):
     path = folder(*paths)
     with pytest.raises(UsageError, match=part):
-        records.find(path, '/nowhere')
+        records.prepare(path, '/nowhere', test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
-        records.expected(path, '/nowhere')  # as --check does
+        records.expected(path, '/nowhere', 0.1)  # as --check does
     assert not [name for name in os.listdir(path) if name.startswith('cifar-bin-') or name.startswith('.')]
 
 
@@ -180,7 +180,7 @@ def test_names_that_a_class_may_have(folder, capsys):
     names = ['train', 'Test', 'a b', 'naïve', '猫', '#1', os.fsdecode(b'\xff\xfe')]
     parts = [f'{part}/{name}' for part in ('train', 'test') for name in names]
     path = folder(*numbered(*parts, n=2), 'train/.hidden/1.png', 'train/a b/line\nend\udcff.txt')
-    assert records.find(path, '/nowhere').classes == tuple(sorted(names))
+    assert records.prepare(path, '/nowhere', test_fraction=0.1).classes == tuple(sorted(names))
     assert f"the first is '{path}train/a b/line\\nend\\udcff.txt' (not" in capsys.readouterr().out
 
 
@@ -246,11 +246,11 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     rows[:, 0], rows[:, 1] = random.integers(0, 20, 40), random.integers(0, 100, 40)
     for name in ('train.bin', 'test.bin'):
         rows.tofile(folder / name)
-    data = records.find(dataset, str(tmp_path))
+    data = records.prepare(dataset, str(tmp_path))
     assert (len(data.classes), data.classes[3], data.count) == (classes, 'class 3', 40)
     (folder / ('fine_label_names.txt' if label else 'coarse_label_names.txt')).write_text(
         '\n'.join(f'name{i}' for i in range(classes)) + '\n\n')
-    assert records.find(dataset, str(tmp_path)).classes[3] == 'name3'
+    assert records.prepare(dataset, str(tmp_path)).classes[3] == 'name3'
     np.testing.assert_array_equal(data.planes(2).reshape(2, -1), rows[:2, 2:])
     memory, read = pipeline.load(data)
     with tf.Session() as session:
@@ -262,4 +262,4 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     rows[7, label] = classes
     rows.tofile(folder / 'train.bin')
     with pytest.raises(UsageError, match=f'label {classes} in record 7'):
-        records.find(dataset, str(tmp_path))
+        records.prepare(dataset, str(tmp_path))

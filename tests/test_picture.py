@@ -2,10 +2,10 @@
 import pytest
 
 from cifar10.data import records
-from cifar10.evaluation.evaluator import Evaluator
 from cifar10.recipe import Recipe
 from cifar10.registry import UPDATE_MODES
 from cifar10.run import picture
+from cifar10.trained.evaluator import Evaluator
 from tests.helpers import build_training, tf, update_mode
 
 
@@ -22,7 +22,7 @@ def boxes(shown):
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_a_training_graph_is_a_few_boxes(settings, data_dir, mode, graph):
     built_mode = update_mode(mode, ['/cpu:0', '/cpu:1'])
-    built = build_training(settings(num_gpus=2, variable_update=mode), records.find('shapes', data_dir),
+    built = build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir),
                            built_mode.devices, built_mode)
     whole = graph.as_graph_def()
     shown = picture.of_graph(whole, [built.train_step.name, *[each.name for each in built.async_train_ops]])
@@ -36,7 +36,7 @@ def test_a_training_graph_is_a_few_boxes(settings, data_dir, mode, graph):
 
 
 def test_an_evaluation_graph_too(data_dir, graph):
-    data = records.find('shapes', data_dir, records.TEST)
+    data = records.prepare('shapes', data_dir, records.TEST)
     evaluator = Evaluator(data, Recipe({}, 10), ['/cpu:0'], 100)
     shown = picture.of_graph(graph.as_graph_def(), [tensor.name for tensor in evaluator.fetched])
     assert boxes(shown) == {'input', 'tower_0', 'variables'}

@@ -188,8 +188,8 @@ def test_threads_share_the_memory():
 
 LIMITED = '''
 import resource, sys
-from cifar10.cli import terminal
-terminal.start_tensorflow()
+from cifar10 import console
+console.start_tensorflow()
 from cifar10.data import pictures
 decoder = pictures.Decoder()
 decoder.try_each(sys.argv[2:][-1:] * 20)

@@ -17,7 +17,7 @@ def nodes(settings, data_dir):
     """The nodes of a training graph for three GPUs, by name."""
     config = settings(num_gpus=TOWERS)
     gpus = devices.Devices(tuple((f'/gpu:{k}',) for k in range(TOWERS)), on_gpus=True)
-    build_training(config, records.find('shapes', data_dir), gpus, ParameterServer(gpus))
+    build_training(config, records.prepare('shapes', data_dir), gpus, ParameterServer(gpus))
     return {node.name: node for node in tf.get_default_graph().as_graph_def().node}
 
 

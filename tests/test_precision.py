@@ -8,9 +8,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import augment, pipeline, records
 from cifar10.errors import UsageError
 from cifar10.networks import classic
-from cifar10.networks.lrn import local_response_normalisation
+from cifar10.networks.layers import local_response_normalisation
 from cifar10.optim import precision
 from cifar10.parallel import devices, packing
+from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
 from cifar10.registry import UPDATE_MODES
 from tests.helpers import assert_same_bits, build_training, initialise, run_script, train, update_mode, variables
@@ -91,7 +92,7 @@ def test_activations_are_those_before_pooling():
 @pytest.mark.parametrize('name, operation', [('bf16', tf.bfloat16), ('fp16', tf.float16)])
 def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
     towers = devices.choose(2, 'cpu')
-    built = build_training(settings(num_gpus=2, precision=name), records.find('shapes', data_dir), towers,
+    built = build_training(settings(num_gpus=2, precision=name), records.prepare('shapes', data_dir), towers,
                               update_mode('parameter_server', towers))
     graph = tf.get_default_graph()
     types = {op.name: op.outputs[0].dtype for op in graph.get_operations() if op.type in ('Conv2D', 'MatMul')}
@@ -209,7 +210,7 @@ def test_packing_is_a_detour_to_the_same_mean():
 
 def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_needed(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
-    build_training(settings(num_gpus=2), records.find('shapes', data_dir), gpus,
+    build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), gpus,
                       update_mode('parameter_server', gpus))
     nodes = {node.name: node for node in tf.get_default_graph().as_graph_def().node}
     stacks = [node for node in nodes.values() if node.op == 'Pack' and node.name.startswith('update/stack')]
@@ -220,7 +221,7 @@ def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_need
 
 
 def test_batches_copied_ahead_are_the_same(data_dir):
-    found = records.find('shapes', data_dir)
+    found = records.prepare('shapes', data_dir)
     first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
     source = pipeline.Source(found, ['/cpu:0'], 1, augment.Classic(None, None, 0), 8, 0)
     streams = [source.batches(first, last, devices=ahead) for ahead in (None, ['/cpu:1'])]
@@ -237,7 +238,7 @@ def test_batches_copied_ahead_are_the_same(data_dir):
 
 def test_xla_is_asked_for_on_gpus_and_refused_on_cpus(settings):
     gpus = devices.Devices((('/gpu:0',),), on_gpus=True)
-    levels = [devices.session_config(gpus, xla=on).graph_options.optimizer_options.global_jit_level for on in (0, 1)]
+    levels = [session_config(gpus, xla=on).graph_options.optimizer_options.global_jit_level for on in (0, 1)]
     assert levels == [tf.OptimizerOptions.DEFAULT, tf.OptimizerOptions.ON_1]
     with pytest.raises(UsageError, match='--xla'):
         train(settings(xla=True))

@@ -232,7 +232,7 @@ def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
 
 def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     # In a process of their own: deterministic operations are for the whole process, and round differently.
-    code = ('import json, sys; from cifar10.cli import terminal; terminal.start_tensorflow()\n'
+    code = ('import json, sys; from cifar10 import console; console.start_tensorflow()\n'
             'from cifar10 import training; from cifar10.config import TrainConfig\n'
             'for name in sys.argv[2:]:\n'
             '    training.train(TrainConfig(**json.loads(sys.argv[1]), train_dir=name))')

@@ -11,10 +11,10 @@ import tensorflow.compat.v1 as tf
 from cifar10 import training
 from cifar10.config import EvalConfig, TrainConfig
 from cifar10.errors import UsageError
-from cifar10.evaluation import watch
 from cifar10.optim.precision import BF16
 from cifar10.presets import PRESETS
 from cifar10.run.train_dir import TrainDir
+from cifar10.trained import evaluation
 from tests.helpers import (
     assert_close,
     assert_same_bits,
@@ -226,11 +226,11 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
         train(settings(train_dir=str(tmp_path / 'classic')))
     for train_dir, asked, shown in ((fast['train_dir'], None, True), (fast['train_dir'], False, False),
                                     (str(tmp_path / 'classic'), None, False), (str(tmp_path / 'classic'), True, True)):
-        watch.evaluate(EvalConfig(checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+        evaluation.evaluate(EvalConfig(checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
                                        test_time_averaging=asked, tower_device='cpu', num_examples=100))
         assert (' with test-time averaging, ' in capsys.readouterr().out) is shown
     with pytest.raises(UsageError, match='has no .*ExponentialMovingAverage; use --use_ema=false'):
-        watch.evaluate(EvalConfig(checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
+        evaluation.evaluate(EvalConfig(checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
                                        use_ema=True, tower_device='cpu'))
 
 

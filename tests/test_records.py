@@ -36,14 +36,14 @@ def cifar_dir(tmp_path):
 
 
 def test_counts_come_from_the_files(cifar_dir):
-    data = records.find('cifar10', str(cifar_dir))
+    data = records.prepare('cifar10', str(cifar_dir))
     assert data.count == 2 + 3 + 4 + 5 + 6 and len(data.files) == 5
-    assert records.find('cifar10', str(cifar_dir), records.TEST).count == 7
+    assert records.prepare('cifar10', str(cifar_dir), records.TEST).count == 7
 
 
 def test_the_inner_folder_is_not_data_dir(cifar_dir):
     with pytest.raises(UsageError, match=f'use --data_dir={cifar_dir}$'):
-        records.find('cifar10', str(cifar_dir / FOLDER))
+        records.prepare('cifar10', str(cifar_dir / FOLDER))
 
 
 def damage_missing(path):
@@ -73,7 +73,7 @@ def test_a_damaged_file_is_named(cifar_dir, damage):
     path = cifar_dir / FOLDER / 'data_batch_3.bin'
     expected = damage(path)
     with pytest.raises(UsageError) as refused:
-        records.find('cifar10', str(cifar_dir))
+        records.prepare('cifar10', str(cifar_dir))
     assert str(path) in str(refused.value) and expected in str(refused.value)
 
 
@@ -98,7 +98,7 @@ def test_a_flipped_byte_in_an_archive_is_found(cifar_dir, tmp_path_factory, clos
         content[position] ^= 1 << random.integers(8)
         path.write_bytes(content)
         with pytest.raises(UsageError, match='cannot be reached'):  # it goes on to download the right one
-            records.find('cifar10', str(target))
+            records.prepare('cifar10', str(target))
         assert not (target / FOLDER).exists()
     assert capsys.readouterr().out.count('cannot be read') == 20
 
@@ -114,14 +114,14 @@ def test_an_archive_that_lies_there_is_used_with_a_warning(cifar_dir, tmp_path_f
     evil = [(member('../evil'), b'x'), (member(FOLDER + '/../../evil'), b'x'), (member('/tmp/evil'), b'x'),
             (member(FOLDER + '/surplus.bin'), b'x'), (member('elsewhere/data_batch_1.bin'), b'x')]
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, evil)
-    data = records.find('cifar10', str(target))
+    data = records.prepare('cifar10', str(target))
     assert data.count == 20
     assert 'not the published archive' in capsys.readouterr().out
     assert sorted(os.listdir(target)) == ['cifar-10-batches-bin', 'cifar-10-binary.tar.gz']
     assert sorted(os.listdir(target / FOLDER)) == sorted(records.TRAIN_FILES + records.TEST_FILES)
     # From now on the files alone are enough.
     os.remove(target / 'cifar-10-binary.tar.gz')
-    assert records.find('cifar10', str(target)).count == 20
+    assert records.prepare('cifar10', str(target)).count == 20
 
 
 def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory, closed_network):
@@ -130,7 +130,7 @@ def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory, close
     link = member(FOLDER + '/test_batch.bin', tarfile.SYMTYPE, '/etc/passwd')
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, [(link, b'')])
     with pytest.raises(UsageError):
-        records.find('cifar10', str(target))
+        records.prepare('cifar10', str(target))
     assert not (target / FOLDER).exists()
 
 
@@ -155,7 +155,7 @@ def test_a_broken_archive_is_named_and_would_be_replaced(tmp_path, closed_networ
     broken = tmp_path / 'cifar-10-binary.tar.gz'
     broken.write_bytes(b'not an archive')
     with pytest.raises(UsageError, match='cannot be reached'):
-        records.find('cifar10', str(tmp_path))
+        records.prepare('cifar10', str(tmp_path))
     assert f'{broken} cannot be read' in capsys.readouterr().out
     assert broken.read_bytes() == b'not an archive'  # until there is a good one
 
@@ -222,7 +222,7 @@ def test_what_killed_processes_left_of_a_data_set_is_removed_though_it_is_there(
     users = ('.notes.abcd0123', 'cifar-10-binary.tar.gz.part', f'.{FOLDER}.backup')
     for name in users:
         (cifar_dir / name).write_text('mine')
-    assert records.find('cifar10', str(cifar_dir)).count == 20
+    assert records.prepare('cifar10', str(cifar_dir)).count == 20
     assert sorted(os.listdir(cifar_dir)) == sorted([FOLDER, *users])
 
 
@@ -256,7 +256,7 @@ def test_shapes_are_deterministic_balanced_and_differ_between_parts():
 def test_shapes_are_not_told_apart_by_single_pixels(data_dir):
     # Least squares on the pixels, the best of several regularisations: below 60%.
     def load(part):
-        data = records.find('shapes', data_dir, part)
+        data = records.prepare('shapes', data_dir, part)
         array = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in data.files])
         pixels = array[:, 1:].astype(np.float32) / 255
         pixels -= pixels.mean(1, keepdims=True)
@@ -272,7 +272,7 @@ def test_shapes_are_not_told_apart_by_single_pixels(data_dir):
 
 
 def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
-    data = records.find('cifar10', str(cifar_dir))
+    data = records.prepare('cifar10', str(cifar_dir))
     _, read = pipeline.load(data)
     with open(data.files[-1], 'r+b') as stream:
         stream.truncate(os.path.getsize(data.files[-1]) - records.RECORD_BYTES)
@@ -297,4 +297,4 @@ def test_an_archive_is_unpacked_without_what_python_3_11_2_lacks(cifar_dir, tmp_
     target = tmp_path / 'new'
     target.mkdir()
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER)
-    assert records.find('cifar10', str(target)).count == records.find('cifar10', str(cifar_dir)).count
+    assert records.prepare('cifar10', str(target)).count == records.prepare('cifar10', str(cifar_dir)).count

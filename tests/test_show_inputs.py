@@ -16,7 +16,7 @@ from tests.helpers import initialise, tf
 def test_what_is_drawn_is_what_the_first_tower_gets(settings, data_dir, changes):
     config = settings(batch_size=6, **changes)
     first, last = show_inputs.inputs(config, 6)
-    data = records.find('shapes', data_dir)
+    data = records.prepare('shapes', data_dir)
     built = training.Training(preparation.decide(config, TrainDir(config.train_dir), data, devices.choose(1, 'cpu')))
     with tf.Session() as session:
         initialise(session)

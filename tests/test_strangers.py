@@ -5,12 +5,13 @@ import shutil
 
 import pytest
 
-from cifar10 import config, files, training
+from cifar10 import directories, files, training
 from cifar10.config import EvalConfig
 from cifar10.data import records
+from cifar10.directories import check_dir
 from cifar10.errors import UsageError
-from cifar10.evaluation import watch
-from cifar10.run.train_dir import TrainDir, check_dir
+from cifar10.run.train_dir import TrainDir
+from cifar10.trained import evaluation
 from tests.helpers import tf
 
 SOMEBODY = 12345  # a user
@@ -46,8 +47,8 @@ def own(settings, tmp_path):
 
     def evaluate(**flags):
         with tf.Graph().as_default():
-            watch.evaluate(EvalConfig(checkpoint_dir=trained.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-                                      tower_device='cpu', num_examples=10, **flags))
+            evaluation.evaluate(EvalConfig(checkpoint_dir=trained.train_dir, eval_dir=str(tmp_path / 'eval'),
+                                           run_once=True, tower_device='cpu', num_examples=10, **flags))
     return evaluate, moved / 'net.py', trained.train_dir
 
 
@@ -97,11 +98,11 @@ def test_default_directories_of_somebody_else_are_refused(settings, monkeypatch,
         os.chown(default, SOMEBODY, -1)
     for name in ('TRAIN_DIR', 'EVAL_DIR', 'DATA_DIR'):
         with monkeypatch.context() as patched:
-            patched.setattr(config, name, default)
+            patched.setattr(directories, name, default)
             with pytest.raises(UsageError, match=f'{default}, the default, belongs to user {SOMEBODY}; give --'):
                 check_dir(default, '--train_dir')
             with pytest.raises(UsageError, match='the default, belongs to user'):
-                records.find('shapes', default)
+                records.prepare('shapes', default)
     check_dir(default, '--train_dir')  # where it is no default, the user has named it
 
 

@@ -231,8 +231,8 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     # A process writes and removes checkpoints as a trainer does that keeps one, as fast as it can.
     train(settings(max_steps=1))
     rotate = (
-        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10.cli import terminal\n'
-        'terminal.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
+        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10 import console\n'
+        'console.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
         'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
         'end = time.time() + 2.5\n'
         'while time.time() < end: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')

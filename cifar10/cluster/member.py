@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.cli.signals import Termination
 from cifar10.cluster import listener, watch
 from cifar10.cluster.address import own_addresses
 from cifar10.cluster.membership import Cluster, split_address
 from cifar10.errors import RunError, UsageError, reason
-from cifar10.parallel import devices
+from cifar10.parallel import devices, gpus
+from cifar10.parallel.session_config import LEADER, session_config
+from cifar10.signals import Termination
 
 _START_FACTOR = 5  # a start takes longer than a return: TensorFlow, a download, a container's image
 _ANSWER_SECS = 2  # in which a TensorFlow server that is running answers
@@ -83,9 +84,9 @@ class Member:
         cluster = self._cluster
         port = split_address(cluster.address)[1]
         addresses = own_addresses(cluster, _START_FACTOR * self._timeout)
-        devices.claim(local)
-        config = devices.session_config(local)
-        config.experimental.collective_group_leader = devices.LEADER
+        gpus.claim(local.num_gpus)
+        config = session_config(local)
+        config.experimental.collective_group_leader = LEADER
         jobs = {job: list(hosts) for job, hosts in (('worker', cluster.workers), ('ps', cluster.ps)) if hosts}
         try:
             server = tf.train.Server(jobs, cluster.job, cluster.index, config=config, start=False)

@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 
-from cifar10.cli import terminal
+from cifar10 import console
 from cifar10.errors import UsageError
 
 _PORTS = 20000  # below the ports that Linux hands out by itself
@@ -31,7 +31,7 @@ def step_tasks() -> tuple[dict, str, int] | None:
         node = environment['SLURMD_NODENAME']
         count = int(environment['SLURM_STEP_NUM_TASKS'])
         base = port_base(int(environment['SLURM_JOB_ID']), int(environment['SLURM_STEP_ID']))
-        terminal.start_tensorflow()  # here, so that a mistyped flag is reported before TensorFlow is imported
+        console.start_tensorflow()  # here, so that a mistyped flag is reported before TensorFlow is imported
         import tensorflow.compat.v1 as tf
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             port_base=base, gpus_per_node=count, gpus_per_task=1, auto_set_gpu=False)

@@ -52,6 +52,8 @@ class _Pictures(Dataset):
     def divided(self, test_fraction):
         if self.is_divided:
             return self
+        if test_fraction is None:
+            raise ValueError(f'{self.path} is not divided into train/ and test/, so it needs a test_fraction')
         return dataclasses.replace(self, folder=f'{self.folder}-{test_fraction:g}', test_fraction=test_fraction,
                                    make=functools.partial(_convert, self.path, test_fraction))
 

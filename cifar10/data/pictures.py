@@ -12,7 +12,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
-from cifar10.cli.terminal import quiet_stderr
+from cifar10.console import quiet_stderr
 from cifar10.data import bmp, headers
 from cifar10.data.records import SIZE
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.data.augment import Augmentation, Positions, permuted
+from cifar10.data.augment import Augmentation
+from cifar10.data.draws import Positions, shuffled
 from cifar10.data.records import RECORD_BYTES, SIZE, Records
 
 # What we hand to `Dataset.map` is made of graph operations already; reading its source takes a second.
@@ -40,20 +41,6 @@ def load(records: Records) -> tuple[tf.Variable, tf.Operation]:
     with tf.control_dependencies([read]):  # the rows that no file fills would be whatever was in memory
         complete = tf.debugging.assert_equal(first, records.count, message='the images have changed since the start')
     return memory, complete
-
-
-def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
-    """Returns the examples at positions: in each epoch, each of `count` examples exactly once.
-
-    Args:
-      positions: int64 [n].
-      count: examples in an epoch.
-      seed: int.
-
-    Returns:
-      int64 [n] in [0, count).
-    """
-    return permuted(positions % count, count, seed, positions // count)
 
 
 def train_batch(records: tf.Variable, augmentation: Augmentation, first_position: tf.Tensor, step_position: tf.Tensor,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cifar10.config import TEST_FRACTION, refuse_default_of_others
+from cifar10.directories import refuse_default_of_others
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.files import making, parents_of, remove_leftovers
 from cifar10.registry import DATASETS
@@ -55,7 +55,7 @@ class Dataset:
     label: int = 0
     archive: tuple[str, int] | None = None
 
-    def divided(self, test_fraction: float) -> 'Dataset':
+    def divided(self, test_fraction: float | None) -> 'Dataset':
         """Returns the data set whose test images are a fraction of all; this one, where they are apart already."""
         del test_fraction
         return self
@@ -109,10 +109,10 @@ class Records:
         return f'{self.dataset}, {self.count:,} images in {self.folder}'
 
 
-def expected(dataset: str, data_dir: str, test_fraction: float = TEST_FRACTION) -> dict[str, Records] | None:
-    """Returns the Records of each part that `find` will have made; None if they are there already.
+def expected(dataset: str, data_dir: str, test_fraction: float | None = None) -> dict[str, Records] | None:
+    """Returns the Records of each part that `prepare` will have made; None if they are there already.
 
-    Of a folder of pictures every file counts as a picture. Arguments as those of `find`.
+    Of a folder of pictures every file counts as a picture. Arguments as those of `prepare`.
 
     Raises:
       UsageError: they cannot be made from what is there.
@@ -127,7 +127,7 @@ def expected(dataset: str, data_dir: str, test_fraction: float = TEST_FRACTION) 
 
 
 def download_bytes(dataset: str, data_dir: str) -> int:
-    """Returns how many bytes `find` would download to make a data set."""
+    """Returns how many bytes `prepare` would download to make a data set."""
     archive = DATASETS.load(dataset).archive
     return 0 if archive is None or os.path.isfile(os.path.join(data_dir, archive[0])) else archive[1]
 
@@ -143,14 +143,14 @@ def _locate(dataset, data_dir, test_fraction):
     return kind, folder
 
 
-def find(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float = TEST_FRACTION) -> Records:
+def prepare(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None) -> Records:
     """Returns the Records of a part, fetching, rendering or converting the data set if need be.
 
     Args:
       dataset: a name in `registry.DATASETS`, or a folder of pictures.
       data_dir: holds the data set's folder of .bin files, or its archive, or nothing.
       part: TRAIN or TEST.
-      test_fraction: of a folder of pictures that is not divided, how much is for testing.
+      test_fraction: of a folder of pictures that is not divided, how much is for testing; needed for such a folder.
 
     Raises:
       UsageError: the data cannot be downloaded or written, or a file is missing or corrupt.

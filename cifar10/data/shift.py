@@ -3,11 +3,17 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.data.augment import Augmentation, draws, permuted
+from cifar10.data.augment import Augmentation
+from cifar10.data.draws import draws, permuted
 
 # Means and standard deviations of CIFAR-10's red, green and blue, from 0 to 255.
 _MEAN, _DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
 _SMALL = 28  # below so many pixels, a shift of one is enough
+
+# The views of test-time averaging, as shifts in pixels, and their weights: the view in place counts as much as the
+# shifted ones together (cifar10-airbench, section 3.5).
+_SHIFTS = ((0, 0), (-1, -1), (1, 1))
+_WEIGHTS = (0.5, 0.25, 0.25)
 
 
 class Shift(Augmentation):
@@ -80,3 +86,21 @@ def _shifted(images, rows, columns, static_size):
     pixels = tf.gather(tf.reshape(images, [-1, 3]), index)
     pixels.set_shape([images.shape[0], static_size, static_size, 3])
     return pixels
+
+
+def views(images: tf.Tensor) -> tf.Tensor:
+    """Returns six views of images [n, height, width, 3], in a batch of 6 n that begins with the images.
+
+    Each image, the image shifted by a pixel towards two corners, and the mirror images of these three.
+    """
+    height, width = images.shape[1:3]
+    padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], 'REFLECT')
+    shifted = tf.concat([padded[:, 1 + row:1 + row + height, 1 + column:1 + column + width]
+                         for row, column in _SHIFTS], 0)
+    return tf.concat([shifted, tf.reverse(shifted, [2])], 0)
+
+
+def average(logits: tf.Tensor) -> tf.Tensor:
+    """Returns the weighted averages [n, classes] of logits float32 [6 n, classes], in the order of `views`."""
+    weights = tf.constant(_WEIGHTS)[None, :, None, None] / 2
+    return tf.reduce_sum(tf.reshape(logits, [2, len(_SHIFTS), -1, logits.shape[-1]]) * weights, [0, 1])

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks import NUM_CLASSES, Network
-from cifar10.networks.lrn import local_response_normalisation
-from cifar10.networks.variables import read, seed_of
+from cifar10.networks.layers import local_response_normalisation, read, seed_of
 
 
 def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False,

@@ -95,7 +95,7 @@ def _of_losses():
 def _of_collections():
     for collection, remedy in ((tf.GraphKeys.REGULARIZATION_LOSSES, 'add losses to the collection tf.GraphKeys.LOSSES, '
                                 'in every tower'),
-                               (tf.GraphKeys.UPDATE_OPS, 'use cifar10.networks.normalisation.batch_normalisation')):
+                               (tf.GraphKeys.UPDATE_OPS, 'use cifar10.networks.layers.batch_normalisation')):
         if tf.get_collection(collection):
             return f'it fills the collection {collection}, which towers do not share; {remedy}'
     for layer in tf.get_collection(tf.GraphKeys.ACTIVATIONS):

@@ -1,21 +1,13 @@
-"""Which devices the towers get, and how TensorFlow is configured for them.
+"""Which devices the towers get.
 
-The GPUs are counted first, so that no tower lands on the CPU silently, and only those that are used are claimed.
+The GPUs are counted first, so that no tower lands on the CPU silently.
 """
 import dataclasses
-import glob
-import os
 
 import tensorflow as tf2
-import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UsageError
-
-LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives of a cluster
-
-# The first is there when the kernel has loaded NVIDIA's driver, in containers too; the others where GPUs may be used.
-_NVIDIA_DRIVER = '/proc/driver/nvidia/version'
-_NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
+from cifar10.parallel import gpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +65,11 @@ class Devices:
         """How many devices there are in all."""
         return sum(map(len, self.groups))
 
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs there are in all."""
+        return self.count if self.on_gpus else 0
+
     def with_towers(self, num_towers: int) -> 'Devices':
         """Returns the Devices of so many towers: these, without those that would be idle."""
         return dataclasses.replace(self, groups=self.groups[:num_towers], group_hosts=self.group_hosts[:num_towers],
@@ -109,90 +106,19 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
 
     if kind == 'cpu':
         return named('cpu', 'as requested')
-    found = sum(max(len(limits), 1) for limits in _memory_limits())
+    found = sum(max(len(limits), 1) for limits in gpus.memory_limits())
     if found >= num_devices:
         return named('gpu')
     if found:
         raise UsageError(f"{count_flag}={num_devices}, but this machine has {found} GPU{'s' * (found > 1)}; use "
                          f'{count_flag}={found}, or --tower_device=cpu')
-    reason = why_no_gpu()
+    reason = gpus.why_no_gpu()
     if reason is None:
         raise UsageError("this machine has an NVIDIA GPU and its driver, but TensorFlow cannot use it; pip install -e "
                          "'.[gpu]' brings the CUDA libraries, or use --tower_device=cpu")
     if kind == 'gpu':
         raise UsageError(f'--tower_device=gpu: {reason}; use --tower_device=cpu')
     return named('cpu', reason)
-
-
-def why_no_gpu() -> str | None:
-    """Returns why TensorFlow found no GPU, or None if it should have found one."""
-    chosen = os.environ.get('CUDA_VISIBLE_DEVICES')
-    if chosen is not None and chosen.split(',')[0].strip() in ('', '-1', 'NoDevFiles'):
-        return f'CUDA_VISIBLE_DEVICES={chosen} hides all GPUs'
-    if not os.path.exists(_NVIDIA_DRIVER):
-        return 'no GPU found'
-    return None if glob.glob(_NVIDIA_DEVICES) else 'this container has been given no GPU'
-
-
-def _memory_limits():
-    """Returns for each GPU of this machine the megabytes of its logical devices; of one that is not split, none."""
-    return [[part.memory_limit for part in tf.config.get_logical_device_configuration(gpu) or ()]
-            for gpu in tf.config.list_physical_devices('GPU')]
-
-
-def communication(on_gpus: bool) -> str:
-    """Returns how the members of a collective communicate: 'nccl' between GPUs, 'ring' between anything else.
-
-    NCCL refuses two members on one GPU, which logical devices are.
-    """
-    return 'nccl' if on_gpus and not any(_memory_limits()) else 'ring'
-
-
-def gpus_used(devices: Devices, memory_limits: list[list]) -> list[tuple[int, bool]]:
-    """Returns (index, whether its memory grows as needed) of each GPU that Devices of this process use.
-
-    Args:
-      devices: a Devices.
-      memory_limits: for each GPU the limits of its logical devices, in MB. The memory of a GPU that is
-        split does not grow: TensorFlow reserves what each part may use.
-    """
-    used, left = [], devices.count if devices.on_gpus else 0
-    for index, limits in enumerate(memory_limits):
-        if left > 0:
-            used.append((index, not limits))
-            left -= max(len(limits), 1)
-    return used
-
-
-def claim(devices: Devices) -> None:
-    """Makes the GPUs of these Devices the only ones that this process takes, and lets their memory grow.
-
-    To be called before anything is built: `Dataset.map` starts TensorFlow's process-wide runtime while the
-    graph is being built, and the GPUs and memory that it starts with override every later ConfigProto.
-
-    Args:
-      devices: the Devices of this process.
-
-    Raises:
-      UsageError: the runtime has started already, without these GPUs.
-    """
-    gpus = tf.config.list_physical_devices('GPU')
-    used = [(gpus[index], grows) for index, grows in gpus_used(devices, _memory_limits())]
-    try:
-        tf.config.set_visible_devices([gpu for gpu, _ in used], 'GPU')
-        for gpu, grows in used:
-            if grows:
-                tf.config.experimental.set_memory_growth(gpu, True)
-    except RuntimeError as error:
-        if not {gpu for gpu, _ in used} <= set(tf.config.get_visible_devices('GPU')):
-            raise UsageError('this process has already started TensorFlow with other GPUs; start a new one') from error
-
-
-def least_capability() -> tuple[int, int]:
-    """Returns the lowest compute capability of the visible GPUs, such as (8, 0)."""
-    gpus = tf.config.get_visible_devices('GPU')
-    return min((tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0)) for gpu in gpus),
-               default=(0, 0))
 
 
 def absent(devices: Devices, present: list[str]) -> list[str]:
@@ -204,10 +130,11 @@ def absent(devices: Devices, present: list[str]) -> list[str]:
     """
     def key(name):
         spec = tf2.DeviceSpec.from_string(name)
-        return spec.job, spec.task, spec.device_type, spec.device_index
-    existing = {key(name)[-4 if devices.target else -2:] for name in present}
-    return [part for group in devices.groups for part in group
-            if key(part)[-4 if devices.target else -2:] not in existing]
+        device = spec.device_type, spec.device_index
+        # Within one process, names without job and task are meant.
+        return (spec.job, spec.task, *device) if devices.target else device
+    existing = {key(name) for name in present}
+    return [name for group in devices.groups for name in group if key(name) not in existing]
 
 
 def spread(local: Devices, num_workers: int, num_ps: int, target: str) -> Devices:
@@ -226,38 +153,3 @@ def spread(local: Devices, num_workers: int, num_ps: int, target: str) -> Device
         target=target, num_towers=0)
 
 
-def session_config(devices: Devices, log_device_placement: bool = False, xla: bool = False,
-                   fuse: bool = True) -> tf.ConfigProto:
-    """Returns the `tf.ConfigProto` of a session with these Devices.
-
-    Args:
-      devices: a Devices.
-      log_device_placement: let TensorFlow print the device of every operation.
-      xla: let TensorFlow compile what it can for the GPUs.
-      fuse: let TensorFlow join operations where it has one for both.
-
-    As many CPU devices as the towers need; GPUs as `claim` leaves them.
-    """
-    config = tf.ConfigProto(
-        device_count={'GPU': devices.count} if devices.on_gpus else {'CPU': max(devices.count, 1), 'GPU': 0},
-        # The towers' devices are known to be there, and all but one kind of operation that the towers and modes put on
-        # a GPU has a kernel there: the exception is the string constants of `copy_to_device`. What a network of one's
-        # own holds besides may need the CPU too.
-        allow_soft_placement=True,
-        log_device_placement=log_device_placement)
-    memory_limits = _memory_limits()
-    used = gpus_used(devices, memory_limits)
-    config.gpu_options.allow_growth = all(grows for _, grows in used)
-    if not config.gpu_options.allow_growth:
-        config.gpu_options.visible_device_list = ','.join(str(index) for index, _ in used)
-        for index, _ in used:
-            config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=memory_limits[index])
-    if not fuse:
-        config.graph_options.rewrite_options.remapping = config.graph_options.rewrite_options.OFF
-    if devices.target:
-        # A session that follows the loss of a peer must not meet what a step of the one before it left running.
-        config.isolate_session_state = True
-        config.experimental.collective_group_leader = LEADER
-    if xla:
-        config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
-    return config

@@ -7,7 +7,7 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.devices import communication
+from cifar10.parallel.gpus import communication
 from cifar10.parallel.packing import pack
 from cifar10.parallel.towers import gradients_by_variable
 from cifar10.parallel.update import Update, UpdateMode

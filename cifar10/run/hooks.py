@@ -12,13 +12,13 @@ from typing import Any, TextIO
 import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
-from cifar10.cli.signals import Termination
-from cifar10.cli.terminal import discard, unread
+from cifar10.console import discard, unread
 from cifar10.errors import RunError
 from cifar10.run import checkpoint, summaries
 from cifar10.run.async_workers import AsyncWorkersHook
 from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.train_dir import TrainDir
+from cifar10.signals import Termination
 
 _TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
 

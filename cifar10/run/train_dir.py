@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cifar10 import files
-from cifar10.config import refuse_default_of_others
-from cifar10.errors import UsageError, describe_os_error
+from cifar10.directories import make_dir
+from cifar10.errors import UsageError
 from cifar10.presets import PRESETS
 from cifar10.run import metrics
 
@@ -324,33 +324,6 @@ def _is_index(path):
 def step_of(prefix: str) -> int:
     """Returns the step in a checkpoint's name."""
     return int(prefix.rsplit('-', 1)[1])
-
-
-def make_dir(path: str, flag: str) -> None:
-    """Makes a directory, parents included, unless it is there.
-
-    Raises:
-      UsageError: it cannot be made, read or written; the message names `flag`.
-    """
-    check_dir(path, flag)
-    try:
-        if not os.path.isdir(path):
-            os.makedirs(path, exist_ok=True)
-            files.sync(os.path.dirname(os.path.abspath(path)))
-    except OSError as error:
-        raise UsageError(f'{flag}={path} cannot be used: {describe_os_error(error)}; use another directory') from error
-
-
-def check_dir(path: str, flag: str) -> None:
-    """Raises a UsageError as `make_dir` does, as far as it can be known without making the directory."""
-    refuse_default_of_others(path, flag)
-    found = files.existing(path)
-    if not os.path.isdir(found):
-        raise UsageError(f'{flag}={path} cannot be used: {found} is not a directory; use another directory')
-    needed = dict(read=os.R_OK | os.X_OK, written=os.W_OK) if found == os.path.abspath(path) else dict(written=os.W_OK)
-    missing = ' or '.join(what for what, mode in needed.items() if not os.access(found, mode | os.X_OK))
-    if missing:
-        raise UsageError(f'{flag}={path} cannot be used: {found} cannot be {missing}; use another directory')
 
 
 def check_eval_dir(path: str, checkpoint_dir: str) -> None:

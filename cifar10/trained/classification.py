@@ -9,11 +9,12 @@ import tensorflow.compat.v1 as tf
 from cifar10.config import EvalConfig
 from cifar10.data.pictures import Decoder, NoPicture, shown
 from cifar10.data.records import SIZE
-from cifar10.data.views import average, views
+from cifar10.data.shift import average, views
 from cifar10.errors import UsageError
-from cifar10.inference import trained
-from cifar10.parallel import devices
+from cifar10.parallel import devices, gpus
+from cifar10.parallel.session_config import session_config
 from cifar10.run.train_dir import TrainDir
+from cifar10.trained import model
 
 _LIKELIEST = 3  # classes that are shown of each picture
 
@@ -31,7 +32,7 @@ class Classifier:
       restorer: gives the variables their values.
     """
 
-    def __init__(self, run: trained.Trained, device: str):
+    def __init__(self, run: model.Trained, device: str):
         # In scopes as in evaluation, because a variable that has the name of an operation gets another.
         with tf.device('/cpu:0'), tf.name_scope('input'):
             self.images = tf.placeholder(tf.uint8, [None, SIZE, SIZE, 3], name='images')
@@ -46,7 +47,7 @@ class Classifier:
             logits = run.recipe.inference(views(images) if run.averaging else images, [device])
             found = tf.nn.softmax(average(logits) if run.averaging else logits)
             self.probabilities = tf.identity(found[:count], name='probabilities')
-        self.restorer = trained.Restorer(run.use_ema)
+        self.restorer = model.Restorer(run.use_ema)
 
 
 def classify(config: EvalConfig) -> None:
@@ -60,9 +61,9 @@ def classify(config: EvalConfig) -> None:
     with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
         directory, run, device = find(config)
     decoder, wrong = Decoder(), 0
-    with trained.plain_errors(), tf.Graph().as_default():
+    with model.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, device.towers[0])
-        with tf.Session(config=devices.session_config(device)) as session:
+        with tf.Session(config=session_config(device)) as session:
             with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
                 prefix, step = classifier.restorer.restore_newest(session, directory)
             if not config.json:
@@ -99,7 +100,7 @@ def _as_row(path, likeliest, paths):
     return row + '  '.join(f'{name} {probability:.3f}' for name, probability in likeliest)
 
 
-def find(config: EvalConfig) -> tuple[TrainDir, trained.Trained, devices.Devices]:
+def find(config: EvalConfig) -> tuple[TrainDir, model.Trained, devices.Devices]:
     """Returns the train_dir, what is known of its run, and the device to use, claimed.
 
     Raises:
@@ -107,7 +108,7 @@ def find(config: EvalConfig) -> tuple[TrainDir, trained.Trained, devices.Devices
       RunError: the run has no checkpoint.
     """
     device = devices.choose(1, config.tower_device)
-    devices.claim(device)
+    gpus.claim(device.num_gpus)
     directory = TrainDir(config.checkpoint_dir)
-    trained.check_checkpoint_dir(directory, needed=True)
-    return directory, trained.find(config, directory), device
+    model.check_checkpoint_dir(directory, needed=True)
+    return directory, model.find(config, directory), device

@@ -6,12 +6,12 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.config import EvalConfig
+from cifar10.directories import make_dir
 from cifar10.errors import UsageError
 from cifar10.files import making, new_folder, remove_leftovers
-from cifar10.inference import trained
-from cifar10.inference.classification import Classifier, find
-from cifar10.parallel import devices
-from cifar10.run.train_dir import make_dir
+from cifar10.parallel.session_config import session_config
+from cifar10.trained import model
+from cifar10.trained.classification import Classifier, find
 
 
 def export(config: EvalConfig) -> None:
@@ -30,10 +30,10 @@ def export(config: EvalConfig) -> None:
         raise UsageError(f'--export_dir={config.export_dir} exists and is not empty; use a new directory')
     directory, run, device = find(config)
     make_dir(os.path.dirname(target), '--export_dir')
-    with trained.plain_errors(), tf.Graph().as_default():
+    with model.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, device.towers[0])
         signature = _signature(classifier, run.classes)
-        with tf.Session(config=devices.session_config(device)) as session:
+        with tf.Session(config=session_config(device)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
             with making(target), new_folder(target) as temporary:
                 builder = tf.saved_model.Builder(temporary)

@@ -4,16 +4,18 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import DATA_DIR, EvalConfig
+from cifar10.config import EvalConfig
 from cifar10.data import records
+from cifar10.directories import DATA_DIR
 from cifar10.errors import UsageError
-from cifar10.evaluation.evaluator import Evaluator
-from cifar10.evaluation.report import Report
-from cifar10.inference import trained
-from cifar10.parallel import devices
+from cifar10.parallel import devices, gpus
+from cifar10.parallel.session_config import session_config
 from cifar10.registry import DATASETS
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir, check_eval_dir
+from cifar10.trained import model
+from cifar10.trained.evaluator import Evaluator
+from cifar10.trained.report import Report
 
 
 def evaluate(config: EvalConfig) -> None:
@@ -28,8 +30,8 @@ def evaluate(config: EvalConfig) -> None:
     """
     directory = TrainDir(config.checkpoint_dir)
     device = devices.choose(1, config.tower_device)
-    devices.claim(device)
-    trained.check_checkpoint_dir(directory, needed=config.run_once)
+    gpus.claim(device.num_gpus)
+    model.check_checkpoint_dir(directory, needed=config.run_once)
     check_eval_dir(config.eval_dir, config.checkpoint_dir)
     while _evaluate_run(config, directory, device):
         print(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
@@ -39,17 +41,17 @@ def _evaluate_run(config, directory, device):
     """Evaluates the run that is in a directory; returns True when another one takes its place, False at the end."""
     if not config.run_once:
         _wait_for_first(directory)
-    settings = trained.settings(config, directory)
+    settings = model.settings(config, directory)
     data = _data_of(settings, config)
-    run = trained.find(config, directory, data)
+    run = model.find(config, directory, data)
 
     def is_another():
         return directory.run_id != settings.get('run')
-    with trained.plain_errors(), tf.Graph().as_default():
+    with model.plain_errors(), tf.Graph().as_default():
         evaluator = Evaluator(data, run.recipe, device.towers, config.batch_size, config.num_examples, run.averaging)
-        restorer = trained.Restorer(run.use_ema)
+        restorer = model.Restorer(run.use_ema)
         report = _report(config, run, evaluator.fetched)
-        with tf.Session(config=devices.session_config(device)) as session:
+        with tf.Session(config=session_config(device)) as session:
             session.run(evaluator.read)
 
             def evaluate_one(prefix):
@@ -81,9 +83,9 @@ def _wait_for_first(directory):
 def _data_of(run, config):
     """Returns the Records to evaluate a run on, given its settings."""
     where = run['dataset'], config.data_dir or run.get('data_dir', DATA_DIR)
-    data = records.find(*where, records.TEST if config.eval_data == 'test' else records.TRAIN, run['test_fraction'])
+    data = records.prepare(*where, records.TEST if config.eval_data == 'test' else records.TRAIN, run['test_fraction'])
     if DATASETS.is_own(run['dataset']) and 'examples' in run:
-        count = records.find(*where, records.TRAIN, run['test_fraction']).count
+        count = records.prepare(*where, records.TRAIN, run['test_fraction']).count
         if count != run['examples']:  # what was held out of these may have been trained on
             raise UsageError(f"the run in {config.checkpoint_dir} was trained on {run['examples']} images of "
                              f"{run['dataset']}, which has {count} now; evaluate it on those that it was trained with")
@@ -125,7 +127,7 @@ def _watch(directory, config, evaluate_one, is_another=lambda: False):
             done = look
         if config.run_once:
             if not done:
-                raise trained.no_checkpoint(directory)
+                raise model.no_checkpoint(directory)
             return False
         time.sleep(config.eval_interval_secs)
 

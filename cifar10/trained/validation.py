@@ -5,15 +5,16 @@ It has its own graph and session, into which the variables are copied, so that i
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
-from cifar10.evaluation.evaluator import Evaluator, Result
-from cifar10.evaluation.report import scalars_of
 from cifar10.optim.averages import saved_names
 from cifar10.parallel import devices
+from cifar10.parallel.session_config import session_config
 from cifar10.recipe import Recipe
 from cifar10.run import summaries
 from cifar10.run.async_workers import AsyncWorkersHook
 from cifar10.run.hooks import ProgressHook, StepHook
 from cifar10.run.metrics import EVAL, Metrics
+from cifar10.trained.evaluator import Evaluator, Result
+from cifar10.trained.report import scalars_of
 
 _BATCH = 500
 
@@ -36,7 +37,7 @@ class Validation:
                 self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
                                 for name, variable in variables.items()}
                 self._assign = [variable.assign(self._values[name]).op for name, variable in variables.items()]
-        self._session = tf.Session(graph=graph, config=devices.session_config(local))
+        self._session = tf.Session(graph=graph, config=session_config(local))
         self._session.run(self._evaluator.read)
 
     def reads(self) -> dict[str, tf.Tensor]:

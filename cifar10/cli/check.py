@@ -20,11 +20,12 @@ from cifar10.cluster import membership, watch
 from cifar10.cluster.address import own_addresses
 from cifar10.config import TrainConfig
 from cifar10.data import records
+from cifar10.directories import check_dir
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.files import existing
-from cifar10.parallel import devices
+from cifar10.parallel import devices, gpus
 from cifar10.registry import DATASETS
-from cifar10.run.train_dir import TrainDir, check_dir
+from cifar10.run.train_dir import TrainDir
 
 _WIDTH = 110
 
@@ -116,7 +117,7 @@ def _versions():
     print(f'versions   Python {platform.python_version()}, TensorFlow {tf.__version__} {cuda}, NumPy {np.__version__}')
     gpus = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
             for gpu in tf.config.list_physical_devices('GPU')]
-    print(f"GPUs       {', '.join(gpus) if gpus else devices.why_no_gpu() or 'none that TensorFlow can use'}")
+    print(f"GPUs       {', '.join(gpus) if gpus else gpus.why_no_gpu() or 'none that TensorFlow can use'}")
 
 
 def _cluster(cluster, checks):
@@ -134,7 +135,7 @@ def _cluster(cluster, checks):
 def _devices(config):
     """Returns the towers' devices of this machine, having told them."""
     local = devices.choose(config.num_gpus, config.tower_device, config.gpus_per_tower)
-    devices.claim(local)
+    gpus.claim(local.num_gpus)
     print(f'devices    {local}')
     return preparation.claim_devices(config, local)
 
@@ -145,8 +146,8 @@ def _data(config, checks):
     parts = records.expected(*where, config.test_fraction)
     if parts is None:
         if config.eval_steps:
-            records.find(*where, records.TEST, config.test_fraction)
-        return records.find(*where, test_fraction=config.test_fraction)
+            records.prepare(*where, records.TEST, config.test_fraction)
+        return records.prepare(*where, test_fraction=config.test_fraction)
     data = parts[records.TRAIN]
     download, parent = records.download_bytes(*where), os.path.dirname(data.folder)
     flag, state, how = '--data_dir', 'there', 'unpacking' if DATASETS.load(config.dataset).archive else 'making'
@@ -169,7 +170,7 @@ def _plan(config, data, local, cluster, checks):
     directory, used = TrainDir(config.train_dir), local
     if not local:
         used = devices.choose(config.num_gpus, 'cpu', config.gpus_per_tower)
-        devices.claim(used)
+        gpus.claim(used.num_gpus)
     if cluster:
         used = devices.spread(used, len(cluster.workers), len(cluster.ps), '')
     with contextlib.nullcontext() if local else contextlib.redirect_stdout(io.StringIO()):

@@ -11,15 +11,17 @@ from collections.abc import Iterator
 import tensorflow.compat.v1 as tf
 
 from cifar10 import files
-from cifar10.config import TEST_FRACTION, EvalConfig, refuse_default_of_others
+from cifar10.config import TEST_FRACTION, EvalConfig
 from cifar10.data.records import Records
+from cifar10.directories import refuse_default_of_others
 from cifar10.errors import RunError, UsageError, difference, reason
 from cifar10.optim.averages import saved_names
 from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS
-from cifar10.run import best, checkpoint
+from cifar10.run import checkpoint
 from cifar10.run.train_dir import SETTINGS, TrainDir
+from cifar10.trained import best
 
 
 @dataclasses.dataclass(frozen=True)

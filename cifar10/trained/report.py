@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import files
-from cifar10.evaluation import confusion
-from cifar10.evaluation.evaluator import Result
 from cifar10.run import metrics, summaries
-from cifar10.run.best import Best
+from cifar10.trained import confusion
+from cifar10.trained.best import Best
+from cifar10.trained.evaluator import Result
 
 
 def scalars_of(result: Result) -> dict[str, float]:

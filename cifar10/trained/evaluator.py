@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import pipeline, records
-from cifar10.data.views import average, views
+from cifar10.data.shift import average, views
 from cifar10.networks import classifier
 from cifar10.parallel.towers import build_towers
 from cifar10.recipe import Recipe

@@ -1,0 +1,82 @@
+"""Runs a program to its exit status: errors in one line on standard error, without a traceback.
+
+This module must not import TensorFlow, so that `--help` and a mistyped flag are answered at once.
+"""
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from cifar10.console import discard
+from cifar10.errors import RunError, UsageError, describe_os_error
+from cifar10.signals import Termination
+
+
+def run(main: Callable[[], None]) -> int:
+    """Calls a script's `main` and returns the exit status of the process.
+
+    Args:
+      main: a function without arguments.
+
+    Returns:
+      0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + its number
+      after a signal that came before there was anything to save.
+    """
+    program = os.path.basename(sys.argv[0])
+    _reopen_closed(program)
+    # Also in a file or a pipe, lines appear at once; a file name that cannot be encoded is escaped.
+    sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
+    try:
+        main()
+        status = 0
+    except UsageError as error:
+        status = _fail(program, error, 2)
+    except RunError as error:
+        status = _fail(program, error, 1)
+    except BrokenPipeError:
+        discard(sys.stdout)  # nobody is left to tell
+        status = 1
+    except OSError as error:
+        status = _fail(program, describe_os_error(error), 1)
+    except BaseException as error:
+        # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
+        number = Termination.interrupted or (isinstance(error, KeyboardInterrupt) and signal.SIGINT)
+        if not number:
+            raise
+        status = _fail(program, 'interrupted', 128 + number)
+    return status
+
+
+def _reopen_closed(program):
+    """Opens standard streams that the process was started without (`>&-`).
+
+    Otherwise the next files that are opened get their numbers, and whatever a library prints is written into them.
+    """
+    closed = [number for number in range(3) if not _is_open(number)]
+    for _ in closed:
+        os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    if 2 in closed:
+        os.dup2(1, 2)
+    for number, name in ((1, 'stdout'), (2, 'stderr')):
+        if number in closed:
+            setattr(sys, name, open(number, 'w', buffering=1, errors='backslashreplace', closefd=False))
+    if 1 in closed:
+        print(f'{program}: warning: standard output is closed, so only errors are shown', file=sys.stderr)
+
+
+def _is_open(descriptor):
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _fail(program, message, status):
+    line = ' '.join(str(message).split())
+    try:
+        print(f'{program}: error: {line}', file=sys.stderr, flush=True)
+    except OSError:  # the terminal is gone
+        discard(sys.stdout)
+        discard(sys.stderr)
+    return status

@@ -1,1 +1,0 @@
-"""Inference: classification of images with a trained model, and its export."""
