@@ -19,13 +19,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
 from cifar10 import console  # noqa: E402
-from cifar10.cli import (  # noqa: E402
-    flags,
-    program,  # noqa: E402
-    )
+from cifar10.cli import flags, program  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
-from cifar10.parallel import gpus  # noqa: E402
-from cifar10.parallel.session_config import session_config  # noqa: E402
 
 MODES = ('parameter_server', 'async')
 TOWERS, BATCH = 4, 32
@@ -65,11 +60,12 @@ def run(given, mode, pause, seed):
     from cifar10 import preparation, training
     from cifar10.config import TrainConfig
     from cifar10.data import records
-    from cifar10.parallel import devices
+    from cifar10.parallel import devices, gpus
+    from cifar10.parallel.session_config import session_config
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
-    from cifar10.run import hooks, loop
-    from cifar10.run.async_workers import AsyncWorkersHook
+    from cifar10.run.async_workers import AsyncWorkers
+    from cifar10.run.rate import due
     from cifar10.trained.validation import Validation
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
@@ -82,49 +78,39 @@ def run(given, mode, pause, seed):
     data = records.prepare(config.dataset, config.data_dir)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     plan = preparation.Plan(config, recipe, data, towers, update_mode, None, 0, config.max_steps)
-    built = training.Training(plan)
+    built = training.build(plan)
     test = records.prepare(config.dataset, config.data_dir, records.TEST)
     validation = Validation(recipe, test, devices.choose(1, 'cpu'), use_ema=True)
     values = validation.reads()
 
-    def accuracy(session):
-        return validation(session.run(values)).precision
-    workers = AsyncWorkersHook(built.async_train_ops)
-    curve_hook = curve_hook_class(hooks.StepHook)(built.train_step, config.max_steps, per_step, given.every, accuracy,
-                                                  workers)
-    scaffold = tf.train.Scaffold(local_init_op=built.initialise)
-    loop.run(built.train_step, [workers, curve_hook, hooks.StopHook(built.train_step, config.max_steps)], scaffold,
-             config=session_config(towers))
-    return curve_hook.curve
+    workers = AsyncWorkers(built.async_train_ops)
+    curve, trained, begin, step = [], 0.0, None, 0
+    with tf.Session(config=session_config(towers)) as session:
+        session.run(built.initialise)
+        session.run(built.start)
 
+        def add_point(step):
+            """Evaluates with the clock and the workers stopped."""
+            nonlocal trained, begin
+            trained += time.perf_counter() - begin
+            curve.append((step * per_step, trained, validation.evaluate(session.run(values)).precision))
+            begin = time.perf_counter()
 
-def curve_hook_class(step_hook):
-    """Returns a hook class on the base `hooks.StepHook`, which is not imported before TensorFlow has started."""
-    class CurveHook(step_hook):
-        """Evaluates every so many images, with the clock and the workers stopped; `curve` is what `run` returns."""
-
-        def __init__(self, train_step, last_step, per_step, every, accuracy, workers):
-            super().__init__(train_step)
-            self._last_step, self._per_step, self._every = last_step, per_step, every
-            self._accuracy, self._workers = accuracy, workers
-            self._trained, self._begin, self.curve = 0.0, None, []
-
-        def after_step(self, context, step):
-            if self._begin is None:
-                self._begin = time.perf_counter()  # the first step is a warm-up
-            images, before = step * self._per_step, self._before * self._per_step
-            if images // self._every > before // self._every and step < self._last_step:
-                with self._workers.paused():
-                    self._add(context.session, step)
-
-        def end(self, session):  # the workers have ended
-            self._add(session, self._last_step)
-
-        def _add(self, session, step):
-            self._trained += time.perf_counter() - self._begin
-            self.curve.append((int(step) * self._per_step, self._trained, self._accuracy(session)))
-            self._begin = time.perf_counter()
-    return CurveHook
+        with workers.stepping(session):
+            while step < config.max_steps:
+                workers.raise_error()
+                before = step
+                try:
+                    step = int(session.run(built.train_step))
+                except tf.errors.OutOfRangeError:
+                    break  # the thread of another tower took the last batch
+                if begin is None:
+                    begin = time.perf_counter()  # the first step is a warm-up
+                if due(given.every, before * per_step, step * per_step) and step < config.max_steps:
+                    with workers.paused():
+                        add_point(step)
+        add_point(config.max_steps)
+    return curve
 
 
 def at(curve, column, value):

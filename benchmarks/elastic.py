@@ -17,14 +17,8 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import (
-    console,  # noqa: E402
-    local_cluster,  # noqa: E402
-)
-from cifar10.cli import (  # noqa: E402
-    flags,
-    program,  # noqa: E402
-    )
+from cifar10 import console, local_cluster  # noqa: E402
+from cifar10.cli import flags, program  # noqa: E402
 from cifar10.errors import RunError  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 

@@ -21,13 +21,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
 from cifar10 import console  # noqa: E402
-from cifar10.cli import (  # noqa: E402
-    flags,
-    program,  # noqa: E402
-    )
+from cifar10.cli import flags, program  # noqa: E402
 from cifar10.data import records  # noqa: E402
-from cifar10.parallel import gpus  # noqa: E402
-from cifar10.parallel.session_config import session_config  # noqa: E402
 
 BATCH = 128
 
@@ -77,7 +72,8 @@ def inside(given, cell):
     from cifar10 import preparation
     from cifar10 import training as trainer
     from cifar10.config import TrainConfig
-    from cifar10.parallel import devices
+    from cifar10.parallel import devices, gpus
+    from cifar10.parallel.session_config import session_config
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
     from cifar10.trained import evaluator

@@ -20,10 +20,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import (  # noqa: E402
-    flags,
-    program,  # noqa: E402
-    )
+from cifar10.cli import flags, program  # noqa: E402
 from cifar10.errors import RunError  # noqa: E402
 from cifar10.presets import parse_sizes, parse_widths  # noqa: E402
 from cifar10.run import metrics  # noqa: E402

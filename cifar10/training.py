@@ -1,23 +1,29 @@
-"""Training: prepare, build the graph, run it. From a TrainConfig to checkpoints in train_dir."""
+"""Training: the graph of a step, and the loop that runs it. From a TrainConfig to checkpoints in train_dir."""
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import preparation
 from cifar10.config import TrainConfig
 from cifar10.data import pipeline
+from cifar10.errors import RunError
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.optim import averages
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.registry import PRECISIONS
-from cifar10.run import checkpoint, hooks, loop, metrics, profile, summaries
-from cifar10.run.async_workers import AsyncWorkersHook
+from cifar10.run import checkpoint, metrics, sessions, summaries
+from cifar10.run.async_workers import AsyncWorkers
+from cifar10.run.curves import Curves
+from cifar10.run.progress import Progress
+from cifar10.run.rate import due
+from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.signals import Termination
-from cifar10.trained import validation
 
 
 def train(config: TrainConfig, termination: Termination | None = None, towers: devices.Devices | None = None,
@@ -29,10 +35,6 @@ def train(config: TrainConfig, termination: Termination | None = None, towers: d
       termination: whose signals end the run in good order; or None.
       towers: the devices to train on; default: those of this machine that the config asks for.
       before_session: function to be called before each session is made, or None.
-
-    Raises:
-      UsageError: invalid configuration or input.
-      RunError: the run failed after it had started; its newest checkpoint is whole.
     """
     local = preparation.claim_devices(config, towers)
     directory = TrainDir(config.train_dir)
@@ -44,109 +46,210 @@ def train(config: TrainConfig, termination: Termination | None = None, towers: d
             return
         with tf.Graph().as_default(), tf.device(plan.towers.home):
             tf.set_random_seed(config.seed)
-            training = Training(plan)
+            graph = build(plan)
             with plan.mode.scope():
-                _run(plan, training, directory, termination, before_session)
+                _run(plan, graph, plan.validation, directory, termination, before_session)
 
 
-class Training:
-    """The training graph, built in the current default graph.
+class TrainingGraph(NamedTuple):
+    """What `build` makes in the current graph.
 
     Attributes:
       train_step: int64 scalar, global_step after the update; fetching it takes a step.
       async_train_ops: the same for further threads, where the update mode has any.
       losses: float32 [towers], each tower's total loss.
-      batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
-      summary: string scalar, a serialised `tf.Summary` of the step.
-      initialise: the local initialisation, which reads the data and starts the inputs where `examples_seen` is.
-      examples_seen: int64 variable, the positions that were consumed.
       figures: float32 scalars of the step, by their names.
+      summary: string scalar, a serialised `tf.Summary` of the step.
+      batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
+      global_step, examples_seen: int64 variables, the updates and the positions so far.
+      initialise: gives variables their first values; a restore may follow.
+      start: the local initialisation, which reads the data and starts the inputs where `examples_seen` is; after it.
     """
+    train_step: tf.Tensor
+    async_train_ops: Sequence[tf.Tensor]
+    losses: tf.Tensor
+    figures: dict[str, tf.Tensor]
+    summary: tf.Tensor
+    batches: list
+    global_step: tf.Variable
+    examples_seen: tf.Variable
+    initialise: tf.Operation
+    start: tf.Operation
 
-    def __init__(self, plan: preparation.Plan):
-        config, recipe, towers, mode = plan.config, plan.recipe, plan.towers, plan.mode
-        self._examples_per_step, precision = plan.examples_per_step, PRECISIONS.load(config.precision)
-        with tf.device('/cpu:0'):
-            global_step = tf.train.get_or_create_global_step()
-            self.examples_seen = tf.get_variable(
-                checkpoint.EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
-            checkpoint.make_division(towers.num_towers, config.batch_size)
-            rates = recipe.learning_rates(self.examples_seen)
-            with tf.name_scope('input'):
-                stop = self.examples_seen + (plan.last_step - global_step) * plan.examples_per_step
-                source = pipeline.Source(
-                    plan.data, towers.hosts, len(towers.groups), recipe.augmentation, config.batch_size, config.seed)
-                next_batch, starts = source.batches(
-                    self.examples_seen, stop, mode.synchronous, towers.towers if towers.on_gpus else None)
-        self.batches = []
 
-        def tower(k, scope):
-            self.batches.append(next_batch(k))
-            total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
-                recipe.inference, *self.batches[k], towers.parts[k], precision.dtype, config.label_smoothing))
-            return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
+def build(plan: preparation.Plan) -> TrainingGraph:
+    """Builds the training graph in the current default graph: input, towers, update, and what is reported of them."""
+    config, recipe, towers, mode = plan.config, plan.recipe, plan.towers, plan.mode
+    precision = PRECISIONS.load(config.precision)
+    with tf.device('/cpu:0'):
+        global_step = tf.train.get_or_create_global_step()
+        examples_seen = tf.get_variable(
+            checkpoint.EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
+        checkpoint.make_division(towers.num_towers, config.batch_size)
+        rates = recipe.learning_rates(examples_seen)
+        with tf.name_scope('input'):
+            stop = examples_seen + (plan.last_step - global_step) * plan.examples_per_step
+            source = pipeline.Source(
+                plan.data, towers.hosts, len(towers.groups), recipe.augmentation, config.batch_size, config.seed)
+            next_batch, starts = source.batches(
+                examples_seen, stop, mode.synchronous, towers.towers if towers.on_gpus else None)
+    batches = []
 
-        built = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
-                           tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
-        self.losses = tf.stack([scalars['total_loss'] for scalars in built.towers], name='losses')
-        activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
-        means = summaries.means(built)
-        averaged_losses, losses_moved = summaries.averaged_losses(means)
-        self.summary = summaries.build(built, {**means, **averaged_losses}, rates[0], self.batches[0][0], activations)
-        moving_averages = averages.moving_averages(global_step)
-        averaged = [variable for _, variable in built.gradients] if config.moving_averages else []
-        train_ops = [tf.group(built.train_ops[0], losses_moved, name='summaries/step'), *built.train_ops[1:]]
-        self.train_step, *self.async_train_ops = [
-            self._after_update(train_op, moving_averages, averaged, global_step) for train_op in train_ops]
-        self.figures = dict(loss=means['total_loss'], learning_rate=rates[0], accuracy=means['accuracy'])
-        if 'staleness' in means:  # where towers update on their own
-            self.figures['staleness'] = means['staleness']
-        with tf.name_scope('initialise'):
-            self.initialise = tf.group(tf.local_variables_initializer(), *starts)
+    def tower(k, scope):
+        batches.append(next_batch(k))
+        total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
+            recipe.inference, *batches[k], towers.parts[k], precision.dtype, config.label_smoothing))
+        return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
-    def _after_update(self, train_op, moving_averages, variables, global_step):
-        """Counts the examples and moves the averages once the update is done, so that neither races it."""
+    step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
+                      tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
+    losses = tf.stack([scalars['total_loss'] for scalars in step.towers], name='losses')
+    activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
+    means = summaries.means(step)
+    averaged_losses, losses_moved = summaries.averaged_losses(means)
+    summary = summaries.build(step, {**means, **averaged_losses}, rates[0], batches[0][0], activations)
+    moving_averages = averages.moving_averages(global_step)
+    averaged = [variable for _, variable in step.gradients] if config.moving_averages else []
+
+    def after_update(train_op):
+        # Once the update is done, so that neither races it.
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            moved = [moving_averages.apply(variables)] if variables else []
-            counted = self.examples_seen.assign_add(self._examples_per_step, read_value=False)
+            moved = [moving_averages.apply(averaged)] if averaged else []
+            counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
             with tf.control_dependencies([*moved, counted]):
                 return tf.identity(global_step)
 
+    train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
+    train_step, *async_train_ops = [after_update(train_op) for train_op in train_ops]
+    figures = dict(loss=means['total_loss'], learning_rate=rates[0], accuracy=means['accuracy'])
+    if 'staleness' in means:  # where towers update on their own
+        figures['staleness'] = means['staleness']
+    with tf.name_scope('initialise'):
+        initialise = tf.global_variables_initializer()
+        start = tf.group(tf.local_variables_initializer(), *starts)
+    return TrainingGraph(train_step, async_train_ops, losses, figures, summary, batches, global_step, examples_seen,
+                         initialise, start)
 
-def _run(plan, training, directory, termination, before_session):
-    """Runs the training graph until a hook stops it."""
-    config, towers, last_step = plan.config, plan.towers, plan.last_step
+
+class _Outputs(NamedTuple):
+    """What a run writes to, however often its session is made again."""
+    directory: TrainDir
+    checkpoints: checkpoint.Checkpoints
+    events: summaries.Events
+    records: metrics.Metrics
+    trace: Trace
+
+
+def _run(plan, graph, validation, directory, termination, before_session):
+    """Takes all steps of a run. When a device was lost, it starts over at the newest checkpoint, in a new session.
+
+    TensorFlow may say that a device was lost wherever it is used: making the session, initialising, restoring, in a
+    step, an evaluation or a save, in another thread. So all of that is within one `try`.
+    """
+    outputs = _open_outputs(plan, graph, directory)
+    workers = AsyncWorkers(graph.async_train_ops)
+    reads = [graph.global_step, validation.reads()] if validation else None
+    options = session_config(
+        plan.towers, plan.config.log_device_placement, plan.config.xla, fuse=_may_fuse(plan.config.precision))
+    tf.get_default_graph().finalize()
+    try:
+        while True:
+            try:
+                if before_session:
+                    before_session()
+                with sessions.opened(plan.towers.target, options) as session:
+                    session.run(graph.initialise)
+                    outputs.checkpoints.restore(session)
+                    session.run(graph.start)
+                    if termination:
+                        termination.defer()
+                    _loop(session, plan, graph, outputs, workers, validation, reads, termination)
+                break
+            except sessions.LOST:
+                continue
+    finally:
+        outputs.events.close()
+        if validation:
+            validation.close()
+    last = outputs.checkpoints.last
+    print(f"saved      {last}{'' if step_of(last) >= plan.last_step else '; start again to continue'}")
+
+
+def _loop(session, plan, graph, outputs, workers, validation, reads, termination):
+    """Takes steps until the last one, or until a signal; reports, evaluates and saves between them, when it is due."""
+    config = plan.config
+    directory, checkpoints, events, records, trace = outputs
+    fetches = dict(step=graph.train_step, losses=graph.losses, figures=graph.figures)
+    step = int(session.run(graph.global_step))
+    records.drop_after(step)
+    events.drop_after(step)
+    curves = Curves(events, config.summary_steps, plan.examples_per_step, step)
+    evaluated = None
+    with _progress(plan, step, records) as progress:
+        with workers.stepping(session):
+            while step < plan.last_step and not progress.unread and not (termination and termination.requested):
+                workers.raise_error()
+                before = step
+                summary = dict(summary=graph.summary) if curves.due(step + 1) else {}
+                try:
+                    results = trace.run(session, dict(fetches, **summary), step + 1)
+                except tf.errors.OutOfRangeError:
+                    break  # another tower's thread took the last batch
+                step = int(results['step'])
+                # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
+                refuse_divergence(step, results['losses'], directory)
+                progress.report(step, results['figures'])
+                curves.report(step, results.get('summary'))
+                trace.write_when_complete(step)
+                if validation and due(config.eval_steps, before, step):
+                    with workers.paused():
+                        evaluated, values = session.run(reads)
+                    validation.report(evaluated, values, events, records, progress)
+                if due(config.save_steps, before, step):
+                    with workers.paused():
+                        checkpoints.save(session)
+        # The threads have ended, each after the step that it was in.
+        trace.write()
+        step = int(session.run(graph.global_step))
+        if validation and step >= plan.last_step and step != evaluated:
+            validation.report(*session.run(reads), events, records, progress)
+        checkpoints.save(session)
+
+
+def _open_outputs(plan, graph, directory):
+    """Opens what the run writes to, having deleted an earlier run where it is to be replaced."""
+    config = plan.config
     checkpoints = checkpoint.Checkpoints(
-        directory, plan.start, tf.train.get_global_step(), training.examples_seen, config.max_to_keep)
+        directory, plan.start, graph.global_step, graph.examples_seen, config.max_to_keep)
     text = directory.begin(plan.settings, checkpoint.is_ours if config.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
-    events.begin(tf.get_default_graph(), [training.train_step, *training.async_train_ops], plan.step)
+    events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
-    train_step, examples = training.train_step, plan.examples_per_step
-    log, workers = metrics.Metrics(directory.path), AsyncWorkersHook(training.async_train_ops)
-    progress = hooks.ProgressHook(
-        train_step, training.figures, examples, config.log_frequency, last_step, sys.stdout, log,
-        dict(devices=len(towers.groups), towers=towers.num_towers, global_batch=examples))
-    # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
-    between_steps = [
-        hooks.DivergenceHook(train_step, training.losses, directory), progress,
-        hooks.SummaryHook(train_step, training.summary, examples, config.summary_steps, events),
-        profile.ProfileHook(train_step, *config.traced, directory.trace_path(*config.traced)),
-        workers,
-        *validation.hooks(plan.validation, train_step, config.eval_steps, last_step, progress, events, log, workers),
-        hooks.CheckpointHook(train_step, checkpoints, config.save_steps, last_step, workers),
-        hooks.StopHook(train_step, last_step, termination)]
-    # In a session over several processes TensorFlow fuses to operations that it has for float32 alone. What is fused
-    # must not depend on the session, because it rounds differently.
-    fuse = PRECISIONS.load(config.precision).dtype == tf.float32
-    options = session_config(towers, config.log_device_placement, config.xla, fuse)
-    scaffold = tf.train.Scaffold(
-        init_fn=lambda scaffold, session: checkpoints.restore(session), local_init_op=training.initialise)
-    try:
-        loop.run(train_step, between_steps, scaffold, towers.target, options, before_session)
-    finally:
-        progress.close()
-        events.close()
-    left = '' if step_of(checkpoints.last) >= last_step else '; start again to continue'
-    print(f'saved      {checkpoints.last}{left}')
+    return _Outputs(directory, checkpoints, events, metrics.Metrics(directory.path),
+                    Trace(*config.traced, directory.trace_path(*config.traced)))
+
+
+def _progress(plan, step, records):
+    """Returns the Progress of a run that goes on after a step."""
+    constants = dict(devices=len(plan.towers.groups), towers=plan.towers.num_towers,
+                     global_batch=plan.examples_per_step)
+    return Progress(step, plan.last_step, plan.config.log_frequency, plan.examples_per_step, records, constants,
+                    sys.stdout)
+
+
+def _may_fuse(precision):
+    """Returns whether TensorFlow may fuse operations into one.
+
+    In a session over several processes it fuses to operations that it has for float32 alone. What is fused must not
+    depend on the session, because it rounds differently.
+    """
+    return PRECISIONS.load(precision).dtype == tf.float32
+
+
+def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir) -> None:
+    """Raises a RunError if any tower's loss in this step is not finite."""
+    for k, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            raise RunError(f'step {step}: the loss of tower {k} is {loss}; '
+                           f'{checkpoint.describe_latest(directory)}; try a lower --learning_rate')

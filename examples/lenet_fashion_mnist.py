@@ -30,7 +30,6 @@ from cifar10.errors import UsageError  # noqa: E402
 from cifar10.parallel import devices, gpus  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
-from cifar10.run import hooks, loop  # noqa: E402
 
 URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
 FILES = {  # name: bytes, SHA-256
@@ -97,7 +96,9 @@ def train(data, towers, epochs, batch_size, learning_rate, report):
       learning_rate: float.
       report: the function.
     """
-    count, examples = len(towers.towers), len(data[0])
+    train_images, train_labels, test_images, test_labels = data
+    count = len(towers.towers)
+    examples = len(train_images)
     shares = [slice(k * batch_size // count, (k + 1) * batch_size // count) for k in range(count)]
     with tf.Graph().as_default():
         images = tf.placeholder(tf.uint8, [None, 28, 28])
@@ -111,44 +112,24 @@ def train(data, towers, epochs, batch_size, learning_rate, report):
 
         step = UPDATE_MODES.load('replicated')(towers).build(
             tower_fn, lambda: tf.train.GradientDescentOptimizer(learning_rate), tf.train.create_global_step())
-        with tf.control_dependencies(step.train_ops):
-            train_step = tf.train.get_global_step().read_value()
+        train_step = step.train_ops[0]
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             found = tf.argmax(lenet(images), 1, output_type=tf.int32)
         correct = tf.reduce_sum(tf.cast(tf.equal(found, labels), tf.int32))
-        epochs_hook = EpochsHook(train_step, data, batch_size, images, labels, correct, report)
-        steps = epochs * (examples // batch_size)
-        loop.run(train_step, [epochs_hook, hooks.StopHook(train_step, steps)], config=session_config(towers))
-
-
-class EpochsHook(hooks.StepHook):
-    """Feeds each step a batch of the shuffled training images, and reports on the test images after each epoch."""
-
-    def __init__(self, train_step, data, batch_size, images, labels, correct, report):
-        super().__init__(train_step)
-        self._train, self._test = data[:2], data[2:]
-        self._batch_size, self._images, self._labels = batch_size, images, labels
-        self._correct, self._report = correct, report
-        self._steps = len(self._train[0]) // batch_size  # in an epoch
-
-    def before_run(self, run_context):
-        epoch, batch = divmod(self._last, self._steps)
-        if batch == 0:
-            self._order = np.random.default_rng(epoch + 1).permutation(len(self._train[0]))
-            self._begin = time.perf_counter()
-        chosen = self._order[batch * self._batch_size:(batch + 1) * self._batch_size]
-        return tf.train.SessionRunArgs(self._fetches, self._feed(self._train, chosen))
-
-    def after_step(self, context, step):
-        if step % self._steps == 0:
-            seconds = time.perf_counter() - self._begin
-            count = len(self._test[0])
-            right = sum(context.session.run(self._correct, self._feed(self._test, slice(i, i + 1000)))
-                        for i in range(0, count, 1000))
-            self._report(step // self._steps, seconds, right / count)
-
-    def _feed(self, data, chosen):
-        return {self._images: data[0][chosen], self._labels: data[1][chosen]}
+        steps = examples // batch_size  # in an epoch
+        with tf.Session(config=session_config(towers)) as session:
+            session.run(tf.global_variables_initializer())
+            session.run(tf.local_variables_initializer())  # the copies, which begin as the variables have begun
+            for epoch in range(1, epochs + 1):
+                order = np.random.default_rng(epoch).permutation(examples)
+                begin = time.perf_counter()
+                for batch in range(steps):
+                    chosen = order[batch * batch_size:(batch + 1) * batch_size]
+                    session.run(train_step, {images: train_images[chosen], labels: train_labels[chosen]})
+                seconds = time.perf_counter() - begin
+                right = sum(session.run(correct, {images: test_images[i:i + 1000], labels: test_labels[i:i + 1000]})
+                            for i in range(0, len(test_images), 1000))
+                report(epoch, seconds, right / len(test_images))
 
 
 def main():

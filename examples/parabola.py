@@ -28,8 +28,8 @@ from cifar10.errors import UsageError  # noqa: E402
 from cifar10.parallel import devices, gpus  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
-from cifar10.run import hooks, loop  # noqa: E402
-from cifar10.run.async_workers import AsyncWorkersHook  # noqa: E402
+from cifar10.run.async_workers import AsyncWorkers  # noqa: E402
+from cifar10.run.rate import due  # noqa: E402
 
 POINTS = 50
 HIDDEN = 5
@@ -95,34 +95,27 @@ def fit(towers, steps, mode, before_session=None):
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             fitted = network(tf.constant(x))
         loss = tf.reduce_mean(tf.square(fitted - y))
-        report = ReportHook(train_step, steps, loss, fitted)
-        scaffold = tf.train.Scaffold(local_init_op=tf.group(tf.local_variables_initializer(), turns.initializer))
-        loop.run(train_step, [AsyncWorkersHook(built.train_ops[1:]), report, hooks.StopHook(train_step, steps)],
-                 scaffold, towers.target, session_config(towers), before_session)
-        return report.fitted
-
-
-class ReportHook(hooks.StepHook):
-    """Prints the loss over all points now and then and at the end.
-
-    Attributes:
-      fitted: the values of the fitted function at the points, once the loop has ended.
-    """
-
-    def __init__(self, train_step, last_step, loss, fitted):
-        super().__init__(train_step)
-        self._last_step, self._loss, self._fitted = last_step, loss, fitted
-
-    def after_step(self, context, step):
-        if self.due(EVERY) and step < self._last_step:
-            self._print(context.session, step)
-
-    def end(self, session):  # asynchronous towers have made their last updates by now
-        self._print(session, self._last_step)
-        self.fitted = session.run(self._fitted)
-
-    def _print(self, session, step):
-        print(f'step {step:4}, loss = {session.run(self._loss):.6f}')
+        initialise = tf.global_variables_initializer()
+        start = tf.group(tf.local_variables_initializer(), turns.initializer)
+        if before_session:
+            before_session()
+        with tf.Session(towers.target, config=session_config(towers)) as session:
+            session.run(initialise)
+            session.run(start)
+            workers = AsyncWorkers(built.train_ops[1:])  # where towers update on their own, the threads of the others
+            with workers.stepping(session):
+                step = 0
+                while step < steps:
+                    workers.raise_error()
+                    before = step
+                    try:
+                        step = session.run(train_step)
+                    except tf.errors.OutOfRangeError:
+                        break  # another tower's thread took the last turn
+                    if due(EVERY, before, step) and step < steps:
+                        print(f'step {step:4}, loss = {session.run(loss):.6f}')
+            print(f'step {steps:4}, loss = {session.run(loss):.6f}')
+            return session.run(fitted)
 
 
 def plot(path, fitted):

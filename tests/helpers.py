@@ -59,7 +59,7 @@ def build_training(config, data, towers, mode):
     """Builds the training graph of a config in the current graph."""
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     recipe.learn(data)
-    return training.Training(preparation.Plan(config, recipe, data, towers, mode, None, 0, config.max_steps))
+    return training.build(preparation.Plan(config, recipe, data, towers, mode, None, 0, config.max_steps))
 
 
 def initialise(session):

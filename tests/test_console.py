@@ -1,4 +1,5 @@
 """What reaches the terminal: TensorFlow's chatter does not, anything unknown does."""
+import math
 import os
 import re
 import subprocess
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import console
+from cifar10 import console, training
 from cifar10.errors import RunError, UsageError, reason
-from cifar10.run import hooks
+from cifar10.run import rate
 from cifar10.run.train_dir import TrainDir
 from tests.helpers import ROOT, read_until
 
@@ -69,21 +70,18 @@ def test_statuses(error, status):
 
 
 def test_a_tower_that_is_not_the_last_is_watched_too():
-    step = tf.assign_add(tf.train.create_global_step(), 1)
-    losses = tf.constant([1.0, np.nan, 2.0])
     with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
-        with tf.train.MonitoredSession(hooks=[hooks.DivergenceHook(step, losses, TrainDir('/nowhere'))]) as session:
-            session.run(step)
+        training.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
 
 
 def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
     clock = iter([10.0, 12.0, 14.0, 14.0, 15.0, 15.0])
-    monkeypatch.setattr(hooks.time, 'perf_counter', lambda: next(clock))
-    rate = hooks.Rate(examples_per_step=64)
-    assert rate.measure(1) is None  # the first step, a warm-up
-    assert rate.so_far(5) == (4 * 64 / 2.0, 0.5)
-    assert rate.measure(9) == (8 * 64 / 4.0, 0.5)
-    assert rate.measure(10) == (64.0, 1.0)
+    monkeypatch.setattr(rate.time, 'perf_counter', lambda: next(clock))
+    speed = rate.Rate(examples_per_step=64)
+    assert speed.measure(1) is None  # the first step, a warm-up
+    assert speed.so_far(5) == (4 * 64 / 2.0, 0.5)
+    assert speed.measure(9) == (8 * 64 / 4.0, 0.5)
+    assert speed.measure(10) == (64.0, 1.0)
 
 
 @pytest.mark.stress

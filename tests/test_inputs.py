@@ -158,15 +158,15 @@ def consumed(config, steps, directory):
         built = build_training(config, records.prepare('shapes', config.data_dir), towers, update)
         checkpoints = checkpoint.Checkpoints(
             TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
-        scaffold = tf.train.Scaffold(init_fn=lambda scaffold, session: checkpoints.restore(session),
-                                     local_init_op=built.initialise)
         taken = []
-        with tf.train.MonitoredSession(tf.train.ChiefSessionCreator(
-                scaffold, config=session_config(towers))) as session:
+        with tf.Session(config=session_config(towers)) as session:
+            session.run(built.initialise)
+            checkpoints.restore(session)
+            session.run(built.start)
             for _ in range(steps):
-                step, batches = session.run([built.train_step, built.batches])
+                _, batches = session.run([built.train_step, built.batches])
                 taken.append([marked.identify(*batch) for batch in batches])
-            session.run_step_fn(lambda step_context: checkpoints.save(step_context.session, step))
+            checkpoints.save(session)
     return np.array(taken)
 
 

@@ -12,8 +12,8 @@ from cifar10 import training
 from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.run.hooks import Rate
 from cifar10.run.metrics import EVAL, NAME, TRAIN, Metrics, read
+from cifar10.run.rate import Rate
 from cifar10.trained import evaluation
 from tests.helpers import last_variables, scalars, start_script
 

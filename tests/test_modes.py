@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10 import training
 from cifar10.cli import flags
 from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.errors import RunError
 from cifar10.parallel import devices
 from cifar10.registry import UPDATE_MODES
-from cifar10.run import hooks, metrics
-from cifar10.run.async_workers import AsyncWorkersHook
+from cifar10.run import metrics
+from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.train_dir import TrainDir, step_of
 from tests.helpers import (
     assert_close,
     assert_same_bits,
     build_training,
     checkpoints,
+    initialise,
     last_variables,
     read_until,
     scalars,
@@ -193,9 +195,13 @@ def test_a_failing_tower_ends_an_asynchronous_run_with_its_error():
     step = tf.assign_add(tf.train.create_global_step(), 1)
     broken = tf.debugging.Assert(tf.constant(False), ['tower 2 is broken'])
     with pytest.raises(tf.errors.InvalidArgumentError, match='tower 2 is broken'):
-        with tf.train.MonitoredSession(hooks=[AsyncWorkersHook([step.op, broken])]) as session:
-            while not session.should_stop():
-                session.run(step)
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            workers = AsyncWorkers([step.op, broken])
+            with workers.stepping(session):
+                while True:
+                    workers.raise_error()
+                    session.run(step)
 
 
 def test_a_diverging_tower_of_an_asynchronous_run_is_named():
@@ -210,7 +216,8 @@ def test_a_diverging_tower_of_an_asynchronous_run_is_named():
         step = tf.train.get_global_step().read_value()
     losses = tf.stack([scalars['total_loss'] for scalars in built.towers])
     with pytest.raises(RunError, match='the loss of tower 1 is inf'):
-        with tf.train.MonitoredSession(hooks=[hooks.DivergenceHook(step, losses, TrainDir('/nowhere')),
-                                              AsyncWorkersHook(built.train_ops[1:])]) as session:
-            for _ in range(100000):
-                session.run(step)
+        with tf.Session() as session:
+            initialise(session)
+            with AsyncWorkers(built.train_ops[1:]).stepping(session):
+                for _ in range(100000):
+                    training.refuse_divergence(*session.run([step, losses]), TrainDir('/nowhere'))

@@ -1,57 +1,87 @@
 """Threads that run the train operations of asynchronous towers beside the loop."""
 import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.run.sessions import LOST
 
-class AsyncWorkersHook(tf.train.SessionRunHook):
-    """Runs train operations over and over, each in a thread of its own, beside the loop that has the hooks.
+_GRACE_SECS = 120  # in which a thread ends its step after an error; one that hangs on a lost device is left behind
 
-    An error in a thread ends the loop with it. Comes before the hooks that save or evaluate at the end.
+
+class AsyncWorkers:
+    """Runs train operations over and over, each in a thread of its own. Without operations it does nothing.
 
     Args:
-      async_train_ops: the operations; there may be none.
+      train_ops: the operations.
     """
 
-    def __init__(self, async_train_ops: Sequence[tf.Operation]):
-        self._train_ops = async_train_ops
-        self._threads, self._locks = [], []
+    def __init__(self, train_ops: Sequence[tf.Operation]):
+        self._train_ops = train_ops
+        self._locks = []  # each is held while its thread is within a step
+        self._may_step = threading.Event()
+        self._ended = False
+        self._error = None
 
-    def after_create_session(self, session, coord):
-        self._may_step, self._ended = threading.Event(), False
+    @contextlib.contextmanager
+    def stepping(self, session: tf.Session) -> Iterator[None]:
+        """Context in which the threads take steps. At its end each thread ends the step that it is in.
+
+        Raises:
+          Exception: what has ended a thread.
+        """
+        self._error = None
+        self._ended = False
         self._may_step.set()
         self._locks = [threading.Lock() for _ in self._train_ops]
-        self._threads = [threading.Thread(target=self._work, args=(session, coord, *pair), daemon=True)
-                         for pair in zip(self._train_ops, self._locks)]
-        for thread in self._threads:
-            coord.register_thread(thread)
+        threads = [threading.Thread(target=self._step, args=(session, *pair), daemon=True)
+                   for pair in zip(self._train_ops, self._locks)]
+        for thread in threads:
             thread.start()
+        try:
+            yield
+        except Exception as error:
+            self._end(threads, _GRACE_SECS)
+            # From the loss of a device the loop recovers, but it may make other threads raise anything.
+            if isinstance(self._error, LOST) and not isinstance(error, LOST):
+                raise self._error from error
+            raise
+        self._end(threads)
+        self.raise_error()
 
-    def _work(self, session, coord, train_op, lock):
-        with coord.stop_on_exception(), contextlib.suppress(tf.errors.OutOfRangeError):  # the last batch was taken
-            while not (self._ended or coord.should_stop()):
+    def _end(self, threads, seconds=None):
+        """Waits until the threads have ended, without limit or for so many seconds."""
+        self._ended = True
+        begin = time.monotonic()
+        for thread in threads:
+            thread.join(None if seconds is None else max(begin + seconds - time.monotonic(), 0))
+
+    def _step(self, session, train_op, lock):
+        try:
+            while not self._ended and self._error is None:
                 self._may_step.wait()
                 with lock:
                     session.run(train_op)
+        except tf.errors.OutOfRangeError:
+            pass  # the last batch was taken
+        except Exception as error:  # of any type: the main thread raises it
+            self._error = error
+
+    def raise_error(self) -> None:
+        """Raises what has ended a thread, if anything but the end of the batches has."""
+        if self._error is not None:
+            raise self._error
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Context in which no thread is within a step, so that what is saved belongs together."""
-        if self._threads:
-            self._may_step.clear()
+        """Context in which no thread is within a step, so that what is read or saved belongs together."""
+        self._may_step.clear()
         try:
             with contextlib.ExitStack() as held:
                 for lock in self._locks:
                     held.enter_context(lock)
                 yield
         finally:
-            if self._threads:
-                self._may_step.set()
-
-    def end(self, session):
-        """Waits until the threads have ended, each after the step that it is in."""
-        self._ended = True
-        for thread in self._threads:
-            thread.join()
+            self._may_step.set()

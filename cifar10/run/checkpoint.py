@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.optim.precision import LOSS_SCALE
+from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
 
 EXAMPLES_SEEN = 'examples_seen'  # the name of the variable that counts examples
@@ -217,6 +218,7 @@ class Checkpoints:
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
                  examples_seen: tf.Variable, max_to_keep: int):
         self.last = None
+        self._saved_step = None  # of the variables as they are, if no step was taken since
         self._kept = []  # the checkpoints that are listed and rotated, oldest first
         self._directory, self._start, self._max_to_keep = directory, start, max_to_keep
         self._counters = (global_step, examples_seen)
@@ -240,7 +242,9 @@ class Checkpoints:
         """Restores the newest readable checkpoint, if there is one, and keeps count of the older ones."""
         # The first session starts where the run was found; one that follows a lost device looks again, or the
         # run would go back to where it started.
-        prefix, self._start = self._start or newest(self._directory), None
+        prefix = self._start or newest(self._directory)
+        self._start = None
+        self._saved_step = None
         if prefix is None:
             return
         reader = tf.train.load_checkpoint(prefix)
@@ -251,12 +255,15 @@ class Checkpoints:
             for variable, value in zip(self._counters, saved_progress(prefix)):
                 variable.load(np.int64(value), session)
         self.last = prefix
+        self._saved_step = step_of(prefix)
         # Also those of earlier processes are rotated, but none of other programs.
         ours = [each for each in self._directory.checkpoints() if step_of(each) <= step_of(prefix) and is_ours(each)]
         self._kept = rotate(self._directory, ours, self._max_to_keep)
 
-    def save(self, session: tf.Session, step: int) -> None:
-        """Writes a checkpoint named by `step`, and removes the oldest once it is on the disk.
+    def save(self, session: tf.Session) -> None:
+        """Writes a checkpoint named by its step, and removes the oldest once it is on the disk.
+
+        Does nothing if the step was saved or restored last: then the checkpoint is there already.
 
         TensorFlow's Saver writes the files only. Its own list and rotation come before anything is on the disk, so that
         a power failure could take the new checkpoint and the older ones.
@@ -264,14 +271,19 @@ class Checkpoints:
         Raises:
           RunError: a variable is not finite, or the disk does not take it.
         """
+        global_step, _ = self._counters
+        step = int(session.run(global_step))
+        if step == self._saved_step:
+            return
         if not session.run(self._finite):
             raise RunError(f'step {step}: a variable is no longer finite, so no checkpoint is written; '
                            f'{describe_latest(self._directory)}')
         try:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
             self.last = prefix = self._directory.publish(step)
-        except (tf.errors.AbortedError, tf.errors.UnavailableError):
-            raise  # a device was lost, from which the session may recover
+            self._saved_step = step
+        except LOST:
+            raise  # from which training starts over
         except (tf.errors.OpError, OSError) as error:
             self._directory.remove_partial(step)  # the disk may be full of it
             raise self._unwritten(step, error) from error

@@ -136,7 +136,7 @@ def _histogram(tag, value):
     surplus = value.shape.num_elements() // _HISTOGRAM_VALUES if value.shape.is_fully_defined() else 1
     if surplus > 1:
         value = tf.reshape(value, [-1])[::surplus]
-    # The operation fails on a NaN, and the step with it; reporting that the run diverged is DivergenceHook's part.
+    # The operation fails on a NaN, and the step with it; `training.refuse_divergence` reports it.
     value = tf.where(tf.is_finite(value), value, tf.zeros_like(value))
     return tf.raw_ops.HistogramSummary(tag=tag, values=value)
 
@@ -162,6 +162,7 @@ class Events:
     """
 
     def __init__(self, directory: str):
+        self._newest = 0  # step of which something was written
         with self._errors():
             # With the process number: the rest of the name is the second and the machine, which two may share.
             self._writer = tf.summary.FileWriter(directory, filename_suffix=f'.{os.getpid()}{EVENTS_SUFFIX}')
@@ -174,23 +175,26 @@ class Events:
           fetched: what it runs, over and over; the picture of the graph is of what they need.
           last_step: TensorBoard drops what earlier processes wrote of the steps after it, if given.
         """
-        if last_step is not None:
-            self.drop_after(last_step)
         with self._errors():
+            if last_step is not None:
+                self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
             shown = picture.of_graph(graph.as_graph_def(), [each.name for each in fetched])
             self._writer.add_event(tf.Event(graph_def=shown.SerializeToString()))
             self._writer.add_summary(_layout())
 
     def drop_after(self, last_step: int) -> None:
-        """Makes TensorBoard drop what was written of the steps after `last_step`: they are taken again."""
-        with self._errors():
-            self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
+        """Makes TensorBoard drop what this process wrote of the steps after `last_step`, if it did: they come again."""
+        if last_step < self._newest:
+            with self._errors():
+                self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
+            self._newest = last_step
 
     def add(self, summary: tf.Summary | bytes, step: int) -> None:
         """Writes a `tf.Summary` or a serialised one, and sees to it that it is in the file on return."""
         with self._errors():
             self._writer.add_summary(summary, step)
             self._writer.flush()
+        self._newest = max(self._newest, step)
 
     def close(self) -> None:
         """Closes the file, ignoring errors: every summary is in it already."""

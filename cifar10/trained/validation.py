@@ -10,9 +10,8 @@ from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.recipe import Recipe
 from cifar10.run import summaries
-from cifar10.run.async_workers import AsyncWorkersHook
-from cifar10.run.hooks import ProgressHook, StepHook
 from cifar10.run.metrics import EVAL, Metrics
+from cifar10.run.progress import Progress
 from cifar10.trained.evaluator import Evaluator, Result
 from cifar10.trained.report import scalars_of
 
@@ -46,7 +45,22 @@ class Validation:
         with tf.name_scope('validation'):
             return {name: by_name[name].read_value() for name in self._values}
 
-    def __call__(self, values: dict) -> Result:
+    def report(self, step: int, values: dict, events: summaries.Events, records: Metrics, progress: Progress) -> None:
+        """Evaluates the values of a step and reports the result: a point of each curve, a record, a line.
+
+        Args:
+          step: their global_step.
+          values: what a session gave for `reads`.
+          events: TensorBoard's file.
+          records: the file of records.
+          progress: prints the line.
+        """
+        result = self.evaluate(values)
+        events.add(summaries.scalars(scalars_of(result)), step)
+        records.add(EVAL, step, **result.figures)
+        progress.say(f'step {step}: {result}')
+
+    def evaluate(self, values: dict) -> Result:
         """Returns the Result with these values: what a session gave for `reads`."""
         self._session.run(self._assign, {self._values[name]: value for name, value in values.items()})
         return self._evaluator.run(self._session)
@@ -54,54 +68,3 @@ class Validation:
     def close(self) -> None:
         """Frees the memory."""
         self._session.close()
-
-
-def hooks(validation: Validation | None, *arguments) -> list:
-    """Returns the ValidationHook of a run with a validation, none of one without; arguments as the hook has them."""
-    return [ValidationHook(validation, *arguments)] if validation else []
-
-
-class ValidationHook(StepHook):
-    """Evaluates the variables every `every` steps and after the last one.
-
-    Args:
-      validation: the evaluation.
-      train_step: int64 tensor, global_step after the update.
-      every, last_step: int.
-      progress: prints the line.
-      events: TensorBoard's file.
-      metrics: the file of records.
-      workers: threads that must not step while the variables are read.
-    """
-
-    def __init__(self, validation: Validation, train_step: tf.Tensor, every: int, last_step: int,
-                 progress: ProgressHook, events: summaries.Events, metrics: Metrics, workers: AsyncWorkersHook):
-        super().__init__(train_step)
-        self._validation, self._every, self._last_step = validation, every, last_step
-        self._progress, self._events, self._metrics, self._workers = progress, events, metrics, workers
-        self._values = validation.reads()
-
-    def after_create_session(self, session, coord):
-        super().after_create_session(session, coord)
-        self._done = None  # the step that was evaluated last
-
-    def after_step(self, context, step):
-        if self.due(self._every) or step >= self._last_step:
-            if not self._evaluate(context.session):
-                context.request_stop()
-
-    def _evaluate(self, session):
-        """Evaluates the variables as they are; returns whether anybody reads the line about it."""
-        with self._workers.paused():
-            step, values = session.run([self._global_step, self._values])
-        if step == self._done:
-            return True
-        self._done, result = step, self._validation(values)
-        self._events.add(summaries.scalars(scalars_of(result)), step)
-        self._metrics.add(EVAL, step, **result.figures)
-        return self._progress.say(f'step {step}: {result}')
-
-    def end(self, session):
-        if session.run(self._global_step) >= self._last_step:  # which another tower's thread may have taken
-            self._evaluate(session)
-        self._validation.close()

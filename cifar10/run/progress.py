@@ -1,0 +1,117 @@
+"""What a person sees of the steps: lines, a progress bar on a terminal, and a record of each line in metrics.jsonl.
+
+It knows numbers of steps and figures, but no graph and no session.
+"""
+import contextlib
+import datetime
+import time
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from cifar10.console import discard, unread
+from cifar10.run.metrics import TRAIN, Metrics
+from cifar10.run.rate import Rate, due
+
+_TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
+
+
+class Progress:
+    """A line and a record every `every` steps; on a terminal a bar, above which lines are at least 10 seconds apart.
+
+    A context: leaving it takes the bar off the terminal, after an error too.
+
+    Args:
+      step: the step that the first one follows.
+      last_step: the one at which the bar is full.
+      every: steps between two lines.
+      examples_per_step: of all towers.
+      metrics: the file that the records go to.
+      constants: what every record says.
+      output: where the lines go.
+
+    Attributes:
+      unread: whether nobody reads the output any more: its pipe or terminal was closed.
+    """
+
+    def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
+                 constants: dict[str, Any], output: TextIO):
+        self.unread = False
+        self._step = step
+        self._every = every
+        self._metrics = metrics
+        self._constants = constants
+        self._output = output
+        self._next_line = 0.0
+        self._rate = Rate(examples_per_step)
+        self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
+        self._bar = tqdm(initial=step, total=last_step, unit='step', file=output, disable=not output.isatty(),
+                         dynamic_ncols=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        with self._reader_may_leave():
+            self._bar.close()
+
+    def report(self, step: int, figures: dict[str, float]) -> None:
+        """Reports the step that has just ended.
+
+        Args:
+          step: its number; in asynchronous training, steps of other threads may lie between two reports.
+          figures: of the step, by their names: 'loss' among them, and 'staleness' where there is one.
+        """
+        before = self._step
+        self._step = step
+        self._move_bar(step, figures['loss'])
+        if due(self._every, before, step):
+            if self._begin is not None:
+                self._rate.start(before, self._begin)  # warm-up and all, it is the only figure there is
+            examples_per_sec, sec_per_step = self._rate.measure(step)
+            self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in figures.items()},
+                              images_per_sec=examples_per_sec, **self._constants)
+            self._print(step, figures, examples_per_sec, sec_per_step)
+        if self._begin is not None:
+            self._rate.start(step)
+            self._begin = None
+
+    def say(self, line: str) -> None:
+        """Prints a line, above the bar where there is one."""
+        with self._reader_may_leave():
+            self._bar.write(line, file=self._output)
+            self._output.flush()
+
+    def _move_bar(self, step, loss):
+        if self._bar.disable:
+            return
+        speed = self._rate.so_far(step)
+        if speed:
+            examples_per_sec, sec_per_step = speed
+            self._bar.set_postfix_str(
+                f'loss {loss:.2f}, {examples_per_sec:.0f} examples/s, {sec_per_step:.3f} s/batch', refresh=False)
+        with self._reader_may_leave():
+            self._bar.update(step - self._bar.n)
+
+    def _print(self, step, figures, examples_per_sec, sec_per_step):
+        if not self._bar.disable:
+            if time.perf_counter() < self._next_line:
+                return
+            self._next_line = time.perf_counter() + _TERMINAL_SECS
+        line = (f"{datetime.datetime.now()}: step {step}, loss = {figures['loss']:.2f} "
+                f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')
+        if 'staleness' in figures:
+            line += f", staleness = {figures['staleness']:.1f}"
+        self.say(line)
+
+    @contextlib.contextmanager
+    def _reader_may_leave(self) -> Iterator[None]:
+        """Context for writing to a terminal or a pipe that may be closed, which is no error but the end of the run."""
+        try:
+            yield
+        except OSError as error:
+            if not unread(error):
+                raise
+            discard(self._output)
+            self.unread = True

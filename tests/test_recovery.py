@@ -1,0 +1,110 @@
+"""A device that is lost at any use of the session: the run starts over at its newest checkpoint and ends as if unbroken.
+
+TensorFlow's own errors are raised, at every call that the loop makes of a real session, before or after its work is done.
+"""
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import training
+from cifar10.run import metrics
+from tests.helpers import assert_same_bits, last_variables
+
+STEPS = 6
+
+
+class Losses:
+    """Makes the sessions of a run lose a device once: at their `at`-th use, counted from 0.
+
+    Attributes:
+      uses: what sessions were used for so far: 'make', 'run' and 'close'.
+    """
+
+    def __init__(self, at=None, error=tf.errors.UnavailableError, work_is_done=False):
+        self.uses = []
+        self._at = at
+        self._error = error
+        self._work_is_done = work_is_done
+
+    def use(self, what, work):
+        """Does the work, or loses a device before or after it."""
+        lost = len(self.uses) == self._at
+        self.uses.append(what)
+        if lost and not self._work_is_done:
+            raise self._error(None, None, f'lost at {what}')
+        result = work()
+        if lost:
+            raise self._error(None, None, f'lost at {what}')
+        return result
+
+    def install(self, monkeypatch):
+        """Counts the sessions of graphs that are finalised, which only that of the training loop is."""
+        losses = self
+
+        class Session(tf.Session):
+            def __init__(self, *arguments, **options):
+                make = super().__init__
+                self._session = None  # which it looks for when it is deleted
+                if tf.get_default_graph().finalized:
+                    losses.use('make', lambda: make(*arguments, **options))
+                else:
+                    make(*arguments, **options)
+
+            def run(self, *arguments, **options):
+                run = super().run
+                if not self.graph.finalized:
+                    return run(*arguments, **options)
+                return losses.use('run', lambda: run(*arguments, **options))
+
+            def close(self):
+                close = super().close
+                if self.graph.finalized:
+                    losses.use('close', close)
+                else:
+                    close()
+        monkeypatch.setattr(tf, 'Session', Session)
+
+
+@pytest.fixture
+def run(settings, tmp_path, monkeypatch):
+    """A function that trains under Losses, in a directory of its own; returns (its settings, the Losses)."""
+    def train(name, **loss):
+        config = settings(train_dir=str(tmp_path / name), num_gpus=2, max_steps=STEPS, save_steps=2, eval_steps=4,
+                          log_frequency=1, summary_steps=3)
+        losses = Losses(**loss)
+        with monkeypatch.context() as patch:
+            losses.install(patch)
+            training.train(config)
+        return config, losses
+    return train
+
+
+def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one(run, capsys):
+    whole, losses = run('whole')
+    uses = losses.uses
+    assert uses[0] == 'make' and uses[-1] == 'close' and uses.count('run') > 3 * STEPS
+    lines = capsys.readouterr().out.splitlines()
+    # The making of the session, then a use in nine, and the last ones: a checkpoint, and the end of the session.
+    for at in sorted({0, 1, 2, 3, *range(5, len(uses), 9), len(uses) - 2, len(uses) - 1}):
+        broken, _ = run(str(at), at=at, work_is_done=at % 2 == 1)
+        assert_same_bits(last_variables(broken.train_dir), last_variables(whole.train_dir))
+        for kind in (metrics.TRAIN, metrics.EVAL):
+            one, other = ([(record['step'], record.get('loss'), record.get('correct'))
+                           for record in metrics.read(config.train_dir, kind)] for config in (broken, whole))
+            assert one == other, (at, kind)
+        assert capsys.readouterr().out.splitlines()[-1] == lines[-1].replace('whole', str(at))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('work_is_done', [False, True])
+@pytest.mark.parametrize('error', [tf.errors.AbortedError, tf.errors.UnavailableError])
+def test_at_every_use(run, error, work_is_done):
+    whole, losses = run('whole')
+    for at in range(len(losses.uses)):
+        broken, _ = run(str(at), at=at, error=error, work_is_done=work_is_done)
+        assert_same_bits(last_variables(broken.train_dir), last_variables(whole.train_dir))
+
+
+def test_another_error_ends_the_run(run):
+    with pytest.raises(Exception, match='lost at run') as raised:
+        run('run', at=9, error=tf.errors.InternalError)
+    assert type(raised.value).__name__ == 'RunError'
