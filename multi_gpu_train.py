@@ -40,7 +40,7 @@ def train_in(found, config, termination):
     if found.job == 'worker':
         local = preparation.local_devices(config)
         files = records.prepare(config.dataset, config.data_dir, test_fraction=config.test_fraction).files
-    member.take_part(found, local, lambda *towers: training.train(config, termination, *towers),
+    member.take_part(found, local, lambda *arguments: training.train(config, termination, *arguments),
                      config.cluster_timeout_secs, UPDATE_MODES.load(config.variable_update).recovers, files,
                      termination)
 

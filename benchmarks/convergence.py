@@ -38,7 +38,7 @@ def slowed(mode_class, seconds):
     class Slowed(mode_class):
         def build(self, tower_fn, make_optimizer, global_step, **options):
             def tower(k, scope):
-                if k < len(self.devices.towers) - 1:
+                if k < self.devices.num_towers - 1:
                     return tower_fn(k, scope)
                 with tf.device('/cpu:0'):
                     paused = tf.numpy_function(pause, [], tf.float32, stateful=True)
@@ -60,7 +60,8 @@ def run(given, mode, pause, seed):
     from cifar10 import preparation, training
     from cifar10.config import TrainConfig
     from cifar10.data import records
-    from cifar10.parallel import devices, gpus
+    from cifar10.parallel import gpus
+    from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
@@ -70,22 +71,22 @@ def run(given, mode, pause, seed):
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
                          max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
-    towers = devices.choose(TOWERS, 'cpu')
-    gpus.claim(towers.num_gpus)
+    devices = choose_devices(TOWERS, 'cpu')
+    gpus.claim(devices.num_gpus)
     tf.set_random_seed(seed)
     mode_class = UPDATE_MODES.load(mode)
-    update_mode = (slowed(mode_class, pause) if pause else mode_class)(towers)
+    update_mode = (slowed(mode_class, pause) if pause else mode_class)(devices)
     data = records.prepare(config.dataset, config.data_dir)
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
-    plan = preparation.Plan(config, recipe, data, towers, update_mode, None, 0, config.max_steps)
+    plan = preparation.Plan(config, recipe, data, devices, update_mode, None, 0, config.max_steps)
     built = training.build(plan)
     test = records.prepare(config.dataset, config.data_dir, records.TEST)
-    validation = Validation(recipe, test, devices.choose(1, 'cpu'), use_ema=True)
+    validation = Validation(recipe, test, choose_devices(1, 'cpu'), use_ema=True)
     values = validation.reads()
 
     workers = AsyncWorkers(built.async_train_ops)
     curve, trained, begin, step = [], 0.0, None, 0
-    with tf.Session(config=session_config(towers)) as session:
+    with tf.Session(config=session_config(devices)) as session:
         session.run(built.initialise)
         session.run(built.start)
 

@@ -72,18 +72,19 @@ def inside(given, cell):
     from cifar10 import preparation
     from cifar10 import training as trainer
     from cifar10.config import TrainConfig
-    from cifar10.parallel import devices, gpus
+    from cifar10.parallel import gpus
+    from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
     from cifar10.trained import evaluator
-    towers = devices.choose(1, 'cpu')
-    gpus.claim(towers.num_gpus)
+    devices = choose_devices(1, 'cpu')
+    gpus.claim(devices.num_gpus)
     data = records.prepare(given.dataset, given.data_dir)
-    with tf.Session(config=session_config(towers)) as session:
+    with tf.Session(config=session_config(devices)) as session:
         if cell == 'evaluation':
             count = min(data.count, BATCH * given.steps)
-            built = evaluator.Evaluator(data, Recipe({}, len(data.classes)), towers.towers, BATCH, count)
+            built = evaluator.Evaluator(data, Recipe({}, len(data.classes)), devices.tower_devices, BATCH, count)
             session.run([tf.global_variables_initializer(), built.read])
             built.run(session)  # a warm-up
             begin = time.perf_counter()
@@ -91,10 +92,10 @@ def inside(given, cell):
             return count / (time.perf_counter() - begin)
         config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu',
                              batch_size=BATCH)
-        mode = UPDATE_MODES.load('parameter_server')(towers)
+        mode = UPDATE_MODES.load('parameter_server')(devices)
         recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
         built = trainer.Training(
-            preparation.Plan(config, recipe, data, towers, mode, None, 0, config.max_steps))
+            preparation.Plan(config, recipe, data, devices, mode, None, 0, config.max_steps))
         session.run(tf.global_variables_initializer())
         session.run(built.initialise)
         fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.train_step

@@ -92,7 +92,7 @@ def build(plan: preparation.Plan) -> TrainingGraph:
             source = pipeline.Source(
                 plan.data, towers.hosts, len(towers.groups), recipe.augmentation, config.batch_size, config.seed)
             next_batch, starts = source.batches(
-                examples_seen, stop, mode.synchronous, towers.towers if towers.on_gpus else None)
+                examples_seen, stop, mode.synchronous, towers.tower_devices if towers.on_gpus else None)
     batches = []
 
     def tower(k, scope):
@@ -103,7 +103,7 @@ def build(plan: preparation.Plan) -> TrainingGraph:
 
     step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
                       tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
-    losses = tf.stack([scalars['total_loss'] for scalars in step.towers], name='losses')
+    losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
     activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)

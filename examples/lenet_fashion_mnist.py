@@ -27,7 +27,8 @@ from cifar10.cli import flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES  # noqa: E402
 from cifar10.data import download  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
-from cifar10.parallel import devices, gpus  # noqa: E402
+from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 
@@ -85,19 +86,19 @@ def lenet(images):
     return x @ weights + biases
 
 
-def train(data, towers, epochs, batch_size, learning_rate, report):
+def train(data, devices, epochs, batch_size, learning_rate, report):
     """Trains, and calls `report(epoch, seconds of training, test accuracy)` after each epoch.
 
     Args:
       data: as `read` returns it.
-      towers: a `devices.Devices`.
+      devices: a `parallel.devices.Devices`.
       epochs: int.
       batch_size: examples of all towers in one step.
       learning_rate: float.
       report: the function.
     """
     train_images, train_labels, test_images, test_labels = data
-    count = len(towers.towers)
+    count = devices.num_towers
     examples = len(train_images)
     shares = [slice(k * batch_size // count, (k + 1) * batch_size // count) for k in range(count)]
     with tf.Graph().as_default():
@@ -110,14 +111,14 @@ def train(data, towers, epochs, batch_size, learning_rate, report):
             # So weighted, the mean of the towers' gradients is the sum over the batch, divided by its size.
             return dict(total_loss=tf.reduce_sum(losses) * (count / batch_size))
 
-        step = UPDATE_MODES.load('replicated')(towers).build(
+        step = UPDATE_MODES.load('replicated')(devices).build(
             tower_fn, lambda: tf.train.GradientDescentOptimizer(learning_rate), tf.train.create_global_step())
         train_step = step.train_ops[0]
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             found = tf.argmax(lenet(images), 1, output_type=tf.int32)
         correct = tf.reduce_sum(tf.cast(tf.equal(found, labels), tf.int32))
         steps = examples // batch_size  # in an epoch
-        with tf.Session(config=session_config(towers)) as session:
+        with tf.Session(config=session_config(devices)) as session:
             session.run(tf.global_variables_initializer())
             session.run(tf.local_variables_initializer())  # the copies, which begin as the variables have begun
             for epoch in range(1, epochs + 1):
@@ -150,15 +151,15 @@ def main():
     if given.towers > given.batch_size:
         raise UsageError(f'--towers={given.towers}; a batch of {given.batch_size} can be split over 1 to '
                          f'{given.batch_size}')
-    towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
-    gpus.claim(towers.num_gpus)
+    devices = choose_devices(given.towers, given.tower_device, count_flag='--towers')
+    gpus.claim(devices.num_gpus)
     data = read(given.data_dir)
     if given.batch_size > len(data[0]):
         raise UsageError(f'--batch_size={given.batch_size}, but there are {len(data[0])} images; use a smaller one')
-    print(f'towers     {towers.num_towers} {towers}')
+    print(f'towers     {devices.num_towers} {devices}')
     if len(data[0]) % given.batch_size:
         print(f'the last, smaller batch of an epoch, of {len(data[0]) % given.batch_size} images, is dropped')
-    train(data, towers, given.epochs, given.batch_size, given.learning_rate,
+    train(data, devices, given.epochs, given.batch_size, given.learning_rate,
           lambda epoch, seconds, accuracy: print(f'epoch {epoch}, time {seconds:.1f} sec, test acc {accuracy:.2f}'))
 
 

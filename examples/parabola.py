@@ -25,7 +25,8 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 from cifar10.cli import flags  # noqa: E402
 from cifar10.cluster import member, membership  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
-from cifar10.parallel import devices, gpus  # noqa: E402
+from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run.async_workers import AsyncWorkers  # noqa: E402
@@ -62,21 +63,21 @@ def network(x):
     return hidden @ weights('w2', [HIDDEN, 1]) + weights('b2', [1])
 
 
-def fit(towers, steps, mode, before_session=None):
+def fit(devices, steps, mode, before_session=None):
     """Fits the parabola, and returns the fitted values at the 50 points, float32 [50, 1].
 
     Args:
-      towers: a `devices.Devices`; the points are split over its towers, evenly or not.
+      devices: a `parallel.devices.Devices`; the points are split over its towers, evenly or not.
       steps: updates in all.
       mode: one of MODES.
       before_session: function to be called before the session is made, or None.
     """
     x, y = points()
-    count = len(towers.towers)
+    count = devices.num_towers
     if count > POINTS:
         raise UsageError(f'there are points for 1 to {POINTS} towers, not for {count}')
-    with tf.Graph().as_default(), tf.device(towers.home):
-        update = UPDATE_MODES.load(mode)(towers)
+    with tf.Graph().as_default(), tf.device(devices.home):
+        update = UPDATE_MODES.load(mode)(devices)
         turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
 
         def tower_fn(k, scope):
@@ -99,7 +100,7 @@ def fit(towers, steps, mode, before_session=None):
         start = tf.group(tf.local_variables_initializer(), turns.initializer)
         if before_session:
             before_session()
-        with tf.Session(towers.target, config=session_config(towers)) as session:
+        with tf.Session(devices.target, config=session_config(devices)) as session:
             session.run(initialise)
             session.run(start)
             workers = AsyncWorkers(built.train_ops[1:])  # where towers update on their own, the threads of the others
@@ -142,17 +143,19 @@ def main():
     if given.plot:
         flags.check_plot(given.plot)
 
-    def run(towers, before_session=None):
-        fitted = fit(towers, given.steps, given.variable_update, before_session)
+    def run(devices, before_session=None):
+        fitted = fit(devices, given.steps, given.variable_update, before_session)
         if given.plot:
             plot(given.plot, fitted)
             print(f'written    {given.plot}')
-    own, found = devices.choose(given.towers, 'cpu'), membership.resolve(given)
-    if found is None:
-        gpus.claim(own.num_gpus)
-        run(own)
+    local = choose_devices(given.towers, 'cpu')
+    cluster = membership.resolve(given)
+    if cluster is None:
+        gpus.claim(local.num_gpus)
+        run(local)
     else:
-        member.take_part(found, own, run, given.cluster_timeout_secs, UPDATE_MODES.load(given.variable_update).recovers)
+        member.take_part(cluster, local, run, given.cluster_timeout_secs,
+                         UPDATE_MODES.load(given.variable_update).recovers)
 
 
 if __name__ == '__main__':

@@ -22,7 +22,8 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 from cifar10.cli import flags  # noqa: E402
 from cifar10.config import TOWER_DEVICES  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
-from cifar10.parallel import devices, gpus  # noqa: E402
+from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.parallel.towers import average_gradients, build_towers  # noqa: E402
 
@@ -38,11 +39,11 @@ def model(x):
     return hidden @ weights('w2', [32, 1], 0.1) + weights('b2', [1], 0.1)
 
 
-def train(towers, steps):
+def train(devices, steps):
     """Trains, and prints the towers' mean loss now and then.
 
     Args:
-      towers: a `devices.Devices`.
+      devices: a `parallel.devices.Devices`.
       steps: how many updates.
     """
     x = np.random.default_rng(0).uniform(-1, 1, [POINTS, 2]).astype(np.float32)
@@ -53,17 +54,17 @@ def train(towers, steps):
         optimizer = tf.train.GradientDescentOptimizer(0.5)
 
     def tower(k, scope):
-        share = slice(k, None, len(towers.towers))  # equal shares: the mean over towers is that over points
+        share = slice(k, None, devices.num_towers)  # equal shares: the mean over towers is that over points
         loss = tf.losses.sigmoid_cross_entropy(y[share], model(tf.constant(x[share])), scope=scope)
         return loss, optimizer.compute_gradients(loss)
 
-    losses, tower_grads = zip(*build_towers(towers.towers, tower))
+    losses, tower_grads = zip(*build_towers(devices.tower_devices, tower))
     with tf.device('/cpu:0'):
         # No variable changes before every tower has its loss, and with it all that it reads.
         with tf.control_dependencies(losses):
             train_op = optimizer.apply_gradients(average_gradients(tower_grads), global_step)
         loss = tf.add_n(losses) / len(losses)
-    with tf.Session(config=session_config(towers)) as session:
+    with tf.Session(config=session_config(devices)) as session:
         session.run(tf.global_variables_initializer())
         for step in range(1, steps + 1):
             found, _ = session.run([loss, train_op])
@@ -81,10 +82,10 @@ def main():
     given = parser.parse_args()
     if POINTS % given.towers:
         raise UsageError(f'--towers={given.towers} cannot share {POINTS} points evenly; use a divisor of it')
-    towers = devices.choose(given.towers, given.tower_device, count_flag='--towers')
-    gpus.claim(towers.num_gpus)
-    print(f'towers     {towers.num_towers} {towers}')
-    train(towers, given.steps)
+    devices = choose_devices(given.towers, given.tower_device, count_flag='--towers')
+    gpus.claim(devices.num_gpus)
+    print(f'towers     {devices.num_towers} {devices}')
+    train(devices, given.steps)
 
 
 if __name__ == '__main__':

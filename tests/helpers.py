@@ -55,11 +55,11 @@ def update_mode(name, devices):
     return UPDATE_MODES.load(name)(devices)
 
 
-def build_training(config, data, towers, mode):
+def build_training(config, data, devices, mode):
     """Builds the training graph of a config in the current graph."""
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     recipe.learn(data)
-    return training.build(preparation.Plan(config, recipe, data, towers, mode, None, 0, config.max_steps))
+    return training.build(preparation.Plan(config, recipe, data, devices, mode, None, 0, config.max_steps))
 
 
 def initialise(session):

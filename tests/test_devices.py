@@ -41,13 +41,13 @@ def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(pretend):
         devices.choose(4, 'auto')
     with pytest.raises(UsageError, match='--towers=3, but .* use --towers=2, or --tower_device=cpu'):
         devices.choose(3, 'auto', count_flag='--towers')
-    assert devices.choose(2, 'auto').towers == ('/gpu:0', '/gpu:1')
-    assert devices.choose(4, 'cpu').towers == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
+    assert devices.choose(2, 'auto').tower_devices == ('/gpu:0', '/gpu:1')
+    assert devices.choose(4, 'cpu').tower_devices == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
 
 
 def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(pretend):
     pretend([1024] * 4)
-    assert devices.choose(4, 'auto').towers == tuple(f'/gpu:{k}' for k in range(4))
+    assert devices.choose(4, 'auto').tower_devices == tuple(f'/gpu:{k}' for k in range(4))
 
 
 def test_parts_of_one_gpu_do_not_reduce_through_nccl(pretend):
@@ -62,7 +62,7 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(pretend):
     with pytest.raises(UsageError) as refused:
         devices.choose(1, 'auto')
     assert "pip install -e '.[gpu]'" in str(refused.value) and '--tower_device=cpu' in str(refused.value)
-    assert devices.choose(1, 'cpu').towers == ('/cpu:0',)
+    assert devices.choose(1, 'cpu').tower_devices == ('/cpu:0',)
 
 
 @pytest.mark.parametrize('machine, reason', [
@@ -85,11 +85,11 @@ def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):
     (4, 1, 2, 'on 2 CPU devices (as requested): /cpu:0 /cpu:1'),
     (4, 2, 4, 'on 4 CPU devices (as requested), 2 each: /cpu:0+/cpu:1 /cpu:2+/cpu:3')])
 def test_any_number_of_towers_is_spread_over_the_devices(num_devices, per_tower, num_towers, expected):
-    towers = devices.choose(num_devices, 'cpu', per_tower).with_towers(num_towers)
-    assert str(towers) == expected
+    cpus = devices.choose(num_devices, 'cpu', per_tower).with_towers(num_towers)
+    assert str(cpus) == expected
     groups = num_devices // per_tower
-    assert towers.towers == tuple(f'/cpu:{k % groups * per_tower}' for k in range(num_towers))
-    assert towers.hosts == ('/cpu:0',) * num_towers
+    assert cpus.tower_devices == tuple(f'/cpu:{k % groups * per_tower}' for k in range(num_towers))
+    assert cpus.hosts == ('/cpu:0',) * num_towers
 
 
 @pytest.mark.parametrize('count, kind, memory_limits, expected', [
@@ -100,8 +100,8 @@ def test_any_number_of_towers_is_spread_over_the_devices(num_devices, per_tower,
     (3, 'gpu', [[512] * 4, []], [(0, False)]),
     (5, 'gpu', [[512] * 4, [512] * 4, []], [(0, False), (1, False)])])
 def test_only_the_gpus_that_are_used_are_claimed_and_their_memory_grows(count, kind, memory_limits, expected):
-    towers = devices.Devices(tuple((f'/{kind}:{k}',) for k in range(count)), kind == 'gpu')
-    assert gpus.used(towers.num_gpus, memory_limits) == expected
+    local = devices.Devices(tuple((f'/{kind}:{k}',) for k in range(count)), kind == 'gpu')
+    assert gpus.used(local.num_gpus, memory_limits) == expected
 
 
 def test_sessions_are_told_the_same_as_the_process(pretend):

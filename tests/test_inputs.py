@@ -153,13 +153,13 @@ def consumed(config, steps, directory):
     """Runs the training graph, resuming what is in `directory`; returns the examples of each tower and step."""
     marked = Marked(COUNT)
     with tf.Graph().as_default():
-        towers = devices.choose(config.num_gpus, 'cpu')
-        update = update_mode(config.variable_update, towers)
-        built = build_training(config, records.prepare('shapes', config.data_dir), towers, update)
+        cpus = devices.choose(config.num_gpus, 'cpu')
+        update = update_mode(config.variable_update, cpus)
+        built = build_training(config, records.prepare('shapes', config.data_dir), cpus, update)
         checkpoints = checkpoint.Checkpoints(
             TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
         taken = []
-        with tf.Session(config=session_config(towers)) as session:
+        with tf.Session(config=session_config(devices)) as session:
             session.run(built.initialise)
             checkpoints.restore(session)
             session.run(built.start)

@@ -57,9 +57,9 @@ def test_a_tower_over_two_devices_takes_the_same_steps(mode, settings, thirty_st
 
 
 def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
-    towers = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
-    build_training(settings(num_gpus=4, gpus_per_tower=2), records.prepare('shapes', data_dir), towers,
-                      update_mode('parameter_server', towers))
+    gpus = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
+    build_training(settings(num_gpus=4, gpus_per_tower=2), records.prepare('shapes', data_dir), gpus,
+                   update_mode('parameter_server', gpus))
     seen = set()
     for node in tf.get_default_graph().as_graph_def().node:
         part = re.match(r'tower_(\d)/(?:gradients/tower_\d/)?(conv|pool|norm|local|softmax_linear)', node.name)
@@ -75,9 +75,9 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
 @pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
 def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_dir):
     # Looked at on CPU devices: the strategy asks for devices that are there.
-    towers = devices.choose(2, 'cpu')
-    build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir), towers,
-                      update_mode(mode, towers))
+    cpus = devices.choose(2, 'cpu')
+    build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir), cpus,
+                   update_mode(mode, cpus))
     updated, reduced = set(), set()
     for node in tf.get_default_graph().as_graph_def().node:
         if node.op == 'ResourceApplyGradientDescent':
@@ -89,9 +89,9 @@ def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_di
 
 
 def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, data_dir):
-    towers = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
-    build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), towers,
-                      update_mode('replicated', towers))
+    gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
+    build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), gpus,
+                   update_mode('replicated', gpus))
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
     assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 1, 1)]
     assert {node.attr['communication_hint'].s for node in nodes} == {b'nccl'}
@@ -214,7 +214,7 @@ def test_a_diverging_tower_of_an_asynchronous_run_is_named():
     built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.create_global_step())
     with tf.control_dependencies([built.train_ops[0]]):
         step = tf.train.get_global_step().read_value()
-    losses = tf.stack([scalars['total_loss'] for scalars in built.towers])
+    losses = tf.stack([scalars['total_loss'] for scalars in built.scalars])
     with pytest.raises(RunError, match='the loss of tower 1 is inf'):
         with tf.Session() as session:
             initialise(session)

@@ -141,10 +141,10 @@ def test_towers_on_one_device_take_turns(mode):
             return seen, lambda upstream: tf.py_func(lambda x: record(x, 'ends'), [upstream], tf.float32)
         return dict(total_loss=tf.reshape(watched(weight.read_value()), []) * (k + 1))
 
-    towers = devices.choose(2, 'cpu').with_towers(5)
-    step = update_mode(mode, towers).build(
+    cpus = devices.choose(2, 'cpu').with_towers(5)
+    step = update_mode(mode, cpus).build(
         tower, lambda: tf.train.GradientDescentOptimizer(1.0), tf.train.get_or_create_global_step())
-    with tf.Session(config=session_config(towers)) as session:
+    with tf.Session(config=session_config(cpus)) as session:
         initialise(session)
         for _ in range(5):
             events.clear()

@@ -110,12 +110,12 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, tmp_path):
     config = settings(network=f"{tmp_path / 'mine.py'}:linear", optimizer='muon', learning_rate=0.5,
                       auxiliary_learning_rate=0.05, schedule='linear', epochs=0.0064, max_steps=None,
                       label_smoothing=0.3, num_gpus=2)
-    data, towers = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')
+    data, cpus = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')
     recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
     built = training.Training(preparation.Plan(
-        config, recipe, data, towers, update_mode('parameter_server', towers), None, 0, 4))
+        config, recipe, data, cpus, update_mode('parameter_server', cpus), None, 0, 4))
     weights, speed = np.zeros([1728, 10]), 0.0
-    with tf.Session(config=session_config(towers)) as session:
+    with tf.Session(config=session_config(cpus)) as session:
         session.run(tf.global_variables_initializer())
         session.run(built.initialise)
         for seen in (0, 16, 32, 48):  # of 64

@@ -91,9 +91,9 @@ def test_activations_are_those_before_pooling():
 
 @pytest.mark.parametrize('name, operation', [('bf16', tf.bfloat16), ('fp16', tf.float16)])
 def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
-    towers = devices.choose(2, 'cpu')
-    built = build_training(settings(num_gpus=2, precision=name), records.prepare('shapes', data_dir), towers,
-                              update_mode('parameter_server', towers))
+    cpus = devices.choose(2, 'cpu')
+    built = build_training(settings(num_gpus=2, precision=name), records.prepare('shapes', data_dir), cpus,
+                              update_mode('parameter_server', cpus))
     graph = tf.get_default_graph()
     types = {op.name: op.outputs[0].dtype for op in graph.get_operations() if op.type in ('Conv2D', 'MatMul')}
     for k in range(2):

@@ -1,6 +1,6 @@
-"""A device that is lost at any use of the session: the run starts over at its newest checkpoint and ends as if unbroken.
+"""A device that is lost at any use of the session: the run starts over and ends with the bits of an unbroken one.
 
-TensorFlow's own errors are raised, at every call that the loop makes of a real session, before or after its work is done.
+TensorFlow's own errors are raised at the calls that the loop makes of a real session, before or after their work is done.
 """
 import pytest
 import tensorflow.compat.v1 as tf

@@ -71,9 +71,9 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
             tf.set_random_seed(0)
             if extra:
                 tf.random_normal([3])
-            towers = devices.choose(1, 'cpu')
-            build_training(settings(), records.prepare('shapes', data_dir), towers,
-                              update_mode('parameter_server', towers))
+            cpus = devices.choose(1, 'cpu')
+            build_training(settings(), records.prepare('shapes', data_dir), cpus,
+                              update_mode('parameter_server', cpus))
             with tf.Session() as session:
                 names = {v.op.name: v for v in tf.trainable_variables()}
                 session.run([v.initializer for v in names.values()])

@@ -60,7 +60,7 @@ def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
     x = FEEDS[:num_towers].mean()
     a, b, speed_a, speed_b = 2.0, 5.0, 0.0, 0.0
     with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, momentum)) as (session, _, step):
-        losses = [scalars['total_loss'] for scalars in step.towers]
+        losses = [scalars['total_loss'] for scalars in step.scalars]
         for k in range(1, 6):
             found, _ = session.run([losses, step.train_ops])
             np.testing.assert_allclose(found, FEEDS[:num_towers].mean(1) * a * b, rtol=1e-5)
@@ -168,7 +168,7 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
         session.run(opened[1])
         slow.join()
         session.run(opened[0])  # as the thread that reports does: within its own tower's step
-        shown, _ = session.run([[scalars['staleness'] for scalars in step.towers], step.train_ops[0]])
+        shown, _ = session.run([[scalars['staleness'] for scalars in step.scalars], step.train_ops[0]])
         assert shown == [0, 3]
 
 

@@ -12,7 +12,8 @@ from cifar10.cluster import listener, watch
 from cifar10.cluster.address import own_addresses
 from cifar10.cluster.membership import Cluster, split_address
 from cifar10.errors import RunError, UsageError, reason
-from cifar10.parallel import devices, gpus
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices, absent, spread
 from cifar10.parallel.session_config import LEADER, session_config
 from cifar10.signals import Termination
 
@@ -20,14 +21,14 @@ _START_FACTOR = 5  # a start takes longer than a return: TensorFlow, a download,
 _ANSWER_SECS = 2  # in which a TensorFlow server that is running answers
 
 
-def take_part(cluster: Cluster, local: devices.Devices, chief: Callable, timeout: int, may_return: bool = True,
+def take_part(cluster: Cluster, local: Devices, chief: Callable, timeout: int, may_return: bool = True,
               files: Sequence[str] = (), termination: Termination | None = None) -> None:
     """Takes this process's part in a cluster until the training has ended: as its chief, or as a server.
 
     Args:
       cluster: a Cluster.
-      local: the `devices.Devices` of a worker; `devices.NONE` for a ps.
-      chief: function (`devices.Devices` of all workers, function to be called before a session is made),
+      local: the `Devices` of a worker; `parallel.devices.NONE` for a ps.
+      chief: function (`Devices` of all workers, function to be called before a session is made),
         which the chief calls.
       timeout: seconds that a lost process may take to come back.
       may_return: whether one may; if not, a loss ends this process.
@@ -51,10 +52,10 @@ def take_part(cluster: Cluster, local: devices.Devices, chief: Callable, timeout
     status = 1
     try:
         member.wait_for_peers()
-        towers = devices.spread(local, len(cluster.workers), len(cluster.ps), member.target)
-        member.check_devices(towers)
+        devices = spread(local, len(cluster.workers), len(cluster.ps), member.target)
+        member.check_devices(devices)
         member.check_files(files)
-        chief(towers, lambda: member.before_session(towers))
+        chief(devices, lambda: member.before_session(devices))
         status = 0
     finally:
         member.tell_end(status)
@@ -65,12 +66,12 @@ class Member:
 
     Args:
       cluster: a Cluster.
-      local: the `devices.Devices` of this task.
+      local: the `Devices` of this task.
       timeout: seconds that a lost peer may take to come back.
       may_return: whether one may; if not, a loss ends this process at once.
     """
 
-    def __init__(self, cluster: Cluster, local: devices.Devices, timeout: int, may_return: bool):
+    def __init__(self, cluster: Cluster, local: Devices, timeout: int, may_return: bool):
         self._cluster, self._timeout = cluster, timeout
         self._limit = timeout if may_return else 0
         self._watch = None
@@ -158,11 +159,11 @@ class Member:
         job, index = task
         return [name for name in found if name.startswith(f'/job:{job}/replica:0/task:{index}/')]
 
-    def check_devices(self, towers: devices.Devices) -> None:
+    def check_devices(self, devices: Devices) -> None:
         """Checks that every worker has the devices of its towers: soft placement would put them elsewhere in silence.
 
         Args:
-          towers: the `devices.Devices` of all workers.
+          devices: the `Devices` of all workers.
 
         Raises:
           UsageError: one has not; it is named with what it has.
@@ -173,14 +174,14 @@ class Member:
             except tf.errors.OpError as error:
                 raise RunError(f'worker {i} at {address} does not answer: {reason(error)}') from error
             task = f'/job:worker/task:{i}/'
-            missing = [name for name in devices.absent(towers, present) if name.startswith(task)]
+            missing = [name for name in absent(devices, present) if name.startswith(task)]
             if missing:
                 raise UsageError(
                     f"worker {i} at {address} has {' '.join(_short(name) for name in present if 'PU:' in name)}, "
                     f"but not the chief's {' '.join(map(_short, missing))}; start all workers with the same "
                     '--num_gpus and --tower_device')
 
-    def before_session(self, towers: devices.Devices) -> None:
+    def before_session(self, devices: Devices) -> None:
         """Returns once every task answers and has its devices: making a session has no time limit of its own.
 
         Raises:
@@ -188,7 +189,7 @@ class Member:
           UsageError: one came back with other devices.
         """
         self._await(self._cluster.others(), self._timeout, announce=False)
-        self.check_devices(towers)
+        self.check_devices(devices)
 
     def check_files(self, paths: Sequence[str]) -> None:
         """Looks that every worker has the chief's files, by their fingerprints.

@@ -19,13 +19,13 @@ class Asynchronous(ParameterServer):
 
     def build(self, tower_fn, make_optimizer, global_step, **options):
         with tf.device('/cpu:0'), tf.name_scope('report'):
-            self._steps_at_read = [global_step.read_value() for _ in self.devices.towers]
+            self._steps_at_read = [global_step.read_value() for _ in self.devices.tower_devices]
             self._updating = tf.CriticalSection(name='updating')
         step = super().build(tower_fn, make_optimizer, global_step, **options)
         with tf.device('/cpu:0'), tf.name_scope('report'):
-            recorded = [_record(k, scalars, fallback=step.towers[0]) for k, scalars in enumerate(step.towers)]
+            recorded = [_record(k, scalars, fallback=step.scalars[0]) for k, scalars in enumerate(step.scalars)]
         return step._replace(
-            towers=[step.towers[0], *[last for _, last in recorded[1:]]],
+            scalars=[step.scalars[0], *[last for _, last in recorded[1:]]],
             train_ops=[tf.group(train_op, record_op) for train_op, (record_op, _) in zip(step.train_ops, recorded)])
 
     @contextlib.contextmanager

@@ -46,7 +46,7 @@ class Devices:
         return tuple(self.groups[self.group_of(k)] for k in range(self.num_towers))
 
     @property
-    def towers(self) -> tuple[str, ...]:
+    def tower_devices(self) -> tuple[str, ...]:
         """Each tower's (first) device."""
         return tuple(parts[0] for parts in self.parts)
 

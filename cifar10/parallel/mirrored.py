@@ -16,7 +16,7 @@ class Mirrored(UpdateMode):
 
     def __init__(self, devices):
         super().__init__(devices)
-        names = devices.towers
+        names = devices.tower_devices
         if not devices.on_gpus:
             # The strategy looks its devices up in TensorFlow's process-wide list, not in the session.
             cpu, = tf.config.list_physical_devices('CPU')
@@ -26,7 +26,7 @@ class Mirrored(UpdateMode):
         self._strategy = tf2.distribute.MirroredStrategy(names)
 
     def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: []):
-        optimizer, count = make_optimizer(), len(self.devices.towers)
+        optimizer, count = make_optimizer(), len(self.devices.tower_devices)
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
@@ -59,7 +59,7 @@ class Mirrored(UpdateMode):
     def _of_each(self, value):
         """Returns the replicas' values of what the strategy returned as one."""
         if value is None:  # a gradient that there is none of
-            return [None] * len(self.devices.towers)
+            return [None] * len(self.devices.tower_devices)
         return self._strategy.experimental_local_results(value)
 
     def scope(self):

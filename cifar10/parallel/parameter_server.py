@@ -30,7 +30,7 @@ class ParameterServer(UpdateMode):
             return average_gradients(tower_grads)
         # A transfer from a GPU costs more in delay than in bytes, so small gradients travel as one tensor. Between
         # CPU devices nothing travels, and packing would only copy.
-        packed_grads, unpack = pack_gradients(tower_grads, self.devices.towers)
+        packed_grads, unpack = pack_gradients(tower_grads, self.devices.tower_devices)
         return unpack(average_gradients(packed_grads))
 
     def _create_on_server(self, next_creator, **arguments):

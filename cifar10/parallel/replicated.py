@@ -27,7 +27,7 @@ class Replicated(UpdateMode):
 
     def optimizers(self, make_optimizer):
         optimizers = []
-        for k, device in enumerate(self.devices.towers[:len(self.devices.groups)]):
+        for k, device in enumerate(self.devices.tower_devices[:len(self.devices.groups)]):
             with tf.device(device), self.tower_variables(k):
                 optimizers.append(make_optimizer())
         return [optimizers[self.devices.group_of(k)] for k in range(self.devices.num_towers)]
@@ -66,7 +66,7 @@ class Replicated(UpdateMode):
         matched = gradients_by_variable([[(g, v) for (g, _), v in zip(pairs, primaries)] for pairs in tower_grads])
         used = [i for i, (gradients, _) in enumerate(matched) if gradients is not None]
         count, updates = len(self.devices.groups), []
-        for group, device in enumerate(self.devices.towers[:count]):
+        for group, device in enumerate(self.devices.tower_devices[:count]):
             readers = [k for k in range(len(towers)) if self.devices.group_of(k) == group]
             with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
                 sums = [_sum([tower_grads[k][i][0] for k in readers], count / len(towers)) for i in used]

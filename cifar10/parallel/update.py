@@ -19,12 +19,12 @@ class Step(NamedTuple):
     """What a mode builds.
 
     Attributes:
-      towers: for each tower a dict of float32 scalars, by the names that `tower_fn` gave them.
+      scalars: for each tower a dict of float32 scalars, by the names that `tower_fn` gave them.
       gradients: (gradient, variable) pairs, as they are applied to the variables that are saved.
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
     """
-    towers: list
+    scalars: list
     gradients: list
     values: dict
     train_ops: list
@@ -81,7 +81,7 @@ class UpdateMode:
     @property
     def batches(self) -> int:
         """How many towers' batches one update consumes."""
-        return len(self.devices.towers) if self.synchronous else 1
+        return len(self.devices.tower_devices) if self.synchronous else 1
 
     def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
               global_step: tf.Variable, tower_statistics: Callable[[str], list] = lambda scope: []) -> Step:
@@ -109,7 +109,7 @@ class UpdateMode:
             turns.end(k, gradients + statistics)
             return Tower(scalars, gradients, statistics, [keep for *_, keep in found], optimizers[k])
 
-        towers = build_towers(self.devices.towers, tower, self.tower_variables)
+        towers = build_towers(self.devices.tower_devices, tower, self.tower_variables)
         with tf.name_scope('update'):
             updates, applied = self.reduce(towers), []
             with tf.device(updates[0].device):
@@ -125,7 +125,7 @@ class UpdateMode:
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; here one for all, on the CPU."""
         with tf.device('/cpu:0'):
-            return [make_optimizer()] * len(self.devices.towers)
+            return [make_optimizer()] * len(self.devices.tower_devices)
 
     def tower_variables(self, k: int) -> AbstractContextManager:
         """Returns the context in which tower k makes its variables."""

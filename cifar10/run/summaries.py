@@ -56,8 +56,8 @@ def losses(scope: str) -> dict[str, tf.Tensor]:
 
 def means(step: Step) -> dict[str, tf.Tensor]:
     """Returns the means over the towers of their scalars, by name; float32 scalars."""
-    names, packed = list(step.towers[0]), []
-    for scalars in step.towers:
+    names, packed = list(step.scalars[0]), []
+    for scalars in step.scalars:
         # As one vector, because the delay of a transfer between devices counts more than its bytes.
         operation = scalars['total_loss'].op
         with tf.colocate_with(operation), tf.name_scope(operation.name.rpartition('/')[0] + '/'):
@@ -105,7 +105,7 @@ def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
         parts = [_scalar(TRAIN + 'learning_rate', rate)]
         parts += [_scalar(TRAIN + name, figure) for name, figure in figures.items()]
-        for k, scalars in enumerate(step.towers):
+        for k, scalars in enumerate(step.scalars):
             parts.append(_scalar(f'{TOWERS}tower_{k}', scalars['total_loss']))
         for name, value in step.values.items():
             parts.append(_histogram(LAYERS + name, value))

@@ -62,7 +62,7 @@ def classify(config: EvalConfig) -> None:
         directory, run, device = find(config)
     decoder, wrong = Decoder(), 0
     with model.plain_errors(), tf.Graph().as_default():
-        classifier = Classifier(run, device.towers[0])
+        classifier = Classifier(run, device.tower_devices[0])
         with tf.Session(config=session_config(device)) as session:
             with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
                 prefix, step = classifier.restorer.restore_newest(session, directory)

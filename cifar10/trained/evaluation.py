@@ -48,7 +48,8 @@ def _evaluate_run(config, directory, device):
     def is_another():
         return directory.run_id != settings.get('run')
     with model.plain_errors(), tf.Graph().as_default():
-        evaluator = Evaluator(data, run.recipe, device.towers, config.batch_size, config.num_examples, run.averaging)
+        evaluator = Evaluator(data, run.recipe, device.tower_devices, config.batch_size, config.num_examples,
+                              run.averaging)
         restorer = model.Restorer(run.use_ema)
         report = _report(config, run, evaluator.fetched)
         with tf.Session(config=session_config(device)) as session:

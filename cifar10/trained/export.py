@@ -31,7 +31,7 @@ def export(config: EvalConfig) -> None:
     directory, run, device = find(config)
     make_dir(os.path.dirname(target), '--export_dir')
     with model.plain_errors(), tf.Graph().as_default():
-        classifier = Classifier(run, device.towers[0])
+        classifier = Classifier(run, device.tower_devices[0])
         signature = _signature(classifier, run.classes)
         with tf.Session(config=session_config(device)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)

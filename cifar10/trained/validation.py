@@ -30,7 +30,7 @@ class Validation:
 
     def __init__(self, recipe: Recipe, data: records.Records, local: devices.Devices, use_ema: bool):
         with tf.Graph().as_default() as graph:
-            self._evaluator = Evaluator(data, recipe, local.towers, _BATCH)
+            self._evaluator = Evaluator(data, recipe, local.tower_devices, _BATCH)
             variables = saved_names(use_ema)
             with tf.device('/cpu:0'):
                 self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
