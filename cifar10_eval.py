@@ -9,32 +9,32 @@ import sys
 
 from cifar10 import console, signals
 from cifar10.cli import flags, program
-from cifar10.config import EvalConfig
+from cifar10.settings.evaluation import GROUPS, eval_settings
 
 
 def main():
     """Reads the flags, then evaluates until a signal comes, or once; or classifies pictures, or exports."""
-    config = flags.parse(EvalConfig, __doc__.splitlines()[0], sys.argv[1:])
+    settings = eval_settings(**flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:]))
     signals.Termination()
     console.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
-    if config.image:
+    if settings.image:
         from cifar10.trained import classification
-        classification.classify(config)
-    elif config.export_dir:
+        classification.classify(settings)
+    elif settings.export_dir:
         from cifar10.trained import export
-        export.export(config)
+        export.export(settings)
     else:
-        evaluate(config)
+        evaluate(settings)
 
 
-def evaluate(config):
+def evaluate(settings):
     """Evaluates; a signal is the way in which watching is meant to end."""
     from cifar10.trained import evaluation
     try:
-        evaluation.evaluate(config)
+        evaluation.evaluate(settings)
     except KeyboardInterrupt:
-        if config.run_once:
+        if settings.run_once:
             raise
         print('stopped')
 

@@ -8,41 +8,44 @@ import sys
 from cifar10 import console, signals
 from cifar10.cli import flags, program
 from cifar10.cluster import membership
-from cifar10.config import TrainConfig
 from cifar10.registry import UPDATE_MODES
+from cifar10.settings.training import GROUPS, train_settings
 
 
 def main():
     """Reads the flags, then trains; as a task of a cluster, if they or the environment describe one."""
-    config = flags.parse(TrainConfig, __doc__.splitlines()[0], sys.argv[1:])
+    settings = train_settings(**flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:]))
     termination = signals.Termination()
-    if config.check:
+    if settings.run.check:
         console.start_tensorflow()
         from cifar10.cli import check
-        return check.check(config)
-    found = membership.resolve(config)
-    console.start_tensorflow(verbose=config.log_device_placement)
+        return check.check(settings)
+    cluster = membership.resolve(settings.cluster)
+    console.start_tensorflow(verbose=settings.reports.log_device_placement)
     # After the flags: TensorFlow takes seconds to import.
     from cifar10 import training
-    if found is None:
-        training.train(config, termination)
+    if cluster is None:
+        training.train(settings, termination)
     else:
-        train_in(found, config, termination)
+        train_in(cluster, settings, termination)
 
 
-def train_in(found, config, termination):
+def train_in(cluster, settings, termination):
     """Takes part in training over a cluster: as its chief, or as a server of towers or variables."""
-    from cifar10 import preparation, training
+    from cifar10 import plan, training
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import devices
+    plan.check_cluster(cluster, settings.towers)
     local, files = devices.NONE, ()
-    if found.job == 'worker':
-        local = preparation.local_devices(config)
-        files = records.prepare(config.dataset, config.data_dir, test_fraction=config.test_fraction).files
-    member.take_part(found, local, lambda *arguments: training.train(config, termination, *arguments),
-                     config.cluster_timeout_secs, UPDATE_MODES.load(config.variable_update).recovers, files,
-                     termination)
+    if cluster.job == 'worker':
+        plan.check_network(plan.Start(settings))
+        local = plan.local_devices(settings.towers)
+        files = records.prepare(
+            settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction).files
+    member.take_part(cluster, local, lambda *given: training.train(settings, termination, *given),
+                     settings.cluster.cluster_timeout_secs,
+                     UPDATE_MODES.load(settings.towers.variable_update).recovers, files, termination)
 
 
 def run():

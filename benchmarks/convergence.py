@@ -8,7 +8,6 @@ alike and with the last tower slowed down, and evaluates each run after equal im
 seconds (those of the faster mode's whole run). Prints a Markdown table of means with their spread over
 the seeds, and writes JSON. Each run is a process of its own.
 """
-import dataclasses
 import json
 import os
 import statistics
@@ -57,30 +56,31 @@ def run(given, mode, pause, seed):
     console.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import preparation, training
-    from cifar10.config import TrainConfig
+    from cifar10 import training
     from cifar10.data import records
     from cifar10.parallel import gpus
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
+    from cifar10.plan import Plan
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
     from cifar10.run.async_workers import AsyncWorkers
     from cifar10.run.rate import due
+    from cifar10.settings.training import train_settings
     from cifar10.trained.validation import Validation
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
-    config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
-                         max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
+    config = train_settings(
+        dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
+        max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
     devices = choose_devices(TOWERS, 'cpu')
     gpus.claim(devices.num_gpus)
     tf.set_random_seed(seed)
     mode_class = UPDATE_MODES.load(mode)
     update_mode = (slowed(mode_class, pause) if pause else mode_class)(devices)
-    data = records.prepare(config.dataset, config.data_dir)
-    recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
-    plan = preparation.Plan(config, recipe, data, devices, update_mode, None, 0, config.max_steps)
-    built = training.build(plan)
-    test = records.prepare(config.dataset, config.data_dir, records.TEST)
+    data = records.prepare(given.dataset, given.data_dir)
+    recipe = Recipe(config.recipe, len(data.classes), seed, data.count)
+    built = training.build(Plan(config, recipe, data, devices, update_mode, None, 0, config.run.max_steps), {})
+    test = records.prepare(given.dataset, given.data_dir, records.TEST)
     validation = Validation(recipe, test, choose_devices(1, 'cpu'), use_ema=True)
     values = validation.reads()
 
@@ -98,7 +98,7 @@ def run(given, mode, pause, seed):
             begin = time.perf_counter()
 
         with workers.stepping(session):
-            while step < config.max_steps:
+            while step < config.run.max_steps:
                 workers.raise_error()
                 before = step
                 try:
@@ -107,10 +107,10 @@ def run(given, mode, pause, seed):
                     break  # the thread of another tower took the last batch
                 if begin is None:
                     begin = time.perf_counter()  # the first step is a warm-up
-                if due(given.every, before * per_step, step * per_step) and step < config.max_steps:
+                if due(given.every, before * per_step, step * per_step) and step < config.run.max_steps:
                     with workers.paused():
                         add_point(step)
-        add_point(config.max_steps)
+        add_point(config.run.max_steps)
     return curve
 
 

@@ -11,7 +11,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-from cifar10.cli import flags  # noqa: E402
+from cifar10.cli import flags, plots  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.directories import DATA_DIR  # noqa: E402
 from cifar10.errors import RunError, UsageError  # noqa: E402
@@ -56,7 +56,7 @@ def check(given):
     if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
         raise UsageError(f'the folder of {given.json} does not exist')
     if getattr(given, 'plot', None):
-        flags.check_plot(given.plot)
+        plots.check_plot(given.plot)
 
 
 def output_of(*arguments, timeout=None):

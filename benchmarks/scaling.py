@@ -19,9 +19,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
 from cifar10.cli import flags, program  # noqa: E402
-from cifar10.config import TOWER_DEVICES  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.settings.training import TOWER_DEVICES  # noqa: E402
 
 _CLUSTER = ', a process each'  # after the mode of a row
 

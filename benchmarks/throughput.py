@@ -9,7 +9,6 @@ input, hooks, summaries and a checkpoint; the peers are the programs in `benchma
 the same network on the same files. Prints medians with the lowest and highest, and median ratios of the
 same round.
 """
-import dataclasses
 import os
 import re
 import statistics
@@ -69,14 +68,14 @@ def inside(given, cell):
     console.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import preparation
     from cifar10 import training as trainer
-    from cifar10.config import TrainConfig
     from cifar10.parallel import gpus
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
+    from cifar10.plan import Plan
     from cifar10.recipe import Recipe
     from cifar10.registry import UPDATE_MODES
+    from cifar10.settings.training import train_settings
     from cifar10.trained import evaluator
     devices = choose_devices(1, 'cpu')
     gpus.claim(devices.num_gpus)
@@ -84,20 +83,20 @@ def inside(given, cell):
     with tf.Session(config=session_config(devices)) as session:
         if cell == 'evaluation':
             count = min(data.count, BATCH * given.steps)
-            built = evaluator.Evaluator(data, Recipe({}, len(data.classes)), devices.tower_devices, BATCH, count)
+            recipe = Recipe(train_settings().recipe, len(data.classes))
+            built = evaluator.Evaluator(data, recipe, devices.tower_devices, BATCH, count)
             session.run([tf.global_variables_initializer(), built.read])
             built.run(session)  # a warm-up
             begin = time.perf_counter()
             built.run(session)
             return count / (time.perf_counter() - begin)
-        config = TrainConfig(dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu',
-                             batch_size=BATCH)
+        config = train_settings(
+            dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu', batch_size=BATCH)
         mode = UPDATE_MODES.load('parameter_server')(devices)
-        recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
-        built = trainer.Training(
-            preparation.Plan(config, recipe, data, devices, mode, None, 0, config.max_steps))
+        recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count)
+        built = trainer.build(Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps), {})
         session.run(tf.global_variables_initializer())
-        session.run(built.initialise)
+        session.run(built.start)
         fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.train_step
         clock = time.process_time if cell == 'input' else time.perf_counter
         for _ in range(given.steps // 2):

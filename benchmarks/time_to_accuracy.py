@@ -22,8 +22,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import harness  # noqa: E402
 from cifar10.cli import flags, program  # noqa: E402
 from cifar10.errors import RunError  # noqa: E402
-from cifar10.presets import parse_sizes, parse_widths  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
+from cifar10.settings.presets import parse_sizes, parse_widths  # noqa: E402
 
 CLASSIC_BATCH = 128
 _TICKS = {5: '5 s', 10: '10 s', 20: '20 s', 30: '30 s', 60: '1 min', 120: '2 min', 300: '5 min', 600: '10 min',

@@ -2,12 +2,13 @@
 
 Each line below is a layer; a file imports only from lower layers and from its own package:
 
-    local_cluster show_inputs           programs: a cluster on this machine, a picture of what is fed
-    cli                                 the command line: flags, --check, exit statuses
-    training                            the graph of a step, and the loop
-    preparation                         what is decided before a graph is built
-    trained                             what is done with a trained model: evaluation, classification, export
-    recipe run cluster                  what is trained and how; what a run writes; the processes of a cluster
-    config data parallel networks       settings; images; towers and update modes; networks
-    optim registry directories presets console files errors signals
+    local_cluster show_inputs         programs: a cluster on this machine, a picture of what is fed
+    cli                               the command line: flags, --check, exit statuses
+    training                          the graph of a step, and the loop
+    plan                              all that is decided before a graph is built
+    trained                           what is done with a trained model: evaluation, classification, export
+    recipe run cluster                what is trained and how; what a run writes; the processes of a cluster
+    settings data parallel networks   what can be set; images; towers and update modes; networks
+    optim registry directories console files errors signals
+                                      the ground, each of which may import those to its right
 """

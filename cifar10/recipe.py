@@ -9,8 +9,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
+from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
+from cifar10.settings.training import RecipeSettings
 
 _LEARN_FROM = 2000  # training images
 
@@ -19,10 +20,11 @@ class Recipe:
     """The parts that the settings of a run choose.
 
     Args:
-      settings: those of a TrainConfig, or as a run stored them; what is missing is the classic preset's, because
-        versions without presets stored none.
+      settings: those of the recipe.
       num_classes: of the data set.
+      seed: of the run.
       count: training examples in an epoch; None where nothing is trained.
+      epochs: the length of the run, or None if it has a number of steps instead.
 
     Attributes:
       augmentation: a `data.augment.Augmentation`.
@@ -34,33 +36,35 @@ class Recipe:
       KeyError: something is not registered.
     """
 
-    def __init__(self, settings: Mapping[str, Any], num_classes: int, count: int | None = None):
-        self._settings = settings = {**PRESETS['classic'], **settings}
-        self._network = NETWORKS.load(settings['network'])
+    def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
+                 epochs: float | None = None):
+        self._settings = settings
+        self._seed = seed
+        self._network = NETWORKS.load(settings.network)
         self._options = dict(num_classes=num_classes)
-        if settings['widths']:
-            self._options['widths'] = parse_widths(settings['widths'])
-        epochs = settings['epochs']
+        if settings.widths:
+            self._options['widths'] = parse_widths(settings.widths)
         self.total_examples = round(epochs * count) if epochs and count else None
-        sizes = parse_sizes(settings['sizes'] or str(records.SIZE))
-        self.augmentation = AUGMENTATIONS.load(settings['augmentation'])(
-            sizes, self.total_examples, settings.get('seed', 0))
-        self.schedule = count and SCHEDULES.load(settings['schedule'])(count, self.total_examples)
-        wrong = {size for size in self.augmentation.image_sizes() if self._network.image_size not in (None, size)}
-        if wrong:
-            raise UsageError(f"--network={settings['network']} takes images of {self._network.image_size} pixels, and "
-                             f"--augmentation={settings['augmentation']} makes some of {wrong.pop()}; "
-                             'change one of them')
+        sizes = parse_sizes(settings.sizes or str(records.SIZE))
+        self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed)
+        self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples) if count else None
+        for size in self.augmentation.image_sizes():
+            if self._network.image_size not in (None, size):
+                raise UsageError(f'--network={settings.network} takes images of {self._network.image_size} pixels, and '
+                                 f'--augmentation={settings.augmentation} makes some of {size}; change one of them')
 
-    def learn(self, data: records.Records) -> None:
-        """Computes what the network takes from the training images before it is trained, once in a run."""
+    def learn(self, data: records.Records) -> Mapping[str, Any]:
+        """Returns what the network takes from the training images before it is trained, once in a run.
+
+        It is an option of `inference`: the initial values of variables, which checkpoints store.
+        """
         if not self._network.learn:
-            return
+            return {}
         # Without GPUs, whose memory options the first session that has them sets for the process.
         on_cpu = tf.ConfigProto(device_count={'GPU': 0})
         with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
             images = session.run(self.augmentation.plain(tf.constant(data.planes(_LEARN_FROM))))
-        self._options.update(self._network.learn(images))
+        return self._network.learn(images)
 
     def check(self, batch_size: int, dtype: tf.DType) -> None:
         """Raises a UsageError if a network of the user's own cannot be trained and evaluated.
@@ -70,33 +74,36 @@ class Recipe:
           dtype: the type that the towers compute in.
         """
         if self._network.check:
-            self._network.check(self.inference, batch_size, self.augmentation.image_sizes(), dtype,
-                                self._settings['seed'])
+            self._network.check(self.inference, batch_size, self.augmentation.image_sizes(), dtype, self._seed)
 
-    def inference(self, images: tf.Tensor, devices: list, training: bool = False) -> tf.Tensor:
-        """Builds the network with its options; returns logits. Arguments as `networks.Network` has them."""
-        return self._network.inference(images, devices, training, **self._options)
+    def inference(self, images: tf.Tensor, devices: list, training: bool = False, **learnt: Any) -> tf.Tensor:
+        """Builds the network; returns logits.
+
+        Args:
+          images, devices, training: as `networks.Network` has them.
+          learnt: what `learn` returned, where variables are not restored from a checkpoint.
+        """
+        return self._network.inference(images, devices, training, **self._options, **learnt)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns (the learning rate, the auxiliary one or None), float32 scalars, at `examples_seen`, int64."""
-        auxiliary = self._settings['auxiliary_learning_rate']
+        auxiliary = self._settings.auxiliary_learning_rate
         with tf.name_scope('learning_rate'):
             factor = self.schedule.factor(examples_seen)
-            return self._settings['learning_rate'] * factor, None if auxiliary is None else auxiliary * factor
+            return self._settings.learning_rate * factor, None if auxiliary is None else auxiliary * factor
 
     def optimizer(self, rate: tf.Tensor, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
         """Returns a function that makes an optimizer with these learning rates."""
-        make = OPTIMIZERS.load(self._settings['optimizer'])
+        make = OPTIMIZERS.load(self._settings.optimizer)
         return lambda: make(rate) if auxiliary_rate is None else make(rate, auxiliary_rate)
 
     def __str__(self):
         settings = self._settings
-        preset = PRESETS[settings['preset']]
-        changed = [name for name, value in preset.items()
-                   if name not in ('batch_size', 'precision', 'max_steps', 'epochs') and settings[name] != value]
-        widths = f" of {settings['widths']}" if settings['widths'] else ''
-        sizes = f" at {settings['sizes']} pixels" if settings['sizes'] else ''
-        smoothing = f", label smoothing {settings['label_smoothing']:g}" if settings['label_smoothing'] else ''
-        name = f"{settings['preset']}{' but for ' if changed else ''}{', '.join(changed)}"
-        return (f"{name}: network {settings['network']}{widths}, {settings['optimizer']}, augmentation "
-                f"{settings['augmentation']}{sizes}{smoothing}, {settings['precision']}")
+        preset = PRESETS[settings.preset]
+        changed = [name for name, value in vars(settings).items() if name in preset and value != preset[name]]
+        name = f"{settings.preset} but for {', '.join(changed)}" if changed else settings.preset
+        widths = f' of {settings.widths}' if settings.widths else ''
+        sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
+        smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''
+        return (f'{name}: network {settings.network}{widths}, {settings.optimizer}, augmentation '
+                f'{settings.augmentation}{sizes}{smoothing}')

@@ -12,16 +12,18 @@ from typing import NamedTuple
 import numpy as np
 
 from cifar10 import console
-from cifar10.cli import flags, program
-from cifar10.config import TrainConfig, setting
+from cifar10.cli import flags, plots, program
+from cifar10.settings.definition import setting
+from cifar10.settings.training import GROUPS, TrainSettings, train_settings
 
 _COLUMNS = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class ShowConfig(TrainConfig):
-    """A training run whose inputs are drawn, and where to."""
-    out: str = setting('inputs.png', 'Output', 'PNG file to write; needs matplotlib')
+class OutputSettings:
+    """Where the plot goes."""
+    TITLE = 'Output'
+    out: str = setting('inputs.png', 'PNG file to write; needs matplotlib')
 
 
 class Inputs(NamedTuple):
@@ -42,21 +44,25 @@ class Inputs(NamedTuple):
 def main() -> None:
     """Reads the flags and writes the plot."""
     description = __doc__.splitlines()[0] + ' Takes the other flags of multi_gpu_train.py, too.'
-    config = flags.parse(ShowConfig, description, sys.argv[1:], ('Output', 'Data', 'Recipe'))
-    flags.check_plot(config.out)
+    given = flags.parse([OutputSettings, *GROUPS], description, sys.argv[1:], ('Output', 'Data', 'Recipe'))
+    out = given.pop('out', OutputSettings.out)
+    settings = train_settings(**given)
+    plots.check_plot(out)
     console.start_tensorflow()
-    draw(config.out, inputs(config))
-    print(f'written    {config.out}')
+    draw(out, inputs(settings))
+    print(f'written    {out}')
 
 
-def inputs(config: TrainConfig, n: int = _COLUMNS) -> list[Inputs]:
+def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
     """Returns the first images of a run and the last, or those of its second epoch where its end is a step."""
     import tensorflow.compat.v1 as tf
 
-    from cifar10.data import pipeline, records
+    from cifar10.data import draws, pipeline, records
     from cifar10.recipe import Recipe
-    data = records.prepare(config.dataset, config.data_dir, test_fraction=config.test_fraction)
-    recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
+    seed = settings.run.seed
+    data = records.prepare(
+        settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
+    recipe = Recipe(settings.recipe, len(data.classes), seed, data.count, settings.run.epochs)
     last = recipe.total_examples
     places = [('at the beginning', 0), ('at the end', last - n) if last else ('in the second epoch', data.count)]
     found = []
@@ -64,8 +70,8 @@ def inputs(config: TrainConfig, n: int = _COLUMNS) -> list[Inputs]:
             config=tf.ConfigProto(device_count={'GPU': 0})) as session:  # beside a trainer, whose GPUs they are
         memory, read = pipeline.load(data)
         first = tf.placeholder(tf.int64, [])
-        fed, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, config.seed)
-        examples = pipeline.shuffled(first + tf.range(n, dtype=tf.int64), data.count, config.seed)
+        fed, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
+        examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, seed)
         planes = tf.reshape(tf.gather(memory, examples)[:, 1:], [n, 3, records.SIZE, records.SIZE])
         session.run(read)
         for title, position in places:

@@ -1,20 +1,21 @@
-"""Training: the graph of a step, and the loop that runs it. From a TrainConfig to checkpoints in train_dir."""
+"""Training: the graph of a step, and the loop that runs it. From settings to checkpoints in train_dir."""
 import math
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import preparation
-from cifar10.config import TrainConfig
-from cifar10.data import pipeline
+from cifar10.data import pipeline, records
 from cifar10.errors import RunError
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.optim import averages
-from cifar10.parallel import devices
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import tower_loss
+from cifar10.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
 from cifar10.registry import PRECISIONS
 from cifar10.run import checkpoint, metrics, sessions, summaries
 from cifar10.run.async_workers import AsyncWorkers
@@ -23,32 +24,59 @@ from cifar10.run.progress import Progress
 from cifar10.run.rate import due
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.training import TrainSettings
 from cifar10.signals import Termination
+from cifar10.trained.validation import Validation
 
 
-def train(config: TrainConfig, termination: Termination | None = None, towers: devices.Devices | None = None,
+def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
           before_session: Callable[[], None] | None = None) -> None:
-    """Trains until `config.max_steps` or `config.epochs`, resuming the run in `config.train_dir` if there is one.
+    """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
 
     Args:
-      config: the settings.
+      settings: of the run.
       termination: whose signals end the run in good order; or None.
-      towers: the devices to train on; default: those of this machine that the config asks for.
+      devices: those to train on; default: those of this machine that the settings ask for.
       before_session: function to be called before each session is made, or None.
     """
-    local = preparation.claim_devices(config, towers)
-    directory = TrainDir(config.train_dir)
-    data = preparation.training_data(config, directory)
+    start = Start(settings, devices)
+    directory = start.directory
+    _decide(start, BEFORE_DATA)
+    if devices is None:
+        gpus.claim(start.devices.num_gpus)
+    if settings.towers.deterministic:
+        tf2.config.experimental.enable_op_determinism()
+    start.data = records.prepare(
+        settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
     with directory.locked(), checkpoint.named_in_errors(directory):
-        plan = preparation.plan(config, directory, data, local)
+        _decide(start, WITH_DATA)
+        plan = start.plan
         if plan.finished:
-            checkpoint.tidy(directory, config.max_to_keep)
+            checkpoint.tidy(directory, settings.reports.max_to_keep)
             return
-        with tf.Graph().as_default(), tf.device(plan.towers.home):
-            tf.set_random_seed(config.seed)
-            graph = build(plan)
+        learnt = {} if plan.start else plan.recipe.learn(plan.data)
+        validation = _validation(plan)
+        with tf.Graph().as_default(), tf.device(plan.devices.home):
+            tf.set_random_seed(settings.run.seed)
+            graph = build(plan, learnt)
             with plan.mode.scope():
-                _run(plan, graph, plan.validation, directory, termination, before_session)
+                _run(plan, graph, validation, directory, termination, before_session)
+
+
+def _decide(start, stages):
+    """Decides, stage by stage, up to the first that raises a UsageError, and prints what they return."""
+    for stage in stages:
+        for line in stage(start):
+            print(line)
+
+
+def _validation(plan):
+    """Returns what evaluates the run between two steps, on the devices of this process; None if nothing does."""
+    settings = plan.settings
+    if not settings.reports.eval_steps:
+        return None
+    data = records.prepare(settings.data.dataset, settings.data.data_dir, records.TEST, settings.data.test_fraction)
+    return Validation(plan.recipe, data, local_devices(settings.towers), settings.recipe.moving_averages)
 
 
 class TrainingGraph(NamedTuple):
@@ -77,28 +105,38 @@ class TrainingGraph(NamedTuple):
     start: tf.Operation
 
 
-def build(plan: preparation.Plan) -> TrainingGraph:
-    """Builds the training graph in the current default graph: input, towers, update, and what is reported of them."""
-    config, recipe, towers, mode = plan.config, plan.recipe, plan.towers, plan.mode
-    precision = PRECISIONS.load(config.precision)
+def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
+    """Builds the training graph in the current default graph: input, towers, update, and what is reported of them.
+
+    Args:
+      plan: of the run.
+      learnt: what `plan.recipe.learn` returned; nothing for a run that is resumed.
+    """
+    recipe, devices, mode = plan.recipe, plan.devices, plan.mode
+    seed, batch_size = plan.settings.run.seed, plan.settings.towers.batch_size
+    precision = PRECISIONS.load(plan.settings.towers.precision)
     with tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
         examples_seen = tf.get_variable(
             checkpoint.EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
-        checkpoint.make_division(towers.num_towers, config.batch_size)
+        checkpoint.make_division(devices.num_towers, batch_size)
         rates = recipe.learning_rates(examples_seen)
         with tf.name_scope('input'):
             stop = examples_seen + (plan.last_step - global_step) * plan.examples_per_step
             source = pipeline.Source(
-                plan.data, towers.hosts, len(towers.groups), recipe.augmentation, config.batch_size, config.seed)
+                plan.data, devices.hosts, len(devices.groups), recipe.augmentation, batch_size, seed)
             next_batch, starts = source.batches(
-                examples_seen, stop, mode.synchronous, towers.tower_devices if towers.on_gpus else None)
+                examples_seen, stop, mode.synchronous, devices.tower_devices if devices.on_gpus else None)
     batches = []
+
+    def network(images, device_names, training):
+        return recipe.inference(images, device_names, training, **learnt)
 
     def tower(k, scope):
         batches.append(next_batch(k))
+        images, labels = batches[k]
         total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
-            recipe.inference, *batches[k], towers.parts[k], precision.dtype, config.label_smoothing))
+            network, images, labels, devices.parts[k], precision.dtype, plan.settings.recipe.label_smoothing))
         return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
     step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
@@ -109,7 +147,7 @@ def build(plan: preparation.Plan) -> TrainingGraph:
     averaged_losses, losses_moved = summaries.averaged_losses(means)
     summary = summaries.build(step, {**means, **averaged_losses}, rates[0], batches[0][0], activations)
     moving_averages = averages.moving_averages(global_step)
-    averaged = [variable for _, variable in step.gradients] if config.moving_averages else []
+    averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
 
     def after_update(train_op):
         # Once the update is done, so that neither races it.
@@ -136,7 +174,7 @@ class _Outputs(NamedTuple):
     directory: TrainDir
     checkpoints: checkpoint.Checkpoints
     events: summaries.Events
-    records: metrics.Metrics
+    log: metrics.Metrics
     trace: Trace
 
 
@@ -149,15 +187,16 @@ def _run(plan, graph, validation, directory, termination, before_session):
     outputs = _open_outputs(plan, graph, directory)
     workers = AsyncWorkers(graph.async_train_ops)
     reads = [graph.global_step, validation.reads()] if validation else None
+    towers, reports = plan.settings.towers, plan.settings.reports
     options = session_config(
-        plan.towers, plan.config.log_device_placement, plan.config.xla, fuse=_may_fuse(plan.config.precision))
+        plan.devices, reports.log_device_placement, towers.xla, fuse=_may_fuse(towers.precision))
     tf.get_default_graph().finalize()
     try:
         while True:
             try:
                 if before_session:
                     before_session()
-                with sessions.opened(plan.towers.target, options) as session:
+                with sessions.opened(plan.devices.target, options) as session:
                     session.run(graph.initialise)
                     outputs.checkpoints.restore(session)
                     session.run(graph.start)
@@ -177,15 +216,15 @@ def _run(plan, graph, validation, directory, termination, before_session):
 
 def _loop(session, plan, graph, outputs, workers, validation, reads, termination):
     """Takes steps until the last one, or until a signal; reports, evaluates and saves between them, when it is due."""
-    config = plan.config
-    directory, checkpoints, events, records, trace = outputs
+    reports = plan.settings.reports
+    directory, checkpoints, events, log, trace = outputs
     fetches = dict(step=graph.train_step, losses=graph.losses, figures=graph.figures)
     step = int(session.run(graph.global_step))
-    records.drop_after(step)
+    log.drop_after(step)
     events.drop_after(step)
-    curves = Curves(events, config.summary_steps, plan.examples_per_step, step)
+    curves = Curves(events, reports.summary_steps, plan.examples_per_step, step)
     evaluated = None
-    with _progress(plan, step, records) as progress:
+    with _progress(plan, step, log) as progress:
         with workers.stepping(session):
             while step < plan.last_step and not progress.unread and not (termination and termination.requested):
                 workers.raise_error()
@@ -201,40 +240,41 @@ def _loop(session, plan, graph, outputs, workers, validation, reads, termination
                 progress.report(step, results['figures'])
                 curves.report(step, results.get('summary'))
                 trace.write_when_complete(step)
-                if validation and due(config.eval_steps, before, step):
+                if validation and due(reports.eval_steps, before, step):
                     with workers.paused():
                         evaluated, values = session.run(reads)
-                    validation.report(evaluated, values, events, records, progress)
-                if due(config.save_steps, before, step):
+                    validation.report(evaluated, values, events, log, progress)
+                if due(reports.save_steps, before, step):
                     with workers.paused():
                         checkpoints.save(session)
         # The threads have ended, each after the step that it was in.
         trace.write()
         step = int(session.run(graph.global_step))
         if validation and step >= plan.last_step and step != evaluated:
-            validation.report(*session.run(reads), events, records, progress)
+            validation.report(*session.run(reads), events, log, progress)
         checkpoints.save(session)
 
 
 def _open_outputs(plan, graph, directory):
     """Opens what the run writes to, having deleted an earlier run where it is to be replaced."""
-    config = plan.config
+    settings = plan.settings
     checkpoints = checkpoint.Checkpoints(
-        directory, plan.start, graph.global_step, graph.examples_seen, config.max_to_keep)
-    text = directory.begin(plan.settings, checkpoint.is_ours if config.restart else None)
+        directory, plan.start, graph.global_step, graph.examples_seen, settings.reports.max_to_keep)
+    text = directory.begin(plan.stored(), checkpoint.is_ours if settings.run.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
+    first, last = settings.reports.traced
     return _Outputs(directory, checkpoints, events, metrics.Metrics(directory.path),
-                    Trace(*config.traced, directory.trace_path(*config.traced)))
+                    Trace(first, last, directory.trace_path(first, last)))
 
 
-def _progress(plan, step, records):
+def _progress(plan, step, log):
     """Returns the Progress of a run that goes on after a step."""
-    constants = dict(devices=len(plan.towers.groups), towers=plan.towers.num_towers,
+    constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                      global_batch=plan.examples_per_step)
-    return Progress(step, plan.last_step, plan.config.log_frequency, plan.examples_per_step, records, constants,
+    return Progress(step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, constants,
                     sys.stdout)
 
 

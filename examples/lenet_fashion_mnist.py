@@ -24,13 +24,13 @@ console.start_tensorflow()
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.cli import flags  # noqa: E402
-from cifar10.config import TOWER_DEVICES  # noqa: E402
 from cifar10.data import download  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.settings.training import TOWER_DEVICES  # noqa: E402
 
 URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
 FILES = {  # name: bytes, SHA-256

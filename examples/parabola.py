@@ -22,7 +22,7 @@ console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.cli import flags  # noqa: E402
+from cifar10.cli import flags, plots  # noqa: E402
 from cifar10.cluster import member, membership  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
@@ -141,7 +141,7 @@ def main():
     flags.add_cluster(parser)
     given = parser.parse_args()
     if given.plot:
-        flags.check_plot(given.plot)
+        plots.check_plot(given.plot)
 
     def run(devices, before_session=None):
         fitted = fit(devices, given.steps, given.variable_update, before_session)

@@ -8,8 +8,8 @@ import cifar10_eval
 import multi_gpu_train
 from cifar10 import signals
 from cifar10.cli import program
-from cifar10.config import TrainConfig
 from cifar10.data import records
+from cifar10.settings.training import train_settings
 from tests.helpers import tf  # it starts TensorFlow with the GPUs hidden
 
 
@@ -39,11 +39,11 @@ def graph():
 
 @pytest.fixture
 def settings(data_dir, tmp_path):
-    """A function that makes the TrainConfig of a small, quick run, with the given fields changed."""
+    """A function that makes the settings of a small, quick run, with the given ones changed."""
     def make(**changes):
         small = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=3,
                      tower_device='cpu')
-        return TrainConfig(**dict(small, **changes))
+        return train_settings(**dict(small, **changes))
     return make
 
 

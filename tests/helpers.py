@@ -1,6 +1,5 @@
 """What the tests share: scripts run as real processes, checkpoints and event files read as arrays."""
 import contextlib
-import dataclasses
 import os
 import pathlib
 import subprocess
@@ -24,9 +23,10 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
-from cifar10 import local_cluster, preparation, training  # noqa: E402
+from cifar10 import local_cluster, training  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
+from cifar10.plan import Plan  # noqa: E402
 from cifar10.recipe import Recipe  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run.checkpoint import DIVISION  # noqa: E402
@@ -57,9 +57,14 @@ def update_mode(name, devices):
 
 def build_training(config, data, devices, mode):
     """Builds the training graph of a config in the current graph."""
-    recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
-    recipe.learn(data)
-    return training.build(preparation.Plan(config, recipe, data, devices, mode, None, 0, config.max_steps))
+    plan = plan_of(config, data, devices, mode)
+    return training.build(plan, plan.recipe.learn(data))
+
+
+def plan_of(config, data, devices, mode):
+    """Returns the Plan of a new run of some steps."""
+    recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count, config.run.epochs)
+    return Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps)
 
 
 def initialise(session):
@@ -174,7 +179,7 @@ def assert_same_bits(one, other):
 def train(config):
     """Trains; returns the arrays of the newest checkpoint."""
     training.train(config)
-    return last_variables(config.train_dir)
+    return last_variables(config.run.train_dir)
 
 
 def rewrite(prefix, to=None, without=(), **changes):

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import augment, pipeline, shift
-from cifar10.presets import parse_sizes
+from cifar10.data import augment, draws, shift
+from cifar10.settings.presets import parse_sizes
 
 
 def run(fetches):
@@ -40,7 +40,7 @@ def test_the_reach_of_shifts_follows_the_size_and_each_is_as_likely(size, reach)
 def test_the_batches_of_a_step_are_shifted_by_their_own_numbers():
     planes = tf.constant(np.random.default_rng(0).integers(0, 256, [32, 3, 32, 32], dtype=np.uint8))
     whole = first_epoch(32)
-    second = whole._replace(first=tf.constant(16, tf.int64), examples=whole.examples[16:], epochs=whole.epochs[16:])
+    second = whole._replace(first=tf.constant(16, tf.int64), examples=whole.examples[16:], epochs=whole.run.epochs[16:])
     augmentation = shift.Shift([(0.0, 24)], None, 0)
     one, other = run([augmentation.train(planes, whole)[16:], augmentation.train(planes[16:], second)])
     np.testing.assert_array_equal(one, other)
@@ -57,7 +57,7 @@ def test_another_seed_shifts_otherwise():
 def test_which_half_is_mirrored_first_is_random():
     n = 2000
     columns = tf.constant(np.broadcast_to(np.arange(32, dtype=np.uint8), [n, 3, 32, 32]))  # a pixel is its column
-    examples = pipeline.shuffled(tf.range(n, dtype=tf.int64), n, 5)
+    examples = draws.shuffled(tf.range(n, dtype=tf.int64), n, 5)
     both = [shift.Shift([(0.0, 20)], None, seed).train(columns, first_epoch(n, examples)) for seed in (5, 6)]
     order, *pairs = run([examples, *[images[:, 10, 8:13:4, 0] for images in both]])
     mirrored, of_another_seed = [left > right for left, right in (pair.T for pair in pairs)]

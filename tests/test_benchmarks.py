@@ -90,13 +90,13 @@ def test_the_elastic_run_is_the_unbroken_one(data_dir, tmp_path):
 def test_what_the_elastic_run_compares(settings):
     config = settings(max_steps=3, summary_steps=1, log_frequency=1)
     train(config)
-    one = elastic.fingerprint(config.train_dir)
-    assert elastic.fingerprint(config.train_dir) == one
-    assert sorted(elastic.losses(config.train_dir, 1).items()) == [
-        (step, pytest.approx(loss)) for step, loss in scalars(config.train_dir, 'train/total_loss')]
-    assert list(elastic.losses(config.train_dir, 2)) == [2]
-    rewrite(checkpoints(config.train_dir)[-1], **{'conv1/biases': np.full(64, 1e-30, np.float32)})
-    assert elastic.fingerprint(config.train_dir) != one
+    one = elastic.fingerprint(config.run.train_dir)
+    assert elastic.fingerprint(config.run.train_dir) == one
+    assert sorted(elastic.losses(config.run.train_dir, 1).items()) == [
+        (step, pytest.approx(loss)) for step, loss in scalars(config.run.train_dir, 'train/total_loss')]
+    assert list(elastic.losses(config.run.train_dir, 2)) == [2]
+    rewrite(checkpoints(config.run.train_dir)[-1], **{'conv1/biases': np.full(64, 1e-30, np.float32)})
+    assert elastic.fingerprint(config.run.train_dir) != one
 
 
 @pytest.mark.parametrize('size', [20, 28, 32])
@@ -118,7 +118,7 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
     train(settings(save_steps=2))
     result = run('time_to_accuracy.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--seeds=1',
                  '--setting=--widths=8,8,8 --epochs=0.2', '--setting=--widths=8,8,8 --epochs=0.1 --batch_size=64',
-                 '--classic_steps=4', '--classic_dir=' + settings().train_dir, f"--json={tmp_path / 'out.json'}",
+                 '--classic_steps=4', '--classic_dir=' + settings().run.train_dir, f"--json={tmp_path / 'out.json'}",
                  f"--plot={tmp_path / 'out.png'}")
     assert result.returncode == 0, result.stderr
     found = json.loads((tmp_path / 'out.json').read_text())

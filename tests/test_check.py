@@ -3,11 +3,11 @@ import os
 import socket
 
 import pytest
-from cifar10.check import check
+from cifar10.cli.check import check
 
-from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
+from cifar10.settings.training import train_settings
 from tests.helpers import run_script, small_disk, train
 
 
@@ -34,12 +34,12 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
 def test_a_run_that_could_go_on_says_where(settings, capsys):
     config = settings()
     train(config)
-    before = tree(config.train_dir)
+    before = tree(config.run.train_dir)
     for changes, part in (({}, 'resumed at step 3 of 9'), (dict(restart=True), 'would be deleted')):
         capsys.readouterr()
         check(settings(max_steps=9, **changes))
         assert part in capsys.readouterr().out
-    assert tree(config.train_dir) == before
+    assert tree(config.run.train_dir) == before
 
 
 def test_every_reason_is_told(data_dir, tmp_path):
@@ -50,7 +50,7 @@ def test_every_reason_is_told(data_dir, tmp_path):
                             train_dir=tmp_path / 'file', tower_device='gpu', job_name='worker', task_index=0,
                             worker_hosts=f'127.0.0.1:{port},127.0.0.1:1')
     assert result.returncode == 2
-    assert result.stderr.startswith('multi_gpu_train.py: error: the run could not start, for 4 reasons')
+    assert result.stderr.startswith('multi_gpu_train.py: error: the run cannot start, for 4 reasons')
     problems = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith('problem')]
     for problem, part in zip(problems, ('the port is in use', '--tower_device=gpu', '--data_dir', '--train_dir'),
                              strict=True):
@@ -64,7 +64,7 @@ def test_what_training_would_refuse_is_a_reason(settings, capsys, tmp_path):
 
     def problem(**changes):
         capsys.readouterr()
-        with pytest.raises(UsageError, match='for 1 reason; see the lines'):
+        with pytest.raises(UsageError, match='for a reason; see the lines'):
             check(settings(**changes))
         line, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('problem')]
         return line
@@ -81,7 +81,7 @@ def lines_of(output):
 
 
 def test_missing_data_are_no_reason_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys):
-    check(TrainConfig(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
+    check(train_settings(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
                       preset='fast', precision='fp32'))
     lines = lines_of(capsys.readouterr().out)
     data, run = [text for label, text in lines if label in ('data', 'run')][::2]
@@ -94,8 +94,8 @@ def test_missing_data_are_no_reason_and_the_run_is_checked_as_if_they_were_there
 
 
 def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys):
-    with small_disk(tmp_path / 'disk', 370) as disk, pytest.raises(UsageError, match='for 1 reason'):
-        check(TrainConfig(data_dir=str(disk / 'data'), train_dir=str(disk / 'train'), tower_device='cpu'))
+    with small_disk(tmp_path / 'disk', 370) as disk, pytest.raises(UsageError, match='for a reason'):
+        check(train_settings(data_dir=str(disk / 'data'), train_dir=str(disk / 'train'), tower_device='cpu'))
     problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
     assert problem.startswith(f'--train_dir={disk}/train has no room for ')
     assert 'in addition to 354.4 MB; free some space' in problem
@@ -107,31 +107,31 @@ def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
             (tmp_path / 'own' / part / name).mkdir(parents=True)
             for i in range(count):
                 (tmp_path / 'own' / part / name / f'{i}.png').touch()
-    check(TrainConfig(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
+    check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     output = capsys.readouterr().out
     assert '60 images in' in output and f"begin by converting it, into {tmp_path / 'own' / 'cifar-bin'}" in output
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
     (tmp_path / 'own' / 'train' / 'eel').mkdir()
     (tmp_path / 'own' / 'test' / 'eel').mkdir()
-    with pytest.raises(UsageError, match='for 1 reason'):
-        check(TrainConfig(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
+    with pytest.raises(UsageError, match='for a reason'):
+        check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     assert 'class eel has no image for the part train' in capsys.readouterr().out
 
 
 def test_one_reason_hides_no_other(tmp_path, data_dir, capsys):
     (tmp_path / 'file').write_text('')
     with pytest.raises(UsageError, match='for 4 reasons'):
-        check(TrainConfig(dataset='shapes', data_dir=str(tmp_path / 'file'), train_dir=str(tmp_path / 'file'),
+        check(train_settings(dataset='shapes', data_dir=str(tmp_path / 'file'), train_dir=str(tmp_path / 'file'),
                           tower_device='gpu', network='missing.py:network'))
     problems = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
     for problem, part in zip(problems, ('missing.py', '--tower_device=gpu', '--data_dir', '--train_dir'), strict=True):
         assert part in problem
-    with pytest.raises(UsageError, match='for 1 reason'):
-        check(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), tower_device='cpu',
+    with pytest.raises(UsageError, match='for a reason'):
+        check(train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), tower_device='cpu',
                           num_gpus=2, network='missing.py:network'))
     assert 'devices    on 2 CPU devices (as requested): /cpu:0 /cpu:1' in capsys.readouterr().out
     with pytest.raises(UsageError, match='for 2 reasons'):
-        check(TrainConfig(dataset='shapes', data_dir=os.path.join(data_dir, 'shapes-bin'), tower_device='cpu',
+        check(train_settings(dataset='shapes', data_dir=os.path.join(data_dir, 'shapes-bin'), tower_device='cpu',
                           train_dir=str(tmp_path / 'train'), network='missing.py:network'))
     assert 'holds the .bin files themselves' in capsys.readouterr().out
 
@@ -147,8 +147,8 @@ def test_the_settings_are_those_of_the_run(settings, capsys):
 def test_a_run_that_is_going_on_is_a_reason(tmp_path, data_dir, capsys):
     directory = TrainDir(str(tmp_path / 'train'))
     directory.refuse_another_process()
-    with directory.locked(), pytest.raises(UsageError, match='for 1 reason'):
-        check(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=directory.path, tower_device='cpu'))
+    with directory.locked(), pytest.raises(UsageError, match='for a reason'):
+        check(train_settings(dataset='shapes', data_dir=data_dir, train_dir=directory.path, tower_device='cpu'))
     assert 'another process is training' in capsys.readouterr().out
     directory.refuse_another_process()
     assert os.listdir(tmp_path / 'train') == ['lock']

@@ -11,7 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import local_cluster
-from cifar10.config import TrainConfig
+from cifar10.settings.training import train_settings
 from tests.helpers import (
     Tasks,
     assert_close,
@@ -38,7 +38,7 @@ def small(data_dir, tmp_path):
 def four_towers(tmp_path_factory, data_dir):
     """The variables after 30 steps of four towers in one process."""
     with tf.Graph().as_default():
-        return train(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('four')),
+        return train(train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('four')),
                                  batch_size=8, num_gpus=4, max_steps=30, tower_device='cpu'))
 
 
@@ -93,7 +93,7 @@ def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settin
 
 def two_towers(flags, train_dir):
     """Trains with these flags in this process, with two towers; two workers take the same steps to the bit."""
-    return train(TrainConfig(**dict(flags, train_dir=str(train_dir), num_gpus=2, tower_device='cpu')))
+    return train(train_settings(**dict(flags, train_dir=str(train_dir), num_gpus=2, tower_device='cpu')))
 
 
 def session_starts(train_dir):
@@ -148,7 +148,7 @@ def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continu
     assert {status for status, _ in left} == {1}, ends
     assert not any('waiting up to' in output for _, output in left)  # nobody can rejoin, so all end at once
     assert 'worker 1 at ' in ends['worker 0'][1]
-    last = train(TrainConfig(**flags, tower_device='cpu'))
+    last = train(train_settings(**flags, tower_device='cpu'))
     assert 'resumed at step 1' in capsys.readouterr().out and last['global_step'] == 20
 
 

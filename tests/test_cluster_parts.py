@@ -11,8 +11,8 @@ import pytest
 
 from cifar10 import local_cluster
 from cifar10.cluster import address, listener, membership, watch
-from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
+from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, read_until, script_command
 
 SECONDS = 60  # that a run of this file may take at most
@@ -51,7 +51,7 @@ def test_invalid_clusters_are_rejected_in_a_line_before_anything_starts(argument
 
 
 def config(**changes):
-    return TrainConfig(**changes)
+    return train_settings(**changes)
 
 
 def test_tf_config_describes_a_cluster_too(monkeypatch):

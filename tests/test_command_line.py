@@ -7,9 +7,12 @@ import sys
 import pytest
 
 from cifar10.cli import flags
-from cifar10.config import EvalConfig, TrainConfig
 from cifar10.errors import UsageError
-from cifar10.presets import PRESETS
+from cifar10.settings import evaluation, training
+from cifar10.settings.definition import fields
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.presets import PRESETS
+from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, run_script
 
 
@@ -79,38 +82,41 @@ def test_as_a_process_the_status_and_the_stream_are_the_same():
     assert result.stderr == "multi_gpu_train.py: error: argument --num_gpus: 'many' is not a whole number; see --help\n"
 
 
-@pytest.mark.parametrize('script, config', [('multi_gpu_train.py', TrainConfig), ('cifar10_eval.py', EvalConfig)])
-def test_help_shows_our_flags_in_groups_and_needs_no_tensorflow(script, config):
+@pytest.mark.parametrize('script, groups', [
+    ('multi_gpu_train.py', training.GROUPS), ('cifar10_eval.py', evaluation.GROUPS)])
+def test_help_shows_our_flags_in_groups_and_needs_no_tensorflow(script, groups):
     command = [sys.executable, '-X', 'importtime', str(ROOT / script), '--help']
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0
     assert 'tensorflow' not in result.stderr
     shown = set(re.findall(r'^  --(\w+)', result.stdout, re.M))
-    assert shown == set(config.__dataclass_fields__)
-    assert {'Data:', 'Run:' if config is TrainConfig else 'Checkpoints:'} <= set(result.stdout.splitlines())
+    assert shown == {field.name for field in fields(*groups)}
+    assert {group.TITLE + ':' for group in groups} <= set(result.stdout.splitlines())
 
 
 @pytest.mark.parametrize('written, value', [
     ('--restart', True), ('--restart=true', True), ('--restart=False', False), ('--norestart', False), ('', False)])
 def test_booleans_are_what_they_say(written, value):
-    assert flags.parse(TrainConfig, '', written.split()).restart is value
+    assert flags.parse(training.GROUPS, '', written.split()).get('restart', False) is value
 
 
 def test_flags_become_fields():
-    parsed = flags.parse(TrainConfig, '', ['--num_gpus=4', '--batch_size', '32', '--train_dir=/x y'])
-    assert parsed == TrainConfig(num_gpus=4, batch_size=32, train_dir='/x y')
+    parsed = flags.parse(training.GROUPS, '', ['--num_gpus=4', '--batch_size', '32', '--train_dir=/x y'])
+    assert parsed == dict(num_gpus=4, batch_size=32, train_dir='/x y')
 
 
 def test_classic_defaults_are_kept():
-    config, evaluation = TrainConfig(), EvalConfig()
-    assert (config.train_dir, config.data_dir, config.max_steps, config.num_gpus,
-            PRESETS[config.preset]['batch_size'], config.log_device_placement, config.log_frequency) == (
-        '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, 128, False, 10)
-    assert (evaluation.checkpoint_dir, evaluation.eval_dir, evaluation.eval_interval_secs, evaluation.eval_data) == (
+    config = train_settings().flat()
+    assert [config[name] for name in ('train_dir', 'data_dir', 'max_steps', 'num_gpus', 'log_device_placement',
+                                      'log_frequency')] == [
+        '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, False, 10]
+    assert PRESETS[config['preset']]['batch_size'] == 128
+    asked = eval_settings()
+    assert (asked.checkpoint_dir, asked.eval_dir, asked.eval_interval_secs, asked.eval_data) == (
         '/tmp/cifar10_train', '/tmp/cifar10_eval', 300, 'test')
 
 
 @pytest.mark.parametrize('wrong', [dict(restart='False'), dict(num_gpus=2.0), dict(seed=True), dict(train_dir=3)])
 def test_a_config_checks_types(wrong):
     with pytest.raises(UsageError, match=f'--{next(iter(wrong))}='):
-        TrainConfig(**wrong)
+        train_settings(**wrong)

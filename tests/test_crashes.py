@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 from cifar10 import training
-from cifar10.config import EvalConfig, TrainConfig
 from cifar10.data import download, records
 from cifar10.errors import UsageError
 from cifar10.run import metrics
 from cifar10.run.train_dir import step_of
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
 from cifar10.trained import evaluation, export
 from tests.crashes import (
     command_of,
@@ -76,7 +77,7 @@ def assert_resumes(state, folder, flags, train_dir, capsys):
     """
     write_tree(folder, state)
     with tf.Graph().as_default():
-        training.train(TrainConfig(train_dir=str(folder), **flags))
+        training.train(train_settings(train_dir=str(folder), **flags))
     assert_same_bits(last_variables(folder), last_variables(train_dir))
     assert records_of(folder) == records_of(train_dir)
     assert names(folder) == names(train_dir)
@@ -139,7 +140,7 @@ def test_no_power_failure_loses_a_covered_checkpoint(run, flags, tmp_path, capsy
 
 @pytest.fixture(scope='module')
 def evaluator(run, tmp_path_factory):
-    """(a function eval_dir -> EvalConfig, the Traced of an evaluator that replaces its best checkpoint)."""
+    """(a function eval_dir -> settings, the Traced of an evaluator that replaces its best checkpoint)."""
     folder = tmp_path_factory.mktemp('evaluator')
     images = np.random.default_rng(0).integers(0, 256, [10, 3, 32, 32], np.uint8)
     write_records(folder / 'data', [4] * 10, images)
@@ -158,7 +159,7 @@ def evaluator(run, tmp_path_factory):
                 **averages)
     checkpoint(50, 5)
     with tf.Graph().as_default():
-        evaluation.evaluate(EvalConfig(**config(folder / 'eval')))
+        evaluation.evaluate(eval_settings(**config(folder / 'eval')))
     checkpoint(60, 4)
     command = script_command('cifar10_eval.py', **config(folder / 'eval'))
     return config, trace(command, folder / 'eval', folder / 'traced')
@@ -168,7 +169,7 @@ def assert_evaluator_goes_on(state, folder, evaluator):
     """Asserts that in a killed one's folder an evaluator leaves the best checkpoint, each record once, and no more."""
     write_tree(folder, state)
     with tf.Graph().as_default():
-        evaluation.evaluate(EvalConfig(**evaluator[0](folder)))
+        evaluation.evaluate(eval_settings(**evaluator[0](folder)))
     found = metrics.read(str(folder), metrics.EVAL)
     assert [(record['step'], record['precision']) for record in found] == [(50, 0.0), (60, 1.0)]
     assert json.loads((folder / 'best' / 'best.json').read_text())['step'] == 60
@@ -233,7 +234,7 @@ def test_killed_at_each_system_call_an_export_leaves_nothing(run, tmp_path):
         copy = write_tree(tmp_path / str(i), state)
         whole = (copy / '1').exists()
         with tf.Graph().as_default(), pytest.raises(UsageError) if whole else contextlib.nullcontext():
-            export.export(EvalConfig(checkpoint_dir=str(run[1]), export_dir=str(copy / '1'), tower_device='cpu'))
+            export.export(eval_settings(checkpoint_dir=str(run[1]), export_dir=str(copy / '1'), tower_device='cpu'))
         assert names(copy) == names(tmp_path / 'models')
 
 

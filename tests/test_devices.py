@@ -6,16 +6,16 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import local_cluster
-from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import session_config
+from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, script_command
 
 
 def test_gpus_are_divided_among_towers():
     with pytest.raises(UsageError, match='--num_gpus=3 cannot be divided into towers of --gpus_per_tower=2'):
-        TrainConfig(num_gpus=3, gpus_per_tower=2)
+        train_settings(num_gpus=3, gpus_per_tower=2)
     assert devices.choose(4, 'cpu', 2).parts == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
 
 

@@ -10,12 +10,13 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
-from cifar10.config import EvalConfig, TrainConfig
 from cifar10.data import records
 from cifar10.errors import RunError, UsageError
 from cifar10.recipe import Recipe
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import completed, train_settings
 from cifar10.trained import evaluation, model
 from tests.helpers import (
     checkpoints,
@@ -36,11 +37,11 @@ LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
 @pytest.fixture(scope='module')
 def run(tmp_path_factory, data_dir):
     """The train_dir of a run of 40 steps."""
-    config = TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
+    config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
                          batch_size=32, max_steps=40, save_steps=39, tower_device='cpu')
     with tf.Graph().as_default():
         training.train(config)
-    return config.train_dir
+    return config.run.train_dir
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def evaluate(run, tmp_path, capsys):
     def call(**changes):
         config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
         capsys.readouterr()
-        evaluation.evaluate(EvalConfig(**dict(config, **changes)))
+        evaluation.evaluate(eval_settings(**dict(config, **changes)))
         (precision, *counts), = LINE.findall(capsys.readouterr().out)
         return [float(precision)] + [int(count) for count in counts]
     return call
@@ -167,7 +168,7 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
         return len(taken) != 2  # the second was rotated away: looked for again, at once
 
     with pytest.raises(KeyboardInterrupt):
-        evaluation._watch(TrainDir(str(tmp_path / 'copy')), EvalConfig(eval_interval_secs=1), evaluate_one)
+        evaluation._watch(TrainDir(str(tmp_path / 'copy')), eval_settings(eval_interval_secs=1), evaluate_one)
     assert taken == ['38', '39', '39']
 
 
@@ -201,7 +202,7 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
 
 
 def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
-    Recipe({}, 10).inference(tf.zeros([1, 24, 24, 3]), ['/cpu:0'])
+    Recipe(completed({}).recipe, 10).inference(tf.zeros([1, 24, 24, 3]), ['/cpu:0'])
     with tf.Session() as session:
         assert model.Restorer(use_ema=True).restore(session, os.path.join(run, 'model.ckpt-7')) is None
     assert capsys.readouterr().out == ''
@@ -258,7 +259,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
 def test_a_watching_evaluator_goes_over_to_the_run_that_takes_the_place_of_another(data_dir, tmp_path, capsys):
     # Of another network, on other images, with the same steps in its checkpoints' names.
     def begin(**flags):
-        training.train(TrainConfig(**dict(dict(
+        training.train(train_settings(**dict(dict(
             data_dir=data_dir, dataset='shapes', train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=2,
             tower_device='cpu', restart=True), **flags)))
     begin()

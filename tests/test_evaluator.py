@@ -7,6 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.recipe import Recipe
+from cifar10.settings.training import completed
 from cifar10.trained.classification import Classifier
 from cifar10.trained.evaluator import Evaluator
 from cifar10.trained.model import Trained
@@ -47,7 +48,7 @@ def known(tmp_path):
     padded = np.pad((images - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
     views = [padded[:, 1:33, 1:33], padded[:, :32, :32], padded[:, 2:, 2:]]
     logits = np.stack([view.reshape(60, -1) @ weights for view in views + [view[:, :, ::-1] for view in views]])
-    recipe = Recipe(dict(network=f"{tmp_path / 'mine.py'}:linear", augmentation='shift'), 10)
+    recipe = Recipe(completed(dict(network=f"{tmp_path / 'mine.py'}:linear", augmentation='shift')).recipe, 10)
     return Known(recipe, images, weights.astype(np.float32), logits)
 
 

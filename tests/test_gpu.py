@@ -27,21 +27,22 @@ MODES = ['parameter_server', 'replicated', 'async', 'mirrored']
 TOWERS = 4
 # Float32 products that are float32 on a GPU too; by default recent ones round their factors to TF32.
 FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
-# Trains with the TrainConfig that is given as JSON; the first GPU is split into logical ones if there are too few.
+# Trains with the settings that are given as JSON; the first GPU is split into logical ones if there are too few.
 TRAIN = """
 import json, sys
 from cifar10 import console
+from cifar10.cli import program
 def main():
     console.start_tensorflow()
     import tensorflow as tf
     from cifar10 import training
-    from cifar10.config import TrainConfig
+    from cifar10.settings.training import train_settings
     settings = json.loads(sys.argv[1])
     gpus = tf.config.list_physical_devices('GPU')
     if settings['tower_device'] == 'gpu' and len(gpus) < settings['num_gpus']:
         parts = [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * settings['num_gpus']
         tf.config.set_logical_device_configuration(gpus[0], parts)
-    training.train(TrainConfig(**settings))
+    training.train(train_settings(**settings))
 sys.exit(program.run(main))
 """
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cifar10 import training
-from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.run.metrics import EVAL, read
+from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import confusion, evaluation, model
 from cifar10.trained.best import Best
 from tests.helpers import ROOT, run_script, tf, variables
@@ -105,26 +105,26 @@ def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tm
 
 def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path, capsys):
     flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
-    evaluation.evaluate(EvalConfig(checkpoint_dir=run, **flags))
+    evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
     figures = json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text())
     found, = read(str(tmp_path / 'eval'), EVAL)
     assert (figures['step'], figures['correct']) == (40, found['correct'])
-    evaluation.evaluate(EvalConfig(checkpoint_dir=run, **flags))
+    evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
     assert len(read(str(tmp_path / 'eval'), EVAL)) == 1  # the same step is no second record
-    evaluation.evaluate(EvalConfig(checkpoint_dir=run, num_examples=100, **flags))
+    evaluation.evaluate(eval_settings(checkpoint_dir=run, num_examples=100, **flags))
     assert [each['examples'] for each in read(str(tmp_path / 'eval'), EVAL)] == [2000, 100]
     assert json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text()) == figures  # other images
-    evaluation.evaluate(EvalConfig(checkpoint_dir=str(tmp_path / 'eval' / 'best'), **dict(
+    evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval' / 'best'), **dict(
         flags, eval_dir=str(tmp_path / 'other'), keep_best=False)))
     assert read(str(tmp_path / 'other'), EVAL)[0]['correct'] == found['correct']
     assert not (tmp_path / 'other' / 'best').exists()
     with pytest.raises(UsageError, match=r'is the eval_dir of a run; its best checkpoint is in --.*/eval/best$'):
-        evaluation.evaluate(EvalConfig(checkpoint_dir=str(tmp_path / 'eval'), **flags))
+        evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval'), **flags))
     assert 'warning' not in capsys.readouterr().out
     second = shutil.copytree(run, tmp_path / 'second')
     settings = json.loads((second / 'config.json').read_text())
     (second / 'config.json').write_text(json.dumps(dict(settings, run='another')))
-    evaluation.evaluate(EvalConfig(checkpoint_dir=str(second), **flags))
+    evaluation.evaluate(eval_settings(checkpoint_dir=str(second), **flags))
     assert f"warning: --eval_dir={tmp_path / 'eval'} has evaluations of another run" in capsys.readouterr().out
 
 
@@ -151,7 +151,7 @@ def test_tables_of_a_confusion():
 
 
 def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys):
-    evaluation.evaluate(EvalConfig(checkpoint_dir=run, eval_dir=str(tmp_path), run_once=True, tower_device='cpu',
+    evaluation.evaluate(eval_settings(checkpoint_dir=run, eval_dir=str(tmp_path), run_once=True, tower_device='cpu',
                               per_class=True))
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in ('disc', 'star')]
@@ -268,7 +268,7 @@ def test_a_run_whose_classes_are_unknown_says_so(run, tmp_path, settings):
     assert stored.pop('classes')[0] == 'disc'
     path.write_text(json.dumps(stored))
     directory = TrainDir(str(tmp_path / 'train'))
-    assert model.find(EvalConfig(), directory).classes[0] == 'disc'
+    assert model.find(eval_settings(), directory).classes[0] == 'disc'
     path.write_text(json.dumps(dict(stored, dataset='cifar100')))
     with pytest.raises(UsageError, match='does not say what its classes are'):
-        model.find(EvalConfig(), directory)
+        model.find(eval_settings(), directory)

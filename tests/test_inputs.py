@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import augment, pipeline, records, shift
+from cifar10.data import augment, draws, pipeline, records, shift
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.run import checkpoint
@@ -22,7 +22,7 @@ def run(fetches):
 def orders(seed, epochs, count=COUNT):
     """Returns the shuffled order of whole epochs, int64 [epochs, count]."""
     positions = tf.range(epochs * count, dtype=tf.int64)
-    return run(pipeline.shuffled(positions, count, seed)).reshape(epochs, count)
+    return run(draws.shuffled(positions, count, seed)).reshape(epochs, count)
 
 
 def test_every_epoch_has_every_example_once():
@@ -87,7 +87,7 @@ def test_augmentation_equals_stock_operations(loaded):
     first, n, seed = 1990, 64, 5  # across the end of the first epoch
     images, labels = session.run(pipeline.train_batch(
         memory, augment.Classic(None, None, seed), tf.constant(first, tf.int64), tf.constant(first, tf.int64), n, seed))
-    examples, numbers = run([pipeline.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
+    examples, numbers = run([draws.shuffled(first + tf.range(n, dtype=tf.int64), len(rows), seed),
                              augment.draws(tf.constant(first, tf.int64), n, seed)])
     np.testing.assert_array_equal(labels, rows[examples, 0])
     expected = []
@@ -153,9 +153,9 @@ def consumed(config, steps, directory):
     """Runs the training graph, resuming what is in `directory`; returns the examples of each tower and step."""
     marked = Marked(COUNT)
     with tf.Graph().as_default():
-        cpus = devices.choose(config.num_gpus, 'cpu')
-        update = update_mode(config.variable_update, cpus)
-        built = build_training(config, records.prepare('shapes', config.data_dir), cpus, update)
+        cpus = devices.choose(config.towers.num_gpus, 'cpu')
+        update = update_mode(config.towers.variable_update, cpus)
+        built = build_training(config, records.prepare('shapes', config.data.data_dir), cpus, update)
         checkpoints = checkpoint.Checkpoints(
             TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
         taken = []
@@ -208,7 +208,7 @@ def test_images_are_shifted_reflected_and_half_of_them_mirrored(shifted, data_di
     rows = np.fromfile(records.prepare('shapes', data_dir, records.TEST).files[0], np.uint8).reshape(-1, 3073)
     n = 100
     images, labels = shifted(0, n)
-    examples = run(pipeline.shuffled(tf.range(n, dtype=tf.int64), len(rows), 5))
+    examples = run(draws.shuffled(tf.range(n, dtype=tf.int64), len(rows), 5))
     np.testing.assert_array_equal(labels, rows[examples, 0])
     padded = np.pad(normalised(rows[examples]), [(0, 0), (2, 2), (2, 2), (0, 0)], 'reflect')
     shifts, mirrored = set(), []

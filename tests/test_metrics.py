@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cifar10 import training
-from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.run.metrics import EVAL, NAME, TRAIN, Metrics, read
 from cifar10.run.rate import Rate
+from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
 from tests.helpers import last_variables, scalars, start_script
 
@@ -99,13 +99,14 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
     training.train(with_it)
     found = re.findall(r'^step (\d+): precision @ 1 = (\S+) \((\d+) of 2000\)$', capsys.readouterr().out, re.M)
-    records_of_it = read(with_it.train_dir, EVAL)
+    records_of_it = read(with_it.run.train_dir, EVAL)
     assert [int(step) for step, *_ in found] == [record['step'] for record in records_of_it]
-    assert [(step, pytest.approx(value)) for step, value in scalars(with_it.train_dir, 'eval/precision')] == [
+    assert [(step, pytest.approx(value)) for step, value in scalars(with_it.run.train_dir, 'eval/precision')] == [
         (record['step'], record['correct'] / 2000) for record in records_of_it]
     assert records_of_it[-1]['step'] == 7
-    evaluation.evaluate(EvalConfig(checkpoint_dir=with_it.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-                              tower_device='cpu', batch_size=333))
+    evaluation.evaluate(eval_settings(
+        checkpoint_dir=with_it.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+        tower_device='cpu', batch_size=333))
     beside, = read(str(tmp_path / 'eval'), EVAL)
     assert (beside['step'], beside['correct']) == (7, records_of_it[-1]['correct'])
     assert beside['cross_entropy'] == pytest.approx(records_of_it[-1]['cross_entropy'], rel=1e-5)
@@ -114,12 +115,12 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     assert [record['step'] for record in records_of_it] == [3, 6, 7]
     without = settings(train_dir=str(tmp_path / 'without'), **flags)
     training.train(without)
-    one, other = last_variables(with_it.train_dir), last_variables(without.train_dir)
+    one, other = last_variables(with_it.run.train_dir), last_variables(without.run.train_dir)
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], name)
-    steps = read(with_it.train_dir, TRAIN)
+    steps = read(with_it.run.train_dir, TRAIN)
     assert [record['step'] for record in steps] == [2, 4, 6]
-    assert [record['loss'] for record in steps] == [record['loss'] for record in read(without.train_dir, TRAIN)]
+    assert [record['loss'] for record in steps] == [record['loss'] for record in read(without.run.train_dir, TRAIN)]
     assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2
     assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
 
@@ -128,9 +129,10 @@ def test_batch_statistics_are_validated_too(settings, tmp_path):
     config = settings(preset='fast', widths='8,8', sizes='20:0.5,24', epochs=0.02, max_steps=None, batch_size=50,
                       eval_steps=2, precision='fp32')
     training.train(config)
-    evaluation.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-                              tower_device='cpu', test_time_averaging=False))
-    assert read(config.train_dir, EVAL)[-1]['correct'] == read(str(tmp_path / 'eval'), EVAL)[-1]['correct']
+    evaluation.evaluate(eval_settings(
+        checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+        tower_device='cpu', test_time_averaging=False))
+    assert read(config.run.train_dir, EVAL)[-1]['correct'] == read(str(tmp_path / 'eval'), EVAL)[-1]['correct']
 
 
 def test_without_test_images_there_is_a_line_before_training(call, settings, data_dir, tmp_path):

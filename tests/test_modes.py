@@ -8,7 +8,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import training
 from cifar10.cli import flags
-from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.errors import RunError
 from cifar10.parallel import devices
@@ -16,6 +15,7 @@ from cifar10.registry import UPDATE_MODES
 from cifar10.run import metrics
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.training import TowerSettings, train_settings
 from tests.helpers import (
     assert_close,
     assert_same_bits,
@@ -38,7 +38,7 @@ SYNCHRONOUS = ['parameter_server', 'replicated', 'mirrored']
 def thirty_steps(tmp_path_factory, data_dir):
     """The variables after 30 steps of one tower of 32."""
     with tf.Graph().as_default():
-        return train(TrainConfig(
+        return train(train_settings(
             dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('thirty')), batch_size=32,
             max_steps=30, tower_device='cpu'))
 
@@ -136,7 +136,7 @@ def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
     read_until(process, 'step 19,')
     process.kill()
     process.communicate()
-    resumed, unbroken = (train(TrainConfig(**dict(flags, train_dir=str(place)))) for place in (broken, whole))
+    resumed, unbroken = (train(train_settings(**dict(flags, train_dir=str(place)))) for place in (broken, whole))
     assert_same_bits(resumed, unbroken)
 
 
@@ -156,8 +156,8 @@ def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
         '        return super().reduce(tower_grads[:1])\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(UPDATE_MODES, 'first_tower', 'first_tower_alone:FirstTowerAlone')
-    config = flags.parse(TrainConfig, '', ['--variable_update=first_tower'])
-    found = train(settings(variable_update=config.variable_update, num_gpus=2, max_steps=1))
+    given = flags.parse([TowerSettings], '', ['--variable_update=first_tower'])
+    found = train(settings(**given, num_gpus=2, max_steps=1))
     expected = train(settings(max_steps=1, train_dir=str(tmp_path / 'alone')))
     assert found.pop('examples_seen') == 2 * expected.pop('examples_seen')
     assert_same_bits(found, expected)

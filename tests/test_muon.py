@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.optim.muon import Muon, orthogonalise
 from cifar10.recipe import Recipe
 from cifar10.registry import UPDATE_MODES
+from cifar10.settings.training import completed
 from tests.helpers import initialise, update_mode
 
 RATE, AUXILIARY = 0.1, 0.05
@@ -78,8 +79,8 @@ def test_steps_equal_numpys_in_every_mode(mode):
 def test_each_kind_of_variable_has_its_own_rate_and_both_fall(auxiliary):
     rng, shapes = np.random.default_rng(2), ((3, 3, 2, 4), (5,))
     initial, *gradients = [[rng.normal(size=shape) for shape in shapes] for _ in range(4)]
-    recipe = Recipe(dict(network='fast', augmentation='shift', optimizer='muon', learning_rate=0.2,
-                         auxiliary_learning_rate=auxiliary, schedule='linear', epochs=2), 10, 1000)
+    recipe = Recipe(completed(dict(network='fast', augmentation='shift', optimizer='muon', learning_rate=0.2,
+                                   auxiliary_learning_rate=auxiliary, schedule='linear')).recipe, 10, 0, 1000, 2)
     variables = [tf.get_variable(f'v{i}', initializer=tf.constant(each, tf.float32)) for i, each in enumerate(initial)]
     slopes, seen = [tf.placeholder(tf.float32, shape) for shape in shapes], tf.placeholder(tf.int64, [])
     step = recipe.optimizer(*recipe.learning_rates(seen))().apply_gradients(zip(slopes, variables))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
+from cifar10.settings.training import train_settings
 from tests.helpers import (
     Tasks,
     assert_close,
@@ -56,7 +56,7 @@ def run_on(shape, train_dir, **flags):
     flags.update(train_dir=str(train_dir), num_gpus=shape.devices)
     if not shape.workers:
         with tf.Graph().as_default():
-            return train(TrainConfig(tower_device='cpu', **flags))
+            return train(train_settings(tower_device='cpu', **flags))
     with Tasks(shape.workers, shape.ps, **flags) as tasks:
         ends = tasks.ends(300)
     assert {status for status, _ in ends.values()} == {0}, ends
@@ -118,7 +118,7 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, fla
 @pytest.mark.stress
 def test_replicas_with_several_towers_take_the_same_steps(settings):
     shape = dict(num_towers=3, batch_size=8, max_steps=8)
-    expected = train(settings(num_gpus=1, train_dir=settings().train_dir + '_ps', **shape))
+    expected = train(settings(num_gpus=1, train_dir=settings().run.train_dir + '_ps', **shape))
     assert_close(train(settings(num_gpus=2, variable_update='replicated', **shape)), expected)
 
 
@@ -181,23 +181,23 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
             (dict(num_towers=3, batch_size=2), (3, 2),
              'changed    num_towers from 4 to 3, batch_size from 8 to 2, from here on\n'),
             (dict(variable_update='async', num_gpus=2), (2, 2), 'changed    num_towers from 3 to 2, from here on\n')]:
-        steps = last_variables(settings().train_dir)['global_step'] + 1
+        steps = last_variables(settings().run.train_dir)['global_step'] + 1
         train(settings(**dict(dict(batch_size=None, max_steps=int(steps)), **changes)))
-        assert division(settings().train_dir) == expected
+        assert division(settings().run.train_dir) == expected
         assert line in capsys.readouterr().out
 
 
 def test_a_start_that_takes_no_step_changes_nothing(settings):
     train(settings(num_towers=2, batch_size=4, max_steps=2))
     # Killed before the first checkpoint: the settings were written already.
-    path = settings().train_dir + '/config.json'
+    path = settings().run.train_dir + '/config.json'
     with open(path) as file:
         written = json.load(file)
     assert (written['num_towers'], written['batch_size']) == (2, 4)
     with open(path, 'w') as file:
         json.dump(dict(written, num_towers=64, batch_size=1), file)
     train(settings(batch_size=None, max_steps=3))
-    assert division(settings().train_dir) == (2, 4)
+    assert division(settings().run.train_dir) == (2, 4)
 
 
 def earlier(directory, **changes):
@@ -208,27 +208,27 @@ def earlier(directory, **changes):
 @pytest.mark.stress
 def test_a_checkpoint_of_an_earlier_version_keeps_its_towers(settings, capsys):
     train(settings(num_gpus=4, batch_size=4, max_steps=2))
-    earlier(settings().train_dir)
+    earlier(settings().run.train_dir)
     last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
-    assert division(settings().train_dir) == (4, 4) and last['examples_seen'] == 3 * 16
+    assert division(settings().run.train_dir) == (4, 4) and last['examples_seen'] == 3 * 16
     assert 'warning' not in capsys.readouterr().out
 
 
 def test_a_checkpoint_that_does_not_tell_its_towers_gets_one_a_device_and_a_warning(settings, capsys):
     train(settings(num_gpus=4, batch_size=4, max_steps=2))
-    earlier(settings().train_dir, examples_seen=np.int64(33))
+    earlier(settings().run.train_dir, examples_seen=np.int64(33))
     last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
-    assert division(settings().train_dir) == (2, 4) and last['examples_seen'] == 33 + 8
+    assert division(settings().run.train_dir) == (2, 4) and last['examples_seen'] == 33 + 8
     assert 'model.ckpt-2 does not tell how many towers wrote it; this run has one on each device\n' in (
         capsys.readouterr().out)
 
 
 def test_a_run_of_the_tutorial_gets_one_a_device(settings, capsys):
     train(settings(max_steps=2))
-    rewrite(checkpoints(settings().train_dir)[-1], without=['num_towers', 'batch_size', 'examples_seen'],
+    rewrite(checkpoints(settings().run.train_dir)[-1], without=['num_towers', 'batch_size', 'examples_seen'],
             global_step=np.float32(2))
     train(settings(num_gpus=2, batch_size=None, max_steps=3))
-    assert division(settings().train_dir)[0] == 2
+    assert division(settings().run.train_dir)[0] == 2
     assert 'warning' not in capsys.readouterr().out
 
 

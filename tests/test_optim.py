@@ -1,11 +1,10 @@
 """Loss, learning rates, optimizers and moving averages, against plain NumPy; alone, and in the steps of a run."""
-import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import preparation, training
+from cifar10 import training
 from cifar10.data import records
 from cifar10.networks import classifier
 from cifar10.optim import averages, schedule
@@ -13,7 +12,8 @@ from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.recipe import Recipe
 from cifar10.registry import OPTIMIZERS
-from tests.helpers import initialise, update_mode
+from cifar10.settings.training import completed
+from tests.helpers import initialise, plan_of, update_mode
 
 
 def numpys_loss(logits, labels, smoothing):
@@ -54,7 +54,7 @@ def test_the_linear_schedule_falls_to_0_at_the_end_and_stays_there():
 
 def test_the_epochs_of_a_run_are_a_whole_number_of_examples():
     # As floating-point numbers these products are 28.999999999999996 and 57.99999999999999.
-    assert [Recipe(dict(epochs=epochs), 10, 100).total_examples for epochs in (0.29, 0.58)] == [29, 58]
+    assert [Recipe(completed({}).recipe, 10, 0, 100, epochs).total_examples for epochs in (0.29, 0.58)] == [29, 58]
 
 
 def numpys_steps(name, rate, start, gradients):
@@ -111,13 +111,12 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, tmp_path):
                       auxiliary_learning_rate=0.05, schedule='linear', epochs=0.0064, max_steps=None,
                       label_smoothing=0.3, num_gpus=2)
     data, cpus = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')
-    recipe = Recipe(dataclasses.asdict(config), len(data.classes), data.count)
-    built = training.Training(preparation.Plan(
-        config, recipe, data, cpus, update_mode('parameter_server', cpus), None, 0, 4))
+    plan = plan_of(config.replace(max_steps=4), data, cpus, update_mode('parameter_server', cpus))
+    built = training.build(plan, {})
     weights, speed = np.zeros([1728, 10]), 0.0
     with tf.Session(config=session_config(cpus)) as session:
         session.run(tf.global_variables_initializer())
-        session.run(built.initialise)
+        session.run(built.start)
         for seen in (0, 16, 32, 48):  # of 64
             figures, batches, _ = session.run([built.figures, built.batches, built.train_step])
             images, labels = map(np.concatenate, zip(*batches))

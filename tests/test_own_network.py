@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from cifar10 import training
-from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.networks import own
+from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
 from tests.helpers import ROOT, assert_same_bits, build_training, last_variables, scalars, tf, update_mode
 
@@ -45,19 +45,20 @@ def linear(tmp_path):
 def test_every_mode_trains_it_and_the_evaluator_takes_it(settings, tmp_path, capsys, mode):
     config = settings(network=RESIDUAL, num_gpus=2, variable_update=mode)
     training.train(config)
-    found = last_variables(config.train_dir)
+    found = last_variables(config.run.train_dir)
     assert found['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
     assert not np.array_equal(found['first/moving_mean'], np.zeros(16))
-    evaluation.evaluate(EvalConfig(checkpoint_dir=config.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-                                   num_examples=100, tower_device='cpu'))
+    evaluation.evaluate(eval_settings(
+        checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+        num_examples=100, tower_device='cpu'))
     assert 'of 100), step 3' in capsys.readouterr().out
 
 
 def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear, data_dir):
     def trained(name, **changes):
-        config = settings(network=linear(), train_dir=settings().train_dir + name, **changes)
+        config = settings(network=linear(), train_dir=settings().run.train_dir + name, **changes)
         training.train(config)
-        return last_variables(config.train_dir)['weights']
+        return last_variables(config.run.train_dir)['weights']
     np.testing.assert_allclose(trained('4', num_gpus=4, batch_size=8), trained('1', batch_size=32), atol=1e-6)
 
 
@@ -201,8 +202,8 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
     training.train(whole)
     for steps in (2, 6):
         training.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
-    assert_same_bits(last_variables(whole.train_dir), last_variables(tmp_path / 'parts'))
-    assert len(scalars(whole.train_dir, 'variables/layer/sparsity')) == 6
+    assert_same_bits(last_variables(whole.run.train_dir), last_variables(tmp_path / 'parts'))
+    assert len(scalars(whole.run.train_dir, 'variables/layer/sparsity')) == 6
 
 
 def test_towers_share_its_variables_in_the_graph(settings, data_dir):

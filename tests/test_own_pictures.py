@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from cifar10 import training
-from cifar10.config import EvalConfig, TrainConfig
 from cifar10.data import pictures, pipeline, records
 from cifar10.errors import UsageError
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
 from tests.helpers import last_variables, tf
 
 # A WebP file of four red pixels, without loss.
@@ -221,21 +222,22 @@ def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folde
     assert status == 2 and 'trained on (now without ant and with emu)' in error
 
 
-@pytest.mark.parametrize('config, name', [
-    (TrainConfig, 'train_dir'), (TrainConfig, 'data_dir'), (TrainConfig, 'dataset'), (EvalConfig, 'checkpoint_dir'),
-    (EvalConfig, 'eval_dir'), (EvalConfig, 'export_dir'), (EvalConfig, 'data_dir')])
-def test_a_path_that_tensorflow_does_not_take_is_told(config, name):
+@pytest.mark.parametrize('make, name', [
+    (train_settings, 'train_dir'), (train_settings, 'data_dir'), (train_settings, 'dataset'),
+    (eval_settings, 'checkpoint_dir'), (eval_settings, 'eval_dir'), (eval_settings, 'export_dir'),
+    (eval_settings, 'data_dir')])
+def test_a_path_that_tensorflow_does_not_take_is_told(make, name):
     with pytest.raises(UsageError, match=f'^--{name}=/x/\udcff/y is not a name in UTF-8, as TensorFlow needs'):
-        config(**{name: '/x/\udcff/y'})
+        make(**{name: '/x/\udcff/y'})
 
 
 def test_a_path_below_a_directory_that_is_not_utf8(tmp_path, monkeypatch):
     (tmp_path / '\udcff').mkdir()
     monkeypatch.chdir(tmp_path / '\udcff')
-    assert TrainConfig(train_dir='here').train_dir == 'here'  # TensorFlow is given no more than this
+    assert train_settings(train_dir='here').run.train_dir == 'here'  # TensorFlow is given no more than this
     for name in ('dataset', 'data_dir'):  # which the run stores as absolute paths
         with pytest.raises(UsageError, match=f'--{name}=.*/\udcff/mine is not a name in UTF-8'):
-            TrainConfig(**{name: './mine'})
+            train_settings(**{name: './mine'})
 
 
 @pytest.mark.parametrize('dataset, classes, label', [('cifar100', 100, 1), ('cifar100-coarse', 20, 0)])
@@ -258,7 +260,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
         np.testing.assert_array_equal(session.run(memory), np.c_[rows[:, label], rows[:, 2:]])
     config = settings(dataset=dataset, data_dir=str(tmp_path), max_steps=1)
     training.train(config)
-    assert last_variables(config.train_dir)['softmax_linear/weights'].shape == (192, classes)
+    assert last_variables(config.run.train_dir)['softmax_linear/weights'].shape == (192, classes)
     rows[7, label] = classes
     rows.tofile(folder / 'train.bin')
     with pytest.raises(UsageError, match=f'label {classes} in record 7'):

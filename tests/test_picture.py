@@ -5,6 +5,7 @@ from cifar10.data import records
 from cifar10.recipe import Recipe
 from cifar10.registry import UPDATE_MODES
 from cifar10.run import picture
+from cifar10.settings.training import completed
 from cifar10.trained.evaluator import Evaluator
 from tests.helpers import build_training, tf, update_mode
 
@@ -37,7 +38,7 @@ def test_a_training_graph_is_a_few_boxes(settings, data_dir, mode, graph):
 
 def test_an_evaluation_graph_too(data_dir, graph):
     data = records.prepare('shapes', data_dir, records.TEST)
-    evaluator = Evaluator(data, Recipe({}, 10), ['/cpu:0'], 100)
+    evaluator = Evaluator(data, Recipe(completed({}).recipe, 10), ['/cpu:0'], 100)
     shown = picture.of_graph(graph.as_graph_def(), [tensor.name for tensor in evaluator.fetched])
     assert boxes(shown) == {'input', 'tower_0', 'variables'}
     assert tf.global_variables()

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import TrainConfig
 from cifar10.run import metrics
+from cifar10.settings.training import train_settings
 from tests.helpers import (
     ROOT,
     assert_same_bits,
@@ -46,7 +46,7 @@ def small(data_dir, tmp_path):
 
 def train_here(flags, train_dir):
     """Trains with these flags in this process; returns the last variables."""
-    return train(TrainConfig(**dict(flags, train_dir=str(train_dir))))
+    return train(train_settings(**dict(flags, train_dir=str(train_dir))))
 
 
 @pytest.mark.parametrize('begins', [(21,), pytest.param((1, 21, 51), marks=pytest.mark.stress)])
@@ -233,9 +233,9 @@ def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
 def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     # In a process of their own: deterministic operations are for the whole process, and round differently.
     code = ('import json, sys; from cifar10 import console; console.start_tensorflow()\n'
-            'from cifar10 import training; from cifar10.config import TrainConfig\n'
+            'from cifar10 import training; from cifar10.settings.training import train_settings\n'
             'for name in sys.argv[2:]:\n'
-            '    training.train(TrainConfig(**json.loads(sys.argv[1]), train_dir=name))')
+            '    training.train(train_settings(**json.loads(sys.argv[1]), train_dir=name))')
     flags = {name: value for name, value in dict(small, max_steps=3, deterministic=True).items() if name != 'train_dir'}
     directories = [str(tmp_path / 'one'), str(tmp_path / 'two')]
     result = subprocess.run([sys.executable, '-c', code, json.dumps(flags), *directories],

@@ -9,11 +9,13 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
-from cifar10.config import EvalConfig, TrainConfig
 from cifar10.errors import UsageError
 from cifar10.optim.precision import BF16
-from cifar10.presets import PRESETS
+from cifar10.plan import refuse_another_run
 from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.presets import PRESETS
+from cifar10.settings.training import train_settings
 from cifar10.trained import evaluation
 from tests.helpers import (
     assert_close,
@@ -42,13 +44,15 @@ def settings_of(train_dir):
 
 
 def test_what_a_preset_leaves_is_what_the_flags_say():
-    config = TrainConfig(preset='fast', widths='8,16', learning_rate=0.5, epochs=7)
-    assert (config.widths, config.learning_rate, config.epochs, config.max_steps) == ('8,16', 0.5, 7, None)
-    assert (config.optimizer, config.schedule) == (PRESETS['fast']['optimizer'], PRESETS['fast']['schedule'])
-    assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(TrainConfig.__dataclass_fields__)
-    assert TrainConfig() == TrainConfig(**{**PRESETS['classic'], 'batch_size': None})
-    assert TrainConfig(epochs=2.0).max_steps is None
-    assert TrainConfig(preset='fast', network='classic', augmentation='classic', optimizer='sgd').widths is None
+    config = train_settings(preset='fast', widths='8,16', learning_rate=0.5, epochs=7)
+    found = config.flat()
+    assert [found[name] for name in ('widths', 'learning_rate', 'epochs', 'max_steps')] == ['8,16', 0.5, 7, None]
+    assert [found[name] for name in ('optimizer', 'schedule')] == [
+        PRESETS['fast'][name] for name in ('optimizer', 'schedule')]
+    assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(found)
+    assert train_settings() == train_settings(**{**PRESETS['classic'], 'batch_size': None})
+    assert train_settings(epochs=2.0).run.max_steps is None
+    assert train_settings(preset='fast', network='classic', augmentation='classic', optimizer='sgd').recipe.widths is None
 
 
 @pytest.mark.parametrize('flags, message', [
@@ -56,7 +60,7 @@ def test_what_a_preset_leaves_is_what_the_flags_say():
     (dict(preset='fast', max_steps=5), '--sizes=.* follows the length of the run, so it needs --epochs in place of '
                                        '--max_steps=5'),
     (dict(schedule='linear'), '--schedule=linear follows the length of the run, so it needs --epochs'),
-    (dict(epochs=0), '--epochs=0 is no training'),
+    (dict(epochs=0), '--epochs=0 trains nothing'),
     (dict(label_smoothing=1.0), '--label_smoothing=1 leaves nothing for the label itself; give a number from 0 up to'),
     (dict(epochs=-1.0), '--epochs=-1.0 is not a number from 0 upwards'),
     (dict(learning_rate=float('nan')), '--learning_rate=nan is not a number'),
@@ -70,7 +74,7 @@ def test_what_a_preset_leaves_is_what_the_flags_say():
     (dict(preset='quick'), '--preset=quick is unknown; choose from: classic, fast')])
 def test_what_contradicts_itself_is_refused_in_a_line(flags, message):
     with pytest.raises(UsageError, match=message) as raised:
-        TrainConfig(**flags)
+        train_settings(**flags)
     assert '\n' not in str(raised.value)
 
 
@@ -88,7 +92,7 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     assert 'rate       0.2 (auxiliary 0.75), linearly to 0 after 640 images\n' in result.stdout
     assert 'warning: the run has only 20 steps; use a smaller --batch_size or more --epochs\n' in result.stdout
     assert result.stdout.splitlines()[-1].endswith('model.ckpt-20')
-    training.train(TrainConfig(**fast))
+    training.train(train_settings(**fast))
     assert 'done       at step 20 the run has its --epochs=0.064 already\n' in capsys.readouterr().out
     # Without the training images: what was learned from them is in the checkpoint.
     shutil.copytree(os.path.join(fast['data_dir'], 'shapes-bin'), tmp_path / 'data' / 'shapes-bin',
@@ -106,10 +110,10 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
 @pytest.mark.stress  # by their steps, in NumPy: test_fast.py
 @pytest.mark.parametrize('mode', ['mirrored', 'replicated'])
 def test_modes_agree_and_take_over_from_each_other(mode, fast):
-    expected = train(TrainConfig(**dict(fast, train_dir=fast['train_dir'] + '-expected', save_steps=10)))
+    expected = train(train_settings(**dict(fast, train_dir=fast['train_dir'] + '-expected', save_steps=10)))
     half = checkpoints(fast['train_dir'] + '-expected')[0]
     with tf.Graph().as_default():
-        found = train(TrainConfig(**fast, variable_update=mode))
+        found = train(train_settings(**fast, variable_update=mode))
     assert found.keys() == expected.keys()
     assert_close({name: array for name, array in found.items() if 'moving' in name},
                  {name: array for name, array in expected.items() if 'moving' in name})
@@ -120,11 +124,11 @@ def test_modes_agree_and_take_over_from_each_other(mode, fast):
         path.unlink()
     assert half.endswith('-10')
     with tf.Graph().as_default():
-        assert train(TrainConfig(**dict(fast, train_dir=str(moved), variable_update=mode)))['global_step'] == 20
+        assert train(train_settings(**dict(fast, train_dir=str(moved), variable_update=mode)))['global_step'] == 20
 
 
 def test_async_ends_with_its_epochs(fast):
-    found = train(TrainConfig(**fast, variable_update='async'))
+    found = train(train_settings(**fast, variable_update='async'))
     assert found['examples_seen'] == 40 * 16 and found['global_step'] == 40
 
 
@@ -133,7 +137,7 @@ def test_towers_of_batch_statistics_have_the_bits_of_any_devices(fast):
     for num_gpus in (1, 3):
         with tf.Graph().as_default():
             train_dir = f"{fast['train_dir']}-{num_gpus}"
-            results.append(train(TrainConfig(**dict(fast, num_gpus=num_gpus, num_towers=4, batch_size=8,
+            results.append(train(train_settings(**dict(fast, num_gpus=num_gpus, num_towers=4, batch_size=8,
                                                     summary_steps=5, train_dir=train_dir))))
     assert_same_bits(*results)
 
@@ -141,26 +145,26 @@ def test_towers_of_batch_statistics_have_the_bits_of_any_devices(fast):
 @pytest.mark.parametrize('at', [7, pytest.param(13, marks=pytest.mark.stress)])  # before and after the images grow
 def test_killed_and_resumed_it_ends_with_the_bits_of_an_unbroken_run(at, fast, tmp_path):
     with tf.Graph().as_default():
-        whole = train(TrainConfig(**dict(fast, train_dir=str(tmp_path / 'whole'))))
+        whole = train(train_settings(**dict(fast, train_dir=str(tmp_path / 'whole'))))
     process = start_script('multi_gpu_train.py', **fast, save_steps=3)
     read_until(process, f'step {at},')
     process.kill()
     process.wait()
     process.stdout.close()
     assert 0 < len(checkpoints(fast['train_dir'])) and last_variables(fast['train_dir'])['global_step'] < 20
-    assert_same_bits(train(TrainConfig(**fast)), whole)
+    assert_same_bits(train(train_settings(**fast)), whole)
 
 
 @pytest.mark.stress
 def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
-    train(TrainConfig(**fast, save_steps=10))
+    train(train_settings(**fast, save_steps=10))
     last, first = checkpoints(fast['train_dir'])[-1], checkpoints(fast['train_dir'])[-2]
     for path in pathlib.Path(fast['train_dir']).glob(os.path.basename(last) + '.*'):
         path.unlink()
     marked = variables(first)['whiten/weights'] + 1
     rewrite(first, **{'whiten/weights': marked})
     with tf.Graph().as_default():
-        np.testing.assert_array_equal(train(TrainConfig(**fast, learning_rate=0.1))['whiten/weights'], marked)
+        np.testing.assert_array_equal(train(train_settings(**fast, learning_rate=0.1))['whiten/weights'], marked)
     assert 'changed    learning_rate from 0.2 to 0.1, from here on\n' in capsys.readouterr().out
 
 
@@ -169,35 +173,35 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     (dict(optimizer='nesterov'), r'holds a run with optimizer=muon \(now nesterov\)'),
     (dict(sizes='16:0.4,20'), r'holds a run with sizes=16:0.5,20 \(now 16:0.4,20\)'),
     (dict(schedule='staircase'), r'holds a run with schedule=linear \(now staircase\)'),
-    (dict(epochs=0.2), r'holds a run with epochs=0.064 \(now 0.2\), to whose end its learning rate falls'),
+    (dict(epochs=0.2), r'holds a run with epochs=0.064 \(now 0.2\), at whose end the learning rate reaches 0'),
     (dict(preset='classic', widths=None, sizes=None, epochs=None), r'holds a run with preset=fast \(now classic\)')])
 def test_another_recipe_is_another_run(changed, message, fast, tmp_path):
     directory = TrainDir(fast['train_dir'])
     os.makedirs(directory.path)
-    directory.begin(TrainConfig(**fast).__dict__)
+    directory.begin(train_settings(**fast).flat())
     open(directory.checkpoint_prefix + '-1.index', 'w').close()
     with pytest.raises(UsageError, match=message):
-        train(TrainConfig(**dict(fast, **changed)))
+        train(train_settings(**dict(fast, **changed)))
 
 
 def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     config = dict(fast, schedule='staircase')
     directory = TrainDir(config['train_dir'])
     os.makedirs(directory.path)
-    directory.begin(TrainConfig(**config).__dict__)
+    directory.begin(train_settings(**config).flat())
     open(directory.checkpoint_prefix + '-1.index', 'w').close()
-    message = r'holds a run with epochs=0.064 \(now 0.2\), of which each image size has its part; use another'
+    message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; use another'
     with pytest.raises(UsageError, match=message):
-        directory.refuse_another_run(TrainConfig(**dict(config, epochs=0.2)).__dict__)
+        refuse_another_run(directory, train_settings(**dict(config, epochs=0.2)))
     one_size = dict(config, sizes='20')
-    directory.begin(TrainConfig(**one_size).__dict__)
-    directory.refuse_another_run(TrainConfig(**dict(one_size, epochs=0.2)).__dict__)
+    directory.begin(train_settings(**one_size).flat())
+    refuse_another_run(directory, train_settings(**dict(one_size, epochs=0.2)))
 
 
 def test_a_run_from_before_presets_is_a_classic_one(settings, capsys):
     train(settings(max_steps=1))
-    path = pathlib.Path(settings().train_dir) / 'config.json'
-    old = {name: value for name, value in settings_of(settings().train_dir).items()
+    path = pathlib.Path(settings().run.train_dir) / 'config.json'
+    old = {name: value for name, value in settings_of(settings().run.train_dir).items()
            if name == 'network' or name not in {*PRESETS['classic'], 'preset'}}
     path.write_text(json.dumps(old))
     with tf.Graph().as_default():
@@ -209,29 +213,31 @@ def test_a_run_from_before_presets_is_a_classic_one(settings, capsys):
 
 def test_the_precision_is_the_hardwares_and_stays_the_runs(fast, capsys):
     expected = 'fp32' if BF16.is_emulated() else 'bf16'
-    train(TrainConfig(**dict(fast, precision=None)))
+    train(train_settings(**dict(fast, precision=None)))
     assert f', {expected}\n' in capsys.readouterr().out and settings_of(fast['train_dir'])['precision'] == expected
     for stored in ('bf16', 'fp32'):
         path = pathlib.Path(fast['train_dir']) / 'config.json'
         path.write_text(json.dumps(dict(json.loads(path.read_text()), precision=stored)))
         with tf.Graph().as_default():
-            train(TrainConfig(**dict(fast, precision=None)))
+            train(train_settings(**dict(fast, precision=None)))
         assert f', {stored}\n' in capsys.readouterr().out
 
 
 @pytest.mark.stress
 def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, capsys):
-    train(TrainConfig(**fast))
+    train(train_settings(**fast))
     with tf.Graph().as_default():
         train(settings(train_dir=str(tmp_path / 'classic')))
     for train_dir, asked, shown in ((fast['train_dir'], None, True), (fast['train_dir'], False, False),
                                     (str(tmp_path / 'classic'), None, False), (str(tmp_path / 'classic'), True, True)):
-        evaluation.evaluate(EvalConfig(checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-                                       test_time_averaging=asked, tower_device='cpu', num_examples=100))
+        evaluation.evaluate(eval_settings(
+        checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+        test_time_averaging=asked, tower_device='cpu', num_examples=100))
         assert (' with test-time averaging, ' in capsys.readouterr().out) is shown
     with pytest.raises(UsageError, match='has no .*ExponentialMovingAverage; use --use_ema=false'):
-        evaluation.evaluate(EvalConfig(checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
-                                       use_ema=True, tower_device='cpu'))
+        evaluation.evaluate(eval_settings(
+        checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
+        use_ema=True, tower_device='cpu'))
 
 
 @pytest.mark.parametrize('optimizer, mode', [

@@ -1,6 +1,6 @@
 """A device that is lost at any use of the session: the run starts over and ends with the bits of an unbroken one.
 
-TensorFlow's own errors are raised at the calls that the loop makes of a real session, before or after their work is done.
+TensorFlow's own errors are raised where the loop uses a real session, before or after the work of the call is done.
 """
 import pytest
 import tensorflow.compat.v1 as tf
@@ -86,10 +86,10 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
     # The making of the session, then a use in nine, and the last ones: a checkpoint, and the end of the session.
     for at in sorted({0, 1, 2, 3, *range(5, len(uses), 9), len(uses) - 2, len(uses) - 1}):
         broken, _ = run(str(at), at=at, work_is_done=at % 2 == 1)
-        assert_same_bits(last_variables(broken.train_dir), last_variables(whole.train_dir))
+        assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
         for kind in (metrics.TRAIN, metrics.EVAL):
             one, other = ([(record['step'], record.get('loss'), record.get('correct'))
-                           for record in metrics.read(config.train_dir, kind)] for config in (broken, whole))
+                           for record in metrics.read(config.run.train_dir, kind)] for config in (broken, whole))
             assert one == other, (at, kind)
         assert capsys.readouterr().out.splitlines()[-1] == lines[-1].replace('whole', str(at))
 
@@ -101,7 +101,7 @@ def test_at_every_use(run, error, work_is_done):
     whole, losses = run('whole')
     for at in range(len(losses.uses)):
         broken, _ = run(str(at), at=at, error=error, work_is_done=work_is_done)
-        assert_same_bits(last_variables(broken.train_dir), last_variables(whole.train_dir))
+        assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
 
 
 def test_another_error_ends_the_run(run):

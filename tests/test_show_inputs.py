@@ -2,13 +2,13 @@
 import numpy as np
 import pytest
 
-from cifar10 import preparation, show_inputs, training
-from cifar10.cli import flags
+from cifar10 import show_inputs, training
+from cifar10.cli import plots
 from cifar10.data import records
 from cifar10.data.shapes import CLASSES
 from cifar10.errors import UsageError
 from cifar10.parallel import devices
-from cifar10.run.train_dir import TrainDir
+from cifar10.plan import Start, decide
 from tests.helpers import initialise, tf
 
 
@@ -17,10 +17,12 @@ def test_what_is_drawn_is_what_the_first_tower_gets(settings, data_dir, changes)
     config = settings(batch_size=6, **changes)
     first, last = show_inputs.inputs(config, 6)
     data = records.prepare('shapes', data_dir)
-    built = training.Training(preparation.decide(config, TrainDir(config.train_dir), data, devices.choose(1, 'cpu')))
+    start = Start(config, devices.choose(1, 'cpu'), data)
+    decide(start)
+    built = training.build(start.plan, start.plan.recipe.learn(data))
     with tf.Session() as session:
         initialise(session)
-        session.run(built.initialise)
+        session.run(built.start)
         images, labels = session.run(built.batches[0])
     np.testing.assert_array_equal(first.fed, images)
     assert first.names == [CLASSES[i] for i in labels]
@@ -54,7 +56,7 @@ def test_names_of_any_folders_are_drawn(tmp_path):
 def test_a_place_where_no_plot_can_be_is_refused_before_the_work(tmp_path, name, part):
     pytest.importorskip('matplotlib')
     with pytest.raises(UsageError, match=part):
-        flags.check_plot(f'{tmp_path}{name}')
+        plots.check_plot(f'{tmp_path}{name}')
 
 
 def test_help_shows_what_matters_and_the_other_flags_of_a_run_are_taken(monkeypatch, capsys):

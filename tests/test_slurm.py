@@ -7,8 +7,8 @@ import subprocess
 import pytest
 
 from cifar10.cluster import membership, slurm
-from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
+from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, script_command
 
 
@@ -39,7 +39,7 @@ BASE = slurm.port_base(41, 0)
 def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
     for rank, (node, local) in enumerate(expected):
         step(nodes, tasks_per_node, rank, node, local, len(expected))
-        found = membership.resolve(TrainConfig())
+        found = membership.resolve(train_settings())
         assert (found.job, found.index) == ('worker', rank) and found.ps == ()
         assert found.workers == tuple(f'{host}:{BASE + k}' for host, k in expected)
     assert 'CUDA_VISIBLE_DEVICES' not in os.environ or os.environ['CUDA_VISIBLE_DEVICES'] == '-1'
@@ -48,29 +48,29 @@ def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
 def test_ranks_that_alternate_between_nodes_are_refused(step):
     step('n[1-2]', '2(x2)', 1, 'n2', 0, 4)
     with pytest.raises(UsageError, match='srun --distribution=block'):
-        membership.resolve(TrainConfig())
+        membership.resolve(train_settings())
 
 
 def test_without_a_step_of_several_tasks_there_is_no_cluster(step, monkeypatch):
-    assert membership.resolve(TrainConfig()) is None
+    assert membership.resolve(train_settings()) is None
     step('n1', '1', 0, 'n1', 0, 1)
-    assert membership.resolve(TrainConfig()) is None
+    assert membership.resolve(train_settings()) is None
     monkeypatch.delenv('SLURM_STEP_NUM_TASKS')  # as in an sbatch script itself
-    assert membership.resolve(TrainConfig()) is None
+    assert membership.resolve(train_settings()) is None
 
 
 def test_variables_that_are_missing_are_told(step, monkeypatch):
     step('n1', '2', 0, 'n1', 0, 2)
     monkeypatch.delenv('SLURM_STEP_NODELIST')
     with pytest.raises(UsageError, match="Slurm's variables do not describe this step .*STEP_NODELIST"):
-        membership.resolve(TrainConfig())
+        membership.resolve(train_settings())
 
 
 def test_flags_and_tf_config_go_before_slurm(step, monkeypatch):
     step('n1', '2', 0, 'n1', 0, 2)
-    assert membership.resolve(TrainConfig(job_name='worker', worker_hosts='a:1')).workers == ('a:1',)
+    assert membership.resolve(train_settings(job_name='worker', worker_hosts='a:1')).workers == ('a:1',)
     monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=dict(worker=['b:1']), task=dict(type='worker', index=0))))
-    assert membership.resolve(TrainConfig()).workers == ('b:1',)
+    assert membership.resolve(train_settings()).workers == ('b:1',)
 
 
 def test_jobs_and_steps_have_ports_of_their_own():

@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from cifar10 import directories, files, training
-from cifar10.config import EvalConfig
 from cifar10.data import records
 from cifar10.directories import check_dir
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
 from tests.helpers import tf
 
@@ -40,16 +40,16 @@ def own(settings, tmp_path):
     moved = tmp_path / 'theirs'
     shutil.copytree(file.parent, moved)
     os.remove(moved / 'net.py.has-run')
-    path = os.path.join(trained.train_dir, 'config.json')
+    path = os.path.join(trained.run.train_dir, 'config.json')
     stored = json.loads(open(path).read())
     with open(path, 'w') as stream:
         json.dump(dict(stored, network=f"{moved / 'net.py'}:linear"), stream)
 
     def evaluate(**flags):
         with tf.Graph().as_default():
-            evaluation.evaluate(EvalConfig(checkpoint_dir=trained.train_dir, eval_dir=str(tmp_path / 'eval'),
+            evaluation.evaluate(eval_settings(checkpoint_dir=trained.run.train_dir, eval_dir=str(tmp_path / 'eval'),
                                            run_once=True, tower_device='cpu', num_examples=10, **flags))
-    return evaluate, moved / 'net.py', trained.train_dir
+    return evaluate, moved / 'net.py', trained.run.train_dir
 
 
 @pytest.mark.parametrize('what', ['file', 'train_dir', *[

@@ -26,15 +26,15 @@ def test_old_checkpoints_are_rotated_across_a_resume(settings):
     config = settings(max_steps=4, save_steps=1, max_to_keep=3)
     train(config)
     train(settings(max_steps=6, save_steps=1, max_to_keep=3))
-    assert not [name for name in os.listdir(config.train_dir) if name.endswith('.part')]
-    assert [step_of(prefix) for prefix in checkpoints(config.train_dir)] == [4, 5, 6]
-    assert tf.train.latest_checkpoint(config.train_dir).endswith('model.ckpt-6')
+    assert not [name for name in os.listdir(config.run.train_dir) if name.endswith('.part')]
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4, 5, 6]
+    assert tf.train.latest_checkpoint(config.run.train_dir).endswith('model.ckpt-6')
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
     config = settings(max_steps=4, save_steps=1)
     expected = train(config)
-    newest = checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
+    newest = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(newest, 1000)
     assert_same_bits(train(config), expected)
     output = capsys.readouterr().out
@@ -43,14 +43,14 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     with open(newest, 'r+b') as stream:
         stream.seek(5000)
         stream.write(bytes([stream.read(1)[0] ^ 1]))
-    assert checkpoint.corruption(checkpoints(config.train_dir)[-1])
+    assert checkpoint.corruption(checkpoints(config.run.train_dir)[-1])
 
 
 def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     config = settings(max_steps=2)
     train(config)
-    prefix = checkpoints(config.train_dir)[-1]
-    os.remove(os.path.join(config.train_dir, 'config.json'))
+    prefix = checkpoints(config.run.train_dir)[-1]
+    os.remove(os.path.join(config.run.train_dir, 'config.json'))
     rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
     training.train(settings(max_steps=2))  # leaves it alone
     last = train(settings(max_steps=3))
@@ -75,7 +75,7 @@ def test_another_run_is_refused_with_both_values_and_both_remedies(settings, cha
 def test_a_run_of_another_network_is_refused(settings):
     config = settings(max_steps=1)
     train(config)
-    path = os.path.join(config.train_dir, 'config.json')
+    path = os.path.join(config.run.train_dir, 'config.json')
     with open(path) as stream:
         saved = json.load(stream)
     with open(path, 'w') as stream:
@@ -87,32 +87,32 @@ def test_a_run_of_another_network_is_refused(settings):
 def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
     first = train(settings(max_steps=3, save_steps=1))
     users = ('notes.txt', 'events.out.tfevents.1.mine', 'model.h5')
-    keep = [os.path.join(settings().train_dir, name) for name in users]
+    keep = [os.path.join(settings().run.train_dir, name) for name in users]
     for path in keep:
         open(path, 'w').close()
-    os.mkdir(os.path.join(settings().train_dir, 'eval'))
+    os.mkdir(os.path.join(settings().run.train_dir, 'eval'))
     again = train(settings(max_steps=3, seed=5, restart=True))
-    names = os.listdir(settings().train_dir)
+    names = os.listdir(settings().run.train_dir)
     assert all(os.path.basename(path) in names for path in keep) and 'eval' in names
     assert [name for name in names if name.startswith('model.ckpt') and '-3.' not in name] == []
     assert len([name for name in names if name.endswith('.cifar10')]) == 1
     assert again['global_step'] == 3 and not np.array_equal(again['conv1/weights'], first['conv1/weights'])
-    deleting = r'restart +deleting the \d+ files of the earlier run in ' + settings().train_dir
+    deleting = r'restart +deleting the \d+ files of the earlier run in ' + settings().run.train_dir
     assert re.search(deleting, capsys.readouterr().out)
 
 
 def test_a_run_that_failed_before_its_first_checkpoint_is_none_to_go_on_with(settings, capsys):
-    path = os.path.join(settings().train_dir, 'config.json')
+    path = os.path.join(settings().run.train_dir, 'config.json')
     with pytest.raises(RunError, match='try a lower --learning_rate'):
         training.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
     failed = json.loads(pathlib.Path(path).read_text())
     train(settings(max_steps=2, seed=5, summary_steps=1, log_frequency=1))
     found = json.loads(pathlib.Path(path).read_text())
     assert (failed['seed'], found['seed']) == (0, 5) and failed['run'] != found['run']
-    assert f'replaced   the run in {settings().train_dir} that ended before its first' in capsys.readouterr().out
-    shown = EventAccumulator(settings().train_dir).Reload().Scalars('train/total_loss')
+    assert f'replaced   the run in {settings().run.train_dir} that ended before its first' in capsys.readouterr().out
+    shown = EventAccumulator(settings().run.train_dir).Reload().Scalars('train/total_loss')
     assert [(point.step, math.isclose(point.value, 4.67, abs_tol=0.1)) for point in shown] == [(1, True), (2, True)]
-    assert [record['step'] for record in metrics.read(settings().train_dir, metrics.TRAIN)] == [1, 2]
+    assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2]
     with pytest.raises(UsageError, match='holds a run with seed=5'):
         training.train(settings())
 
@@ -140,17 +140,17 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
         removed.append(path)
         remove(path)
     monkeypatch.setattr(os, 'remove', break_off)
-    directory = TrainDir(settings().train_dir)
+    directory = TrainDir(settings().run.train_dir)
     with pytest.raises(KeyboardInterrupt):
         directory.restart(checkpoint.is_ours)
     monkeypatch.undo()
     directory.restart(checkpoint.is_ours)
-    assert os.listdir(settings().train_dir) == ['lock']
+    assert os.listdir(settings().run.train_dir) == ['lock']
 
 
 def test_settings_of_another_program_are_refused(settings):
-    os.makedirs(settings().train_dir)
-    with open(os.path.join(settings().train_dir, 'config.json'), 'w') as stream:
+    os.makedirs(settings().run.train_dir)
+    with open(os.path.join(settings().run.train_dir, 'config.json'), 'w') as stream:
         json.dump(dict(program='another', dataset='shapes', network='classic', seed=0), stream)
     with pytest.raises(UsageError, match='config.json was not written by this program; use another directory'):
         training.train(settings())
@@ -164,33 +164,33 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
 
 def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path):
     train(settings(max_steps=1))
-    prefix = checkpoints(settings().train_dir)[-1]
+    prefix = checkpoints(settings().run.train_dir)[-1]
     # A checkpoint of the classic scripts beside our configuration.
-    rewrite(prefix, to=os.path.join(settings().train_dir, 'model.ckpt-7'), without=['examples_seen'])
-    before = sorted(os.listdir(settings().train_dir))
+    rewrite(prefix, to=os.path.join(settings().run.train_dir, 'model.ckpt-7'), without=['examples_seen'])
+    before = sorted(os.listdir(settings().run.train_dir))
     with pytest.raises(UsageError, match='model.ckpt-7 was not written by this program'):
         training.train(settings(restart=True))
     # Checkpoints without our configuration.
-    os.remove(os.path.join(settings().train_dir, 'config.json'))
+    os.remove(os.path.join(settings().run.train_dir, 'config.json'))
     with pytest.raises(UsageError, match='no config.json'):
         training.train(settings(restart=True))
-    assert sorted(os.listdir(settings().train_dir)) == [name for name in before if name != 'config.json']
+    assert sorted(os.listdir(settings().run.train_dir)) == [name for name in before if name != 'config.json']
 
 
 @pytest.mark.parametrize('restart', [False, True])
 def test_records_that_no_run_wrote_are_refused(settings, restart):
     config = settings(restart=restart)
-    os.makedirs(config.train_dir)
-    path = os.path.join(config.train_dir, metrics.NAME)
-    metrics.Metrics(config.train_dir).add(metrics.EVAL, 500, precision=0.5)
+    os.makedirs(config.run.train_dir)
+    path = os.path.join(config.run.train_dir, metrics.NAME)
+    metrics.Metrics(config.run.train_dir).add(metrics.EVAL, 500, precision=0.5)
     before = open(path).read()
     with pytest.raises(UsageError, match='metrics.jsonl, but no run of this program; is it an --eval_dir'):
         training.train(config)
-    assert open(path).read() == before and os.listdir(config.train_dir) == [metrics.NAME]
+    assert open(path).read() == before and os.listdir(config.run.train_dir) == [metrics.NAME]
 
 
 def test_two_processes_do_not_train_in_one_directory(settings):
-    with TrainDir(settings().train_dir).locked():
+    with TrainDir(settings().run.train_dir).locked():
         with pytest.raises(UsageError, match='another process is training'):
             training.train(settings())
     train(settings(max_steps=1))
@@ -198,9 +198,9 @@ def test_two_processes_do_not_train_in_one_directory(settings):
 
 def test_restart_leaves_the_lock_that_it_holds(settings):
     train(settings(max_steps=1))
-    lock = os.path.join(settings().train_dir, 'lock')
+    lock = os.path.join(settings().run.train_dir, 'lock')
     before = os.stat(lock).st_ino
-    directory = TrainDir(settings().train_dir)
+    directory = TrainDir(settings().run.train_dir)
     with directory.locked():
         directory.restart(checkpoint.is_ours)
         assert os.stat(lock).st_ino == before
@@ -210,8 +210,8 @@ def test_restart_leaves_the_lock_that_it_holds(settings):
 
 def test_the_lock_is_on_a_file_opened_for_writing(settings):
     # NFS keeps such a lock for all machines; one on a directory is this machine's alone.
-    path = os.path.join(settings().train_dir, 'lock')
-    with TrainDir(settings().train_dir).locked():
+    path = os.path.join(settings().run.train_dir, 'lock')
+    with TrainDir(settings().run.train_dir).locked():
         number, = [name for name in os.listdir('/proc/self/fd') if os.path.realpath('/proc/self/fd/' + name) == path]
         flags, = [line.split()[1] for line in open('/proc/self/fdinfo/' + number) if line.startswith('flags')]
         assert os.path.isfile(path) and int(flags, 8) & os.O_ACCMODE == os.O_RDWR
@@ -221,9 +221,9 @@ def test_a_file_system_without_locks_is_told(settings, monkeypatch, capsys):
     def refuse(descriptor, operation):
         raise OSError(errno.ENOLCK, 'No locks available')
     monkeypatch.setattr(fcntl, 'flock', refuse)
-    with TrainDir(settings().train_dir).locked():
+    with TrainDir(settings().run.train_dir).locked():
         pass
-    assert f'warning: {settings().train_dir}/lock cannot be locked (No locks available)' in capsys.readouterr().out
+    assert f'warning: {settings().run.train_dir}/lock cannot be locked (No locks available)' in capsys.readouterr().out
 
 
 @pytest.mark.stress
@@ -236,12 +236,12 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
         'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
         'end = time.time() + 2.5\n'
         'while time.time() < end: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
-    process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().train_dir, 'model.ckpt')],
+    process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().run.train_dir, 'model.ckpt')],
                                stdout=subprocess.PIPE, text=True, cwd=ROOT)
     read_until(process, 'on')
     found = set()
     while process.poll() is None:
-        found.add(checkpoint.newest(TrainDir(settings().train_dir)))
+        found.add(checkpoint.newest(TrainDir(settings().run.train_dir)))
     process.stdout.close()
     assert len(found) > 3 and None not in found
     assert 'cannot be read' not in capsys.readouterr().out
@@ -249,7 +249,7 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
 
 def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settings):
     train(settings(max_steps=1))
-    directory = settings().train_dir
+    directory = settings().run.train_dir
     prefix = checkpoints(directory)[-1]
     os.remove(os.path.join(directory, 'config.json'))
     rewrite(prefix, without=['conv2/weights'])
@@ -268,7 +268,7 @@ def test_a_checkpoint_of_other_shapes_is_refused(settings):
     # A restore into resource variables does not look at shapes, and the first step would never end.
     config = settings(max_steps=1)
     train(config)
-    rewrite(checkpoints(config.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
+    rewrite(checkpoints(config.run.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
     with pytest.raises(UsageError, match=r'has conv1/weights of shape \[3, 3, 3, 8\] instead of \[5, 5, 3, 64\]'):
         training.train(settings(max_steps=2))
 
@@ -276,7 +276,7 @@ def test_a_checkpoint_of_other_shapes_is_refused(settings):
 def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(settings):
     config = settings(max_steps=1)
     train(config)
-    data = checkpoints(config.train_dir)[-1] + '.data-00000-of-00001'
+    data = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(data, 100)
     with pytest.raises(UsageError, match='no checkpoint in .* can be read; use another --train_dir, or --restart'):
         training.train(settings(max_steps=2))
@@ -286,27 +286,27 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(settings)
 def test_the_tutorials_own_checkpoints_are_never_rotated_away(settings):
     config = settings(max_steps=1)
     train(config)
-    prefix = checkpoints(config.train_dir)[-1]
+    prefix = checkpoints(config.run.train_dir)[-1]
     for step in (0, 1):
-        rewrite(prefix, to=os.path.join(config.train_dir, f'model.ckpt-{step}'), without=['examples_seen'],
+        rewrite(prefix, to=os.path.join(config.run.train_dir, f'model.ckpt-{step}'), without=['examples_seen'],
                 global_step=np.float32(step))
     train(settings(max_steps=5, save_steps=1, max_to_keep=2))
-    assert [step_of(each) for each in checkpoints(config.train_dir)] == [0, 1, 4, 5]
+    assert [step_of(each) for each in checkpoints(config.run.train_dir)] == [0, 1, 4, 5]
     train(settings(max_steps=6, max_to_keep=1))  # fewer than there are: the surplus goes too
-    assert [step_of(each) for each in checkpoints(config.train_dir)] == [0, 1, 6]
+    assert [step_of(each) for each in checkpoints(config.run.train_dir)] == [0, 1, 6]
 
 
 @pytest.mark.parametrize('content', ['\0\0\0\0', pytest.param('', marks=pytest.mark.stress)], ids=['zeros', 'empty'])
 def test_a_run_whose_settings_a_power_failure_took_goes_on_by_its_checkpoints(settings, capsys, content):
     flags = dict(save_steps=1, log_frequency=1)
-    whole = train(settings(train_dir=settings().train_dir + '2', max_steps=4, **flags))
+    whole = train(settings(train_dir=settings().run.train_dir + '2', max_steps=4, **flags))
     train(settings(max_steps=2, **flags))
-    path = pathlib.Path(settings().train_dir) / 'config.json'
+    path = pathlib.Path(settings().run.train_dir) / 'config.json'
     path.write_text(content)
     assert_same_bits(train(settings(max_steps=4, **flags)), whole)
     assert 'config.json is empty, as a power failure leaves it; the settings of this' in capsys.readouterr().out
     assert json.loads(path.read_text())['seed'] == 0
-    assert [record['step'] for record in metrics.read(settings().train_dir, metrics.TRAIN)] == [1, 2, 3, 4]
+    assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2, 3, 4]
     path.write_text(content)
     train(settings(max_steps=1, seed=3, restart=True))
     assert json.loads(path.read_text())['seed'] == 3
@@ -314,26 +314,26 @@ def test_a_run_whose_settings_a_power_failure_took_goes_on_by_its_checkpoints(se
 
 def test_settings_are_written_only_when_they_change(settings):
     train(settings(max_steps=1))
-    path = os.path.join(settings().train_dir, 'config.json')
+    path = os.path.join(settings().run.train_dir, 'config.json')
     before = os.stat(path).st_ino
     train(settings(max_steps=1))  # it has ended
     assert os.stat(path).st_ino == before
-    os.remove(checkpoints(settings().train_dir)[-1] + '.index')
-    files = os.listdir(settings().train_dir)
+    os.remove(checkpoints(settings().run.train_dir)[-1] + '.index')
+    files = os.listdir(settings().run.train_dir)
     train(settings(max_steps=2))
-    assert os.stat(path).st_ino != before and len(os.listdir(settings().train_dir)) == len(files) + 2
+    assert os.stat(path).st_ino != before and len(os.listdir(settings().run.train_dir)) == len(files) + 2
 
 
 def test_a_run_that_has_ended_keeps_what_it_kept(settings):
     # Without --max_to_keep=0 a second time.
     train(settings(max_steps=4, save_steps=1, max_to_keep=0))
     train(settings(max_steps=4, save_steps=1, max_to_keep=2))
-    assert [step_of(prefix) for prefix in checkpoints(settings().train_dir)] == [1, 2, 3, 4]
+    assert [step_of(prefix) for prefix in checkpoints(settings().run.train_dir)] == [1, 2, 3, 4]
 
 
 def test_what_killed_processes_of_version_1_left_is_removed_unless_it_may_be_anothers(settings):
     train(settings(max_steps=3, save_steps=1, max_to_keep=0))
-    directory = pathlib.Path(settings().train_dir)
+    directory = pathlib.Path(settings().run.train_dir)
     left = ['checkpoint.tmp' + '0123456789abcdef' * 2, 'model.ckpt-7.index.tempstate123', 'config.json.part',
             'metrics.jsonl.part', 'model.ckpt-1.data-00000-of-00001', 'model.ckpt-9.data-00000-of-00001']
     users = ['model.ckpt-9.data-backup', 'model.ckpt-9.meta', '.notes.abcd0123', 'checkpoint.tmp']
@@ -355,8 +355,8 @@ def test_what_killed_processes_of_version_1_left_is_removed_unless_it_may_be_ano
 def test_a_planted_link_is_not_followed(settings, tmp_path):
     victim = tmp_path / 'victim'
     victim.write_text('mine')
-    os.makedirs(settings().train_dir)
+    os.makedirs(settings().run.train_dir)
     for name in ('config.json.part', 'metrics.jsonl.part', 'checkpoint.part'):
-        os.symlink(victim, os.path.join(settings().train_dir, name))
+        os.symlink(victim, os.path.join(settings().run.train_dir, name))
     train(settings(max_steps=1))
     assert victim.read_text() == 'mine'

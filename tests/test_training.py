@@ -7,20 +7,20 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
-from cifar10.config import TrainConfig
 from cifar10.data import records
 from cifar10.errors import RunError
 from cifar10.networks import Network, classic
 from cifar10.optim import schedule
 from cifar10.parallel import devices
 from cifar10.run import metrics, summaries
+from cifar10.settings.training import train_settings
 from tests.helpers import assert_same_bits, build_training, checkpoints, rewrite, scalars, train, update_mode, variables
 
 
 @pytest.fixture(scope='module')
 def one_tower(tmp_path_factory, data_dir):
     """The variables after 8 steps of one tower of 32."""
-    return train(TrainConfig(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('one')),
+    return train(train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('one')),
                              batch_size=32, max_steps=8, tower_device='cpu'))
 
 
@@ -93,7 +93,7 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
 def test_moving_averages_follow_each_update(settings):
     config = settings(max_steps=6, save_steps=1, max_to_keep=0)
     training.train(config)
-    steps = [variables(prefix) for prefix in checkpoints(config.train_dir)]
+    steps = [variables(prefix) for prefix in checkpoints(config.run.train_dir)]
     assert [int(each['global_step']) for each in steps] == [1, 2, 3, 4, 5, 6]
     name = 'local4/weights'
     for before, after in zip(steps, steps[1:]):
@@ -122,37 +122,37 @@ def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
     train(config)
     rates = []
     for examples in (3499999, 3500000):
-        for name in os.listdir(config.train_dir):
+        for name in os.listdir(config.run.train_dir):
             if 'tfevents' in name:  # names of event files differ by the second only
-                os.remove(os.path.join(config.train_dir, name))
-        rewrite(checkpoints(config.train_dir)[-1], examples_seen=np.int64(examples), global_step=np.int64(1))
+                os.remove(os.path.join(config.run.train_dir, name))
+        rewrite(checkpoints(config.run.train_dir)[-1], examples_seen=np.int64(examples), global_step=np.int64(1))
         training.train(settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1))
-        rates.append(scalars(config.train_dir, 'train/learning_rate')[-1][1])
+        rates.append(scalars(config.run.train_dir, 'train/learning_rate')[-1][1])
     np.testing.assert_allclose(rates, [0.1, 0.01], rtol=1e-6)
     assert 'which are 3500000 steps' in capsys.readouterr().out
 
 
 def test_a_run_that_is_there_already_says_so(settings, capsys):
     train(settings(max_steps=2))
-    before = sorted(os.listdir(settings().train_dir))
+    before = sorted(os.listdir(settings().run.train_dir))
     training.train(settings(max_steps=2))
     training.train(settings(max_steps=1))
     output = capsys.readouterr().out
     assert 'at step 2 the run has its --max_steps=2 already' in output
-    assert output.count(f'run        {settings().train_dir}, at step 2\n') == 2 and 'of 1' not in output
-    assert sorted(os.listdir(settings().train_dir)) == before
+    assert output.count(f'run        {settings().run.train_dir}, at step 2\n') == 2 and 'of 1' not in output
+    assert sorted(os.listdir(settings().run.train_dir)) == before
 
 
 def test_a_diverged_run_ends_before_it_writes(settings):
     config = settings(max_steps=1, summary_steps=1)
     train(config)
-    good = checkpoints(config.train_dir)[-1]
+    good = checkpoints(config.run.train_dir)[-1]
     weights = variables(good)['softmax_linear/weights']
     rewrite(good, **{'softmax_linear/weights': np.full_like(weights, np.nan)})
     with pytest.raises(RunError, match=r'step 2: the loss of tower 0 is nan; the newest checkpoint is .*model.ckpt-1'):
         training.train(settings(max_steps=9, save_steps=1, summary_steps=1))
-    assert checkpoints(config.train_dir) == [good]
-    assert scalars(config.train_dir, 'total_loss') == []
+    assert checkpoints(config.run.train_dir) == [good]
+    assert scalars(config.run.train_dir, 'total_loss') == []
 
 
 def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypatch):
@@ -173,9 +173,9 @@ def test_what_is_shown_of_a_step_is_the_mean_over_the_towers(settings, tmp_path,
                           train_dir=str(tmp_path / str(num_gpus)))
         train(config)
         names = ('total_loss', 'cross_entropy', 'weight_loss', 'accuracy')
-        shown[num_gpus] = [[value for _, value in scalars(config.train_dir, 'train/' + name)] for name in names]
+        shown[num_gpus] = [[value for _, value in scalars(config.run.train_dir, 'train/' + name)] for name in names]
     np.testing.assert_allclose(shown[2], shown[1], rtol=1e-4)
-    towers = [[value for _, value in scalars(config.train_dir, f'train_towers/tower_{k}')] for k in (0, 1)]
+    towers = [[value for _, value in scalars(config.run.train_dir, f'train_towers/tower_{k}')] for k in (0, 1)]
     assert np.abs(np.subtract(*towers)).max() > 0.02  # so that two digits tell the mean from either
     lines = re.findall(r'step \d, loss = (\d\.\d\d) ', capsys.readouterr().out)
     np.testing.assert_allclose(np.array(lines[6:], float), np.mean(towers, 0), atol=0.0051)
@@ -189,7 +189,7 @@ def test_each_loss_has_a_curve_and_a_moving_average_that_begins_anew(settings, m
         train(config)
 
     def curve(name):
-        return np.array([value for _, value in scalars(config.train_dir, 'train/' + name)])
+        return np.array([value for _, value in scalars(config.run.train_dir, 'train/' + name)])
     names = ['losses/cross_entropy', 'losses/local3/weight_loss', 'losses/local4/weight_loss']
     curves = {name: curve(name) for name in names}
     np.testing.assert_allclose(sum(curves.values()), curve('total_loss'), rtol=1e-5)
@@ -218,12 +218,12 @@ def test_an_update_that_overflows_is_not_saved(settings):
     # The loss of the step is finite still; its update is not.
     config = settings(max_steps=1)
     train(config)
-    good = checkpoints(config.train_dir)[-1]
+    good = checkpoints(config.run.train_dir)[-1]
     average = variables(good)['local4/biases/ExponentialMovingAverage']
     rewrite(good, **{'local4/biases/ExponentialMovingAverage': np.full_like(average, np.inf)})
     with pytest.raises(RunError, match='no longer finite, so no checkpoint is written'):
         training.train(settings(max_steps=2))
-    assert checkpoints(config.train_dir) == [good]
+    assert checkpoints(config.run.train_dir) == [good]
 
 
 def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsys):
@@ -235,12 +235,12 @@ def test_lines_parse_as_the_classic_scripts_and_count_all_towers(settings, capsy
     assert [int(step) for step, *_ in lines] == [2, 4, 6]
     for _, _, rate, seconds in lines:
         assert abs(float(rate) * float(seconds) - 16) < 0.6 * float(rate) / 1000 + 0.1
-    recorded = [record['images_per_sec'] for record in metrics.read(config.train_dir, metrics.TRAIN)]
+    recorded = [record['images_per_sec'] for record in metrics.read(config.run.train_dir, metrics.TRAIN)]
     np.testing.assert_allclose(recorded, [float(rate) for _, _, rate, _ in lines], atol=0.051)
-    shown = [rate for _, rate in scalars(config.train_dir, 'train/examples_per_sec')]
-    assert [step for step, _ in scalars(config.train_dir, 'train/total_loss')] == [1, 2, 4, 6]
+    shown = [rate for _, rate in scalars(config.run.train_dir, 'train/examples_per_sec')]
+    assert [step for step, _ in scalars(config.run.train_dir, 'train/total_loss')] == [1, 2, 4, 6]
     assert len(shown) == 3 and 0.6 < np.sum(np.reciprocal(shown)) / np.sum(np.reciprocal(recorded)) < 1.7
-    assert all('staleness' not in record for record in metrics.read(config.train_dir, metrics.TRAIN))
+    assert all('staleness' not in record for record in metrics.read(config.run.train_dir, metrics.TRAIN))
 
 
 def test_what_is_printed_at_the_start(settings, capsys):
@@ -251,5 +251,5 @@ def test_what_is_printed_at_the_start(settings, capsys):
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 10,000 images in ')
     assert lines[3] == 'batch      16 a step; 625.0 steps an epoch'
-    assert lines[6] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().train_dir)
+    assert lines[6] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().run.train_dir)
     assert lines[-1].startswith('saved ')

@@ -1,15 +1,16 @@
-"""A config class as a command line: one flag a field, grouped help, errors in one line.
+"""Groups of settings as a command line: one flag for each setting, help by groups, errors in one line.
 
 Used by programs only: the scripts, the examples, the benchmarks, local_cluster and show_inputs.
 """
 import argparse
-import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-from cifar10.config import Config, TrainConfig, forms
 from cifar10.errors import UsageError
+from cifar10.settings.definition import fields, forms
+from cifar10.settings.training import ClusterSettings
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,42 +44,39 @@ def positive(text: str) -> float:
     return value
 
 
-def parse(config_class: type[Config], description: str, arguments: Sequence[str],
-          shown: Collection[str] | None = None) -> Config:
-    """Returns a config_class with the values that `arguments` (a list of str) give its fields.
+def parse(groups: Sequence[type], description: str, arguments: Sequence[str],
+          shown: Collection[str] | None = None) -> dict[str, Any]:
+    """Returns the settings that a command line gives, by their names.
 
-    `--help` shows the flags of all groups, or of those in `shown`.
+    Flags are written `--name=value` or `--name value`; a bool may also stand alone as `--name`, or as `--noname`.
 
-    Flags are written `--name=value` or `--name value`; a bool may also stand alone as `--name`, or
-    as `--noname`.
-
-    Raises:
-      UsageError: an unknown flag, or a value that its field does not take.
+    Args:
+      groups: of settings.
+      description: for `--help`.
+      arguments: the command line.
+      shown: titles of the groups that `--help` shows; default: all.
     """
     parser = Parser(description, argument_default=argparse.SUPPRESS,
                     formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=100))
-    fields = [field for field in dataclasses.fields(config_class) if field.metadata['group']]
-    groups = {title: parser.add_argument_group(title)
-              for title in dict.fromkeys(field.metadata['group'] for field in fields)}
-    for field in fields:
-        _add_flag(groups[field.metadata['group']], field, shown is None or field.metadata['group'] in shown)
+    for group in groups:
+        flags = parser.add_argument_group(group.TITLE)
+        for field in fields(group):
+            _add_flag(flags, field, shown is None or group.TITLE in shown)
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         name = unknown[0].split('=')[0]
-        close = difflib.get_close_matches(name, ['--' + field.name for field in fields], 1, cutoff=0.8)
+        close = difflib.get_close_matches(name, ['--' + field.name for field in fields(*groups)], 1, cutoff=0.8)
         kind = 'flag' if name.startswith('-') else 'argument'
         hint = f' (did you mean {close[0]}?)' if close else ''
         raise UsageError(f'unknown {kind} {name}{hint}; see --help')
-    return config_class(**{name: tuple(value) if isinstance(value, list) else value
-                           for name, value in vars(values).items()})
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()}
 
 
 def add_cluster(parser: Parser) -> None:
     """Gives a parser the flags of a cluster, as multi_gpu_train.py has them."""
-    for field in dataclasses.fields(TrainConfig):
-        if field.metadata['group'] == 'Cluster':
-            _add_flag(parser, field)
-            parser.set_defaults(**{field.name: field.default})
+    for field in fields(ClusterSettings):
+        _add_flag(parser, field)
+        parser.set_defaults(**{field.name: field.default})
 
 
 def _add_flag(group, field, shown=True):

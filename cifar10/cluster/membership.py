@@ -5,8 +5,8 @@ import json
 import os
 
 from cifar10.cluster import slurm
-from cifar10.config import TrainConfig
 from cifar10.errors import UsageError
+from cifar10.settings.training import ClusterSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Cluster:
                 if (job, index) != (self.job, self.index)}
 
 
-def resolve(config: TrainConfig) -> Cluster | None:
-    """Returns the Cluster that a `config.TrainConfig` describes, or else TF_CONFIG, or a Slurm step, or None.
+def resolve(settings: ClusterSettings) -> Cluster | None:
+    """Returns the Cluster that the settings describe, otherwise TF_CONFIG, otherwise a Slurm step; None on one machine.
 
     Raises:
       UsageError: the description contradicts itself.
     """
-    if config.worker_hosts or config.ps_hosts or config.job_name or config.task_index:
-        if not config.job_name or not config.worker_hosts:
+    if settings.worker_hosts or settings.ps_hosts or settings.job_name or settings.task_index:
+        if not settings.job_name or not settings.worker_hosts:
             raise UsageError('a cluster needs --job_name, --task_index and --worker_hosts; give all of them, or none')
-        jobs = dict(worker=config.worker_hosts.split(','), ps=(config.ps_hosts or '').split(','))
-        found = jobs, config.job_name, config.task_index
+        jobs = dict(worker=settings.worker_hosts.split(','), ps=(settings.ps_hosts or '').split(','))
+        found = jobs, settings.job_name, settings.task_index
     else:
         found = _from_tf_config(os.environ.get('TF_CONFIG')) or slurm.step_tasks()
     if found is None:
@@ -64,9 +64,6 @@ def resolve(config: TrainConfig) -> Cluster | None:
     addresses = [tuple(host.strip() for host in jobs.get(name, []) if host.strip()) for name in ('worker', 'ps')]
     cluster = Cluster(*addresses, job, index)
     _check(cluster)
-    if config.variable_update == 'mirrored':
-        raise UsageError('--variable_update=mirrored supports one machine only; use parameter_server, replicated or '
-                         'async')
     return cluster
 
 

@@ -13,6 +13,7 @@ from cifar10.parallel.update import Step, UpdateMode, move
 class Mirrored(UpdateMode):
     """The strategy's own variables and reductions, one replica on each device."""
     one_tower_per_device = True
+    spans_machines = False
 
     def __init__(self, devices):
         super().__init__(devices)

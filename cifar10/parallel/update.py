@@ -70,10 +70,12 @@ class UpdateMode:
       synchronous: whether one update consumes the batches of all towers.
       recovers: whether training continues when a lost device comes back.
       one_tower_per_device: whether towers cannot share a device.
+      spans_machines: whether the towers may be on several machines.
     """
     synchronous = True
     recovers = True
     one_tower_per_device = False
+    spans_machines = True
 
     def __init__(self, devices: Devices):
         self.devices = devices

@@ -54,7 +54,7 @@ def newest_of_run(directory: TrainDir) -> str | None:
     Raises:
       UsageError: there are checkpoints, but none can be read, or it is unclear whose they are.
     """
-    if directory.settings() is None and not directory.lost_settings:
+    if directory.stored() is None and not directory.lost_settings:
         for prefix in directory.checkpoints():
             why = _unreadable(prefix)
             if why:
@@ -172,11 +172,11 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
       directory: a TrainDir.
       max_to_keep: how many checkpoints this start would keep. The run's own settings may say more.
     """
-    settings = directory.settings()
-    if not settings:
+    stored = directory.stored()
+    if stored is None:
         return
     directory.tidy(is_ours)
-    before = settings.get('max_to_keep', 0)
+    before = stored.settings.reports.max_to_keep
     keep = max(before, max_to_keep) if before and max_to_keep else 0  # 0: all
     rotate(directory, [prefix for prefix in directory.checkpoints() if is_ours(prefix)], keep)
 

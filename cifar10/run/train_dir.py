@@ -12,22 +12,19 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cifar10 import files
-from cifar10.directories import make_dir
+from cifar10.directories import check_dir, make_dir
 from cifar10.errors import UsageError
-from cifar10.presets import PRESETS
 from cifar10.run import metrics
+from cifar10.settings.training import TrainSettings, completed
 
 EVENTS_SUFFIX = '.cifar10'
 _CHECKPOINT = 'model.ckpt'
 SETTINGS = 'config.json'
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
-# A run that differs in one of these is another run.
-_IDENTITY = ('dataset', 'test_fraction', 'seed', 'network', 'widths', 'optimizer', 'schedule', 'augmentation', 'sizes',
-             'moving_averages')
 ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy
 _LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 _PART = r'\.(?:index|meta|data-\d{5}-of-\d{5})'  # what a checkpoint's files end with
@@ -40,6 +37,26 @@ _UNFINISHED = (rf'\.?{re.escape(_CHECKPOINT)}-\d+{_PART}\.tempstate\d+|\.{re.esc
                rf'|\.(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{_LIST}|trace-\d+-\d+\.json)\.{files.RANDOM}'
                rf'|{_LIST}\.tmp[0-9a-f]{{32}}|(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)})\.part')
 _OWN_FILES = re.compile(f'{_WHOLE}|{_UNFINISHED}')
+
+
+class Stored(NamedTuple):
+    """What a run stored of itself when it started last.
+
+    Attributes:
+      settings: complete: what the version that stored them did not know has its default.
+      run: what tells the run from others, whatever its settings; None in version 1.0.
+      classes: the names of its classes; None in early versions.
+      examples: how many images it is trained on; None in early versions.
+    """
+    settings: TrainSettings
+    run: str | None = None
+    classes: tuple[str, ...] | None = None
+    examples: int | None = None
+
+    @classmethod
+    def of_tutorial(cls) -> 'Stored':
+        """Returns what holds for a run of the tutorial's scripts, which stored nothing."""
+        return cls(completed({}))
 
 
 class TrainDir:
@@ -97,8 +114,12 @@ class TrainDir:
         """Returns the path of the trace of these steps."""
         return os.path.join(self.path, f'trace-{first}-{last}.json')
 
-    def settings(self) -> dict | None:
-        """Returns the settings of the run, or None where there are none.
+    def check(self) -> None:
+        """Raises a UsageError if a run cannot use the directory, as far as it can be known without making it."""
+        check_dir(self.path, '--train_dir')
+
+    def stored(self) -> Stored | None:
+        """Returns what the run stored of itself, or None where there is nothing.
 
         Raises:
           UsageError: the file cannot be read, or is another program's.
@@ -108,12 +129,14 @@ class TrainDir:
             text = self._settings_text()
             if not text:
                 return None
-            settings = json.loads(text)
+            values = json.loads(text)
         except (OSError, ValueError) as error:
             raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
-        if not isinstance(settings, dict) or settings.pop('program', None) != _PROGRAM:
+        if not isinstance(values, dict) or values.get('program') != _PROGRAM:
             raise UsageError(f'{path} was not written by this program; use another directory')
-        return settings
+        classes = values.get('classes')
+        return Stored(completed(values), values.get('run'), None if classes is None else tuple(classes),
+                      values.get('examples'))
 
     def _settings_text(self):
         """Returns what the file of the settings holds; None where there is no file.
@@ -137,11 +160,6 @@ class TrainDir:
         path = os.path.join(self.path, SETTINGS)
         return f'{path} is empty, as a power failure leaves it' if self.lost_settings else None
 
-    @property
-    def run_id(self) -> str | None:
-        """What tells the run from others, whatever its settings; None where there is none, or one of version 1.0."""
-        return (self.settings() or {}).get('run')
-
     def begin(self, settings: Mapping[str, Any], restart: Callable[[str], bool] | None = None) -> str:
         """Writes the settings of the run, atomically, if they are new or changed; returns them as JSON text.
 
@@ -153,12 +171,12 @@ class TrainDir:
         """
         if restart:
             self.restart(restart)
-        stored = self.settings() or {}
+        stored = self.stored()
         if stored and not self.checkpoints():
             print(f'replaced   the run in {self.path} that ended before its first checkpoint')
-            stored = {}
+            stored = None
         path = os.path.join(self.path, SETTINGS)
-        run = stored.get('run') or secrets.token_hex(8)
+        run = stored.run if stored and stored.run else secrets.token_hex(8)
         if loss := self.describe_loss():
             print(f'warning: {loss}; the settings of this start take its place, so give it the flags of the run')
         text = json.dumps(dict(program=_PROGRAM, run=run, **settings), indent=2)
@@ -175,7 +193,7 @@ class TrainDir:
         Args:
           is_ours: function prefix -> whether this program wrote that checkpoint.
         """
-        if not self.settings():
+        if self.stored() is None:
             return
         last_of_others = max((step_of(prefix) for prefix in self.checkpoints() if not is_ours(prefix)), default=-1)
         indexed = {step_of(prefix) for prefix in self.checkpoints()}
@@ -245,30 +263,7 @@ class TrainDir:
             return error.strerror
         return None
 
-    def refuse_another_run(self, settings: Mapping[str, Any]) -> None:
-        """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only records.
-
-        Settings without a checkpoint are of a run that failed before its first one, which is none to go on with.
-        """
-        stored = self.settings()
-        if stored is None and not self.lost_settings:
-            self._refuse_other_records()
-        if not stored or not self.checkpoints():
-            return
-        stored = {**PRESETS['classic'], 'preset': 'classic', **stored}  # versions without presets stored none
-        names = [name for name in _IDENTITY if name in stored and _unmoved(stored[name]) != _unmoved(settings[name])]
-        follows = ('to whose end its learning rate falls' if settings['schedule'] == 'linear' else
-                   'of which each image size has its part' if ',' in (settings['sizes'] or '') else None)
-        if follows and not names and stored['epochs'] != settings['epochs']:
-            raise UsageError(f"--train_dir={self.path} holds a run with epochs={stored['epochs']:g} (now "
-                             f"{settings['epochs']:g}), {follows}; {ANOTHER_RUN}")
-        if len(names) > 1 and stored['preset'] != settings['preset']:
-            names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
-        difference = ', '.join(f'{name}={stored.get(name)} (now {settings[name]})' for name in names)
-        if difference:
-            raise UsageError(f'--train_dir={self.path} holds a run with {difference}; {ANOTHER_RUN}')
-
-    def _refuse_other_records(self):
+    def refuse_records_without_run(self) -> None:
         """Raises a UsageError if there are records but no run that wrote them: a new run would drop some."""
         path = os.path.join(self.path, metrics.NAME)
         if os.path.exists(path):
@@ -288,9 +283,9 @@ class TrainDir:
             if self.checkpoints():
                 raise UsageError(f'--restart: {self.path} holds checkpoints, but no {SETTINGS} of this program, so '
                                  'they are not deleted; use another --train_dir')
-            self._refuse_other_records()
+            self.refuse_records_without_run()
             return False
-        self.settings()
+        self.stored()  # raises if it is another program's
         foreign = [prefix for prefix in self.checkpoints() if not is_ours(prefix)]
         if foreign:
             raise UsageError(f'--restart: {foreign[0]} was not written by this program, so it is not deleted; '
@@ -308,13 +303,6 @@ class TrainDir:
             if name == SETTINGS:
                 files.sync(self.path)
             os.remove(os.path.join(self.path, name))
-
-
-def _unmoved(value):
-    """Returns what stays of a setting when the user's own file moves; of a folder of pictures nothing does."""
-    if not isinstance(value, str) or '/' not in value:
-        return value
-    return os.path.basename(value) if ':' in value else 'pictures'
 
 
 def _is_index(path):

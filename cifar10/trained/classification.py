@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import EvalConfig
 from cifar10.data.pictures import Decoder, NoPicture, shown
 from cifar10.data.records import SIZE
 from cifar10.data.shift import average, views
@@ -14,6 +13,7 @@ from cifar10.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import session_config
 from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
 
 _LIKELIEST = 3  # classes that are shown of each picture
@@ -50,35 +50,35 @@ class Classifier:
         self.restorer = model.Restorer(run.use_ema)
 
 
-def classify(config: EvalConfig) -> None:
-    """Prints the likeliest classes of each picture in `config.image`, as a table or as JSON, an object a line.
+def classify(settings: EvalSettings) -> None:
+    """Prints the likeliest classes of each picture in `settings.image`, as a table or as JSON, an object a line.
 
     Raises:
       UsageError: invalid configuration, or a file that is no picture, after all others are classified.
       RunError: the run has no checkpoint.
     """
     # Standard output is for what was found alone, so that a program can read it.
-    with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
-        directory, run, device = find(config)
+    with contextlib.redirect_stdout(sys.stderr) if settings.json else contextlib.nullcontext():
+        directory, run, device = open_run(settings)
     decoder, wrong = Decoder(), 0
     with model.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, device.tower_devices[0])
         with tf.Session(config=session_config(device)) as session:
-            with contextlib.redirect_stdout(sys.stderr) if config.json else contextlib.nullcontext():
+            with contextlib.redirect_stdout(sys.stderr) if settings.json else contextlib.nullcontext():
                 prefix, step = classifier.restorer.restore_newest(session, directory)
-            if not config.json:
+            if not settings.json:
                 print(f'model      {prefix}, step {step}')
-            for first in range(0, len(config.image), config.batch_size):
-                paths = config.image[first:first + config.batch_size]
+            for first in range(0, len(settings.image), settings.batch_size):
+                paths = settings.image[first:first + settings.batch_size]
                 found = decoder.try_each(paths)
                 good = [image for image in found if not isinstance(image, NoPicture)]
                 rows = iter(session.run(classifier.probabilities, {classifier.images: np.array(good)}) if good else ())
                 for path, image in zip(paths, found):
                     likeliest = image if isinstance(image, NoPicture) else _likeliest(next(rows), run.classes)
-                    print(_as_json(path, likeliest) if config.json else _as_row(path, likeliest, config.image))
+                    print(_as_json(path, likeliest) if settings.json else _as_row(path, likeliest, settings.image))
                 wrong += len(found) - len(good)
     if wrong:
-        raise UsageError(f'{wrong} of {len(config.image)} files could not be classified; the lines above name them')
+        raise UsageError(f'{wrong} of {len(settings.image)} files could not be classified; the lines above name them')
 
 
 def _likeliest(probabilities, classes):
@@ -100,15 +100,15 @@ def _as_row(path, likeliest, paths):
     return row + '  '.join(f'{name} {probability:.3f}' for name, probability in likeliest)
 
 
-def find(config: EvalConfig) -> tuple[TrainDir, model.Trained, devices.Devices]:
+def open_run(settings: EvalSettings) -> tuple[TrainDir, model.Trained, devices.Devices]:
     """Returns the train_dir, what is known of its run, and the device to use, claimed.
 
     Raises:
       UsageError: invalid configuration.
       RunError: the run has no checkpoint.
     """
-    device = devices.choose(1, config.tower_device)
+    device = devices.choose(1, settings.tower_device)
     gpus.claim(device.num_gpus)
-    directory = TrainDir(config.checkpoint_dir)
+    directory = TrainDir(settings.checkpoint_dir)
     model.check_checkpoint_dir(directory, needed=True)
-    return directory, model.find(config, directory), device
+    return directory, model.load_run(settings, directory), device

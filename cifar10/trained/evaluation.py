@@ -4,54 +4,46 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import EvalConfig
 from cifar10.data import records
-from cifar10.directories import DATA_DIR
 from cifar10.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import session_config
 from cifar10.registry import DATASETS
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir, check_eval_dir
+from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
 from cifar10.trained.evaluator import Evaluator
 from cifar10.trained.report import Report
 
 
-def evaluate(config: EvalConfig) -> None:
-    """Evaluates the newest checkpoint, and unless `config.run_once`, each newer one as it appears.
-
-    Args:
-      config: a `config.EvalConfig`.
-
-    Raises:
-      UsageError: invalid configuration, or a checkpoint of another network; `run_once` and no such directory.
-      RunError: `run_once` and there is no checkpoint that can be read, or an evaluation failed.
-    """
-    directory = TrainDir(config.checkpoint_dir)
-    device = devices.choose(1, config.tower_device)
+def evaluate(settings: EvalSettings) -> None:
+    """Evaluates the newest checkpoint, and unless `settings.run_once`, each newer one as it appears."""
+    directory = TrainDir(settings.checkpoint_dir)
+    device = devices.choose(1, settings.tower_device)
     gpus.claim(device.num_gpus)
-    model.check_checkpoint_dir(directory, needed=config.run_once)
-    check_eval_dir(config.eval_dir, config.checkpoint_dir)
-    while _evaluate_run(config, directory, device):
+    model.check_checkpoint_dir(directory, needed=settings.run_once)
+    check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
+    while _evaluate_run(settings, directory, device):
         print(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
 
 
-def _evaluate_run(config, directory, device):
+def _evaluate_run(settings, directory, device):
     """Evaluates the run that is in a directory; returns True when another one takes its place, False at the end."""
-    if not config.run_once:
+    if not settings.run_once:
         _wait_for_first(directory)
-    settings = model.settings(config, directory)
-    data = _data_of(settings, config)
-    run = model.find(config, directory, data)
+    stored = model.load_stored(settings, directory)
+    data = _prepare_data(stored, settings)
+    run = model.load_run(settings, directory, data)
 
     def is_another():
-        return directory.run_id != settings.get('run')
+        stored_now = directory.stored()
+        return (stored_now.run if stored_now else None) != stored.run
     with model.plain_errors(), tf.Graph().as_default():
-        evaluator = Evaluator(data, run.recipe, device.tower_devices, config.batch_size, config.num_examples,
+        evaluator = Evaluator(data, run.recipe, device.tower_devices, settings.batch_size, settings.num_examples,
                               run.averaging)
         restorer = model.Restorer(run.use_ema)
-        report = _report(config, run, evaluator.fetched)
+        report = _report(settings, run, evaluator.fetched)
         with tf.Session(config=session_config(device)) as session:
             session.run(evaluator.read)
 
@@ -68,7 +60,7 @@ def _evaluate_run(config, directory, device):
                         return False
                     report(session, candidate, step, evaluator.run(session))
                     return True
-            another = _watch(directory, config, evaluate_one, is_another)
+            another = _watch(directory, settings, evaluate_one, is_another)
             # Not after an interrupt: a file whose flush was broken off cannot be closed.
             report.close()
             return another
@@ -81,34 +73,37 @@ def _wait_for_first(directory):
         time.sleep(1)
 
 
-def _data_of(run, config):
-    """Returns the Records to evaluate a run on, given its settings."""
-    where = run['dataset'], config.data_dir or run.get('data_dir', DATA_DIR)
-    data = records.prepare(*where, records.TEST if config.eval_data == 'test' else records.TRAIN, run['test_fraction'])
-    if DATASETS.is_own(run['dataset']) and 'examples' in run:
-        count = records.prepare(*where, records.TRAIN, run['test_fraction']).count
-        if count != run['examples']:  # what was held out of these may have been trained on
-            raise UsageError(f"the run in {config.checkpoint_dir} was trained on {run['examples']} images of "
-                             f"{run['dataset']}, which has {count} now; evaluate it on those that it was trained with")
-    if config.num_examples and config.num_examples > data.count:
-        raise UsageError(f'--num_examples={config.num_examples}, but there are {data.count} {config.eval_data} '
+def _prepare_data(stored, settings):
+    """Returns the Records to evaluate a run on, given what it stored."""
+    data = stored.settings.data
+    data_dir = settings.data_dir or data.data_dir
+    part = records.TEST if settings.eval_data == 'test' else records.TRAIN
+    images = records.prepare(data.dataset, data_dir, part, data.test_fraction)
+    if DATASETS.is_own(data.dataset) and stored.examples is not None:
+        count = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction).count
+        if count != stored.examples:  # what was held out of these may have been trained on
+            raise UsageError(f'the run in {settings.checkpoint_dir} was trained on {stored.examples} images of '
+                             f'{data.dataset}, which has {count} now; evaluate it on those that it was trained with')
+    if settings.num_examples and settings.num_examples > images.count:
+        raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')
-    print(f'data       {data}')
-    return data
+    print(f'data       {images}')
+    return images
 
 
-def _report(config, run, fetched):
-    """Returns the Report of a config."""
-    of = dict(run=run.settings.get('run'), data=config.eval_data, num_examples=config.num_examples, use_ema=run.use_ema)
-    return Report(config.eval_dir, run.classes, fetched, of, config.keep_best, config.per_class)
+def _report(settings, run, fetched):
+    """Returns the Report of an evaluation."""
+    evaluated = dict(run=run.stored.run, data=settings.eval_data, num_examples=settings.num_examples,
+                     use_ema=run.use_ema)
+    return Report(settings.eval_dir, run.classes, fetched, evaluated, settings.keep_best, settings.per_class)
 
 
-def _watch(directory, config, evaluate_one, is_another=lambda: False):
+def _watch(directory, settings, evaluate_one, is_another=lambda: False):
     """Calls `evaluate_one` with the newest readable checkpoint, then with each newer one; with none twice.
 
     Args:
       directory: a TrainDir.
-      config: a `config.EvalConfig`.
+      settings: of the evaluation.
       evaluate_one: function prefix -> bool; False: it is there no longer, or it is another run's.
       is_another: function that returns whether the directory has another run by now.
 
@@ -126,11 +121,11 @@ def _watch(directory, config, evaluate_one, is_another=lambda: False):
             if not evaluate_one(prefix):
                 continue
             done = look
-        if config.run_once:
+        if settings.run_once:
             if not done:
                 raise model.no_checkpoint(directory)
             return False
-        time.sleep(config.eval_interval_secs)
+        time.sleep(settings.eval_interval_secs)
 
 
 def _modified(prefix):

@@ -5,17 +5,17 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.config import EvalConfig
 from cifar10.directories import make_dir
 from cifar10.errors import UsageError
 from cifar10.files import making, new_folder, remove_leftovers
 from cifar10.parallel.session_config import session_config
+from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
-from cifar10.trained.classification import Classifier, find
+from cifar10.trained.classification import Classifier, open_run
 
 
-def export(config: EvalConfig) -> None:
-    """Writes a SavedModel of the newest checkpoint to `config.export_dir`, whole or not at all.
+def export(settings: EvalSettings) -> None:
+    """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, whole or not at all.
 
     Its signature takes `images`, uint8 [n, 32, 32, 3], and returns `probabilities`, float32 [n, classes],
     `class_index`, int64 [n], and `class_name`, string [n].
@@ -24,11 +24,11 @@ def export(config: EvalConfig) -> None:
       UsageError: invalid configuration, no such run, or there is something at that place.
       RunError: the run has no checkpoint.
     """
-    target = os.path.abspath(config.export_dir)
+    target = os.path.abspath(settings.export_dir)
     if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
         remove_leftovers(target)
-        raise UsageError(f'--export_dir={config.export_dir} exists and is not empty; use a new directory')
-    directory, run, device = find(config)
+        raise UsageError(f'--export_dir={settings.export_dir} exists and is not empty; use a new directory')
+    directory, run, device = open_run(settings)
     make_dir(os.path.dirname(target), '--export_dir')
     with model.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, device.tower_devices[0])

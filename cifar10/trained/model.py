@@ -11,16 +11,17 @@ from collections.abc import Iterator
 import tensorflow.compat.v1 as tf
 
 from cifar10 import files
-from cifar10.config import TEST_FRACTION, EvalConfig
 from cifar10.data.records import Records
 from cifar10.directories import refuse_default_of_others
 from cifar10.errors import RunError, UsageError, difference, reason
 from cifar10.optim.averages import saved_names
-from cifar10.presets import PRESETS
 from cifar10.recipe import Recipe
-from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS
+from cifar10.registry import DATASETS, NETWORKS
 from cifar10.run import checkpoint
-from cifar10.run.train_dir import SETTINGS, TrainDir
+from cifar10.run.train_dir import SETTINGS, Stored, TrainDir
+from cifar10.settings.definition import fields
+from cifar10.settings.evaluation import EvalSettings
+from cifar10.settings.training import DataSettings, RecipeSettings
 from cifar10.trained import best
 
 
@@ -29,67 +30,79 @@ class Trained:
     """What is known of a run without its checkpoints.
 
     Attributes:
-      settings: those of its TrainConfig.
+      stored: what the run stored, with what the user says has moved.
       classes: the names of the classes.
       recipe: what was trained and how.
       use_ema: whether the moving averages of the variables are used.
       averaging: whether predictions for several views of an image are averaged.
     """
-    settings: dict
+    stored: Stored
     classes: tuple[str, ...]
     recipe: Recipe
     use_ema: bool
     averaging: bool
 
 
-def find(config: EvalConfig, directory: TrainDir, data: Records | None = None) -> Trained:
+def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None = None) -> Trained:
     """Returns the run of a directory.
 
     Args:
-      config: what the user says of it.
+      settings: what the user says of it.
       directory: its train_dir.
       data: the images that it is used with, whose classes are its own; None where there are none.
 
     Raises:
-      UsageError: it cannot be used as the config says, or by this version.
+      UsageError: it cannot be used as the settings say, or by this version.
     """
-    run = settings(config, directory)
-    # Versions before this one did not store the classes.
-    classes = tuple(run.get('classes', data.classes if data else ()))
+    stored = load_stored(settings, directory)
+    dataset = stored.settings.data.dataset
+    classes = stored.classes
+    if classes is None:  # early versions did not store them
+        classes = data.classes if data else DATASETS.load(dataset).classes
     if data and data.classes != classes:
-        raise UsageError(f"--dataset={run['dataset']} has other classes than the run in {directory.path} was "
-                         f"trained on (now {difference(classes, data.classes)}); use its own images")
-    if not classes:
-        named = DATASETS.load(run['dataset']).classes
-        classes = named if not isinstance(named, str) else ()
-    if not classes:
+        raise UsageError(f'--dataset={dataset} has other classes than the run in {directory.path} was '
+                         f'trained on (now {difference(classes, data.classes)}); use its own images')
+    if not classes or isinstance(classes, str):
         raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training once more '
                          'to have them added')
-    recipe = Recipe(run, len(classes))
-    return Trained(run, classes, recipe, run['moving_averages'] if config.use_ema is None else config.use_ema,
-                   recipe.augmentation.test_time_averaging if config.test_time_averaging is None
-                   else config.test_time_averaging)
+    recipe = Recipe(stored.settings.recipe, len(classes))
+    use_ema = settings.use_ema
+    if use_ema is None:
+        use_ema = stored.settings.recipe.moving_averages
+    averaging = settings.test_time_averaging
+    if averaging is None:
+        averaging = recipe.augmentation.test_time_averaging
+    return Trained(stored, classes, recipe, use_ema, averaging)
 
 
-def settings(config: EvalConfig, directory: TrainDir) -> dict:
-    """Returns the settings of a run, with what the user says has moved; raises UsageErrors as `find` does."""
+def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
+    """Returns what a run stored, with what the user says has moved; raises UsageErrors as `load_run` does."""
     if loss := directory.describe_loss():
         raise UsageError(f'{loss}; start the training once more, with the flags of the run, to have it written again')
-    # The classic scripts left no settings.
-    run = {**PRESETS['classic'], 'dataset': config.dataset or next(iter(DATASETS)), 'test_fraction': TEST_FRACTION,
-           **(directory.settings() or {})}
-    for name, known in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
-        given = getattr(config, name, None)
-        if given and known.is_own(given) and known.is_own(run[name]):
-            run[name] = given
-        if given not in (None, run[name]):
-            raise UsageError(f'--{name}={given}, but the run in {directory.path} has {name}={run[name]}; leave '
-                             f'--{name} out')
-        if run[name] not in known:
-            raise UsageError(f'the run in {directory.path} has {name}={run[name]}, which this version does not know')
-    if NETWORKS.is_own(run['network']) and not config.network:
-        _refuse_code_of_others(run['network'], directory)
-    return run
+    stored = directory.stored()
+    if stored is None:
+        stored = Stored.of_tutorial()
+        if settings.dataset:
+            stored = stored._replace(settings=stored.settings.replace(dataset=settings.dataset))
+    dataset = _moved('dataset', settings.dataset, stored.settings.data.dataset, directory)
+    network = _moved('network', settings.network, stored.settings.recipe.network, directory)
+    if NETWORKS.is_own(network) and not settings.network:
+        _refuse_code_of_others(network, directory)
+    for field in fields(DataSettings, RecipeSettings):
+        choices, value = field.metadata['choices'], stored.settings.flat()[field.name]
+        if choices and value not in choices:
+            raise UsageError(f'the run in {directory.path} has {field.name}={value}, which this version does not know')
+    return stored._replace(settings=stored.settings.replace(dataset=dataset, network=network))
+
+
+def _moved(name, given, stored, directory):
+    """Returns the user's own file or folder as it is called now; any other setting is what the run has stored."""
+    choices = {field.name: field for field in fields(DataSettings, RecipeSettings)}[name].metadata['choices']
+    if given is None or given == stored:
+        return stored
+    if choices.is_own(given) and choices.is_own(stored):
+        return given
+    raise UsageError(f'--{name}={given}, but the run in {directory.path} has {name}={stored}; leave --{name} out')
 
 
 def _refuse_code_of_others(network, directory):

@@ -1,13 +1,12 @@
-"""The presets: named tables of the settings that make up a recipe, in one place.
+"""The presets: tables of the settings that make up a recipe, by their names.
 
-Every entry is a flag of the same name, which overrides it. It must not import TensorFlow, so that `--help` answers
-at once.
+Every entry is a setting of the same name, which overrides it if it is given.
 """
 import re
 
 from cifar10.errors import UsageError
 
-# What each setting means is said once, in `config.TrainConfig`.
+# What each setting means is said in `settings.training`.
 PRESETS = {
     # The recipe of TensorFlow's CIFAR-10 tutorial.
     'classic': dict(
@@ -20,11 +19,8 @@ PRESETS = {
         optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
         augmentation='shift', sizes='20:0.5,28', label_smoothing=0.2, precision='auto', moving_averages=False)}
 
-# A setting that has a meaning with one value of another setting only.
-ONLY_WITH = {
-    'widths': ('network', 'fast'),
-    'auxiliary_learning_rate': ('optimizer', 'muon'),
-    'sizes': ('augmentation', 'shift')}
+# The default one, with its own name.
+CLASSIC = dict(PRESETS['classic'], preset='classic')
 
 _WIDTHS = re.compile(r'[1-9]\d{0,4}(,[1-9]\d{0,4}){0,7}')
 _SIZES = re.compile(r'([1-9]\d:(0?\.\d+),){0,7}[1-9]\d')

@@ -1,0 +1,298 @@
+"""The plan of a run: all that is decided before its graph is built, and what makes a run another run.
+
+Deciding is a list of stages. A stage looks at the machine and at train_dir, adds what it decides to a Start, and
+returns the lines that a person should read; it prints nothing and changes nothing. Training stops at the first stage
+that fails, `--check` continues with the others.
+"""
+import dataclasses
+import math
+import os
+from typing import Any, NamedTuple
+
+from cifar10.cluster.membership import Cluster
+from cifar10.data.records import Records
+from cifar10.errors import UsageError, difference
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices, choose
+from cifar10.parallel.update import UpdateMode
+from cifar10.recipe import Recipe
+from cifar10.registry import AUTO, NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.run import checkpoint
+from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
+from cifar10.settings.definition import Change, fields
+from cifar10.settings.presets import PRESETS
+from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
+
+_FEW_STEPS = 50  # fewer teach little
+
+
+class Plan(NamedTuple):
+    """What a run will be.
+
+    Attributes:
+      settings: with the number of towers, the batch size and the precision of this run.
+      recipe: what is trained and how.
+      data: the training images.
+      devices: those of all machines, with the towers on them.
+      mode: the update mode.
+      start: prefix of the checkpoint that the run starts from, or None.
+      step, last_step: the step of that checkpoint, and the one that the run ends after.
+    """
+    settings: TrainSettings
+    recipe: Recipe
+    data: Records
+    devices: Devices
+    mode: UpdateMode
+    start: str | None
+    step: int
+    last_step: int
+
+    @property
+    def examples_per_step(self) -> int:
+        """Examples of all towers in a step."""
+        return self.mode.batches * self.settings.towers.batch_size
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step remains."""
+        return self.step >= self.last_step
+
+    def stored(self) -> dict[str, Any]:
+        """Returns what the run stores of itself. Its data can be found from any working directory."""
+        return dict(self.settings.flat(), data_dir=os.path.abspath(self.settings.data.data_dir),
+                    classes=self.data.classes, examples=self.data.count)
+
+
+@dataclasses.dataclass
+class Start:
+    """A run that is about to start: what was asked for, and what the stages have decided so far.
+
+    Attributes:
+      settings: as the user gave them.
+      devices: those of the towers; given beforehand, as in a cluster, or chosen by a stage.
+      data: the training images, which the caller provides before the stages of WITH_DATA.
+      replaces: whether an earlier run in the directory is to be deleted.
+      plan: the result.
+    """
+    settings: TrainSettings
+    devices: Devices | None = None
+    data: Records | None = None
+    replaces: bool = False
+    plan: Plan | None = None
+
+    @property
+    def directory(self) -> TrainDir:
+        """The train_dir."""
+        return TrainDir(self.settings.run.train_dir)
+
+
+# The stages.
+
+def check_network(start: Start) -> list[str]:
+    """Looks whether there is such a network, and whether it can be divided over the devices of a tower."""
+    network = start.settings.recipe.network
+    per_tower = start.settings.towers.gpus_per_tower
+    parts = NETWORKS.load(network).parts
+    if per_tower > parts:
+        raise UsageError(f'--gpus_per_tower={per_tower}, but the {network} network has {parts} parts; use at most '
+                         f'--gpus_per_tower={parts}')
+    return []
+
+
+def choose_devices(start: Start) -> list[str]:
+    """Chooses devices of this machine, unless there are some already."""
+    towers = start.settings.towers
+    devices = start.devices or local_devices(towers)
+    if towers.xla and not devices.on_gpus:
+        raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
+    start.devices = devices
+    return []
+
+
+def check_directory(start: Start) -> list[str]:
+    """Looks whether the run can be in its directory: no other process trains there, and it holds no other run."""
+    start.directory.check()
+    start.directory.refuse_another_process()
+    start.replaces = _replaces(start)
+    return []
+
+
+def decide(start: Start) -> list[str]:
+    """Decides on a Plan: where the run starts, how many towers it has, in which precision it computes, how long."""
+    # Looked at before the images were fetched too, but only now does no other process change it.
+    start.replaces = _replaces(start)
+    prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
+    stored = start.directory.stored() if prefix else None
+    towers, notes = _towers(start, prefix, stored)
+    settings = start.settings.replace(**towers)
+    devices = start.devices.with_towers(settings.towers.num_towers)
+    recipe = Recipe(settings.recipe, len(start.data.classes), settings.run.seed, start.data.count, settings.run.epochs)
+    recipe.check(settings.towers.batch_size, PRECISIONS.load(settings.towers.precision).dtype)
+    mode = UPDATE_MODES.load(settings.towers.variable_update)(devices)
+    step, examples_seen = checkpoint.saved_progress(prefix) if prefix else (0, 0)
+    last_step = settings.run.max_steps
+    if recipe.total_examples is not None:
+        remaining = max(recipe.total_examples - examples_seen, 0)
+        last_step = step + math.ceil(remaining / (mode.batches * settings.towers.batch_size))
+    start.plan = Plan(settings, recipe, start.data, devices, mode, prefix, step, last_step)
+    return notes
+
+
+def refuse_other_images(start: Start) -> list[str]:
+    """Looks whether a run that is resumed was trained on the same images, as far as they are there."""
+    stored = start.directory.stored() if start.plan.start else None
+    if stored is None or not os.path.isdir(start.data.folder):
+        return []
+    holds = f'--train_dir={start.directory.path} holds a run on'
+    if stored.classes is not None and stored.classes != start.data.classes:
+        raise UsageError(f'{holds} other classes (now {difference(stored.classes, start.data.classes)}); {ANOTHER_RUN}')
+    if stored.examples not in (None, start.data.count):
+        raise UsageError(f'{holds} {stored.examples} images (now {start.data.count}); {ANOTHER_RUN}')
+    return []
+
+
+def describe(start: Start) -> list[str]:
+    """Returns what a person wants to know before the first step."""
+    plan, settings = start.plan, start.plan.settings
+    recipe, towers, run = settings.recipe, settings.towers, settings.run
+    examples = plan.examples_per_step
+    auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
+    if plan.finished:
+        progress = f'at step {plan.step}'
+    elif plan.step:
+        progress = f'resumed at step {plan.step} of {plan.last_step}'
+    else:
+        progress = f'new, to step {plan.last_step}'
+    lines = [f'recipe     {plan.recipe}, {towers.precision}',
+             f'towers     {plan.devices.num_towers} of {towers.batch_size} {plan.devices}',
+             f'update     {towers.variable_update}',
+             f'data       {plan.data}',
+             f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch',
+             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
+    if run.epochs and not plan.step and 0 < plan.last_step < _FEW_STEPS:
+        count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
+        lines.append(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
+    lines += [f'run        {run.train_dir}, {progress}',
+              f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
+    if plan.finished:
+        length = f'--epochs={run.epochs:g}' if run.epochs else f'--max_steps={run.max_steps}'
+        remedy = '' if recipe.schedule == 'linear' else '; give more to continue'
+        lines.append(f'done       at step {plan.step} the run has its {length} already{remedy}')
+    return lines
+
+
+BEFORE_DATA = (check_network, choose_devices, check_directory)
+WITH_DATA = (decide, refuse_other_images, describe)
+
+
+def local_devices(towers: TowerSettings) -> Devices:
+    """Returns the devices of this machine that the towers get."""
+    return choose(towers.num_gpus, towers.tower_device, towers.gpus_per_tower)
+
+
+def check_cluster(cluster: Cluster | None, towers: TowerSettings) -> None:
+    """Raises a UsageError if the update mode cannot train in a cluster."""
+    if cluster and not UPDATE_MODES.load(towers.variable_update).spans_machines:
+        raise UsageError(f'--variable_update={towers.variable_update} supports one machine only; use '
+                         'parameter_server, replicated or async')
+
+
+def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
+    """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only records.
+
+    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
+    """
+    stored = directory.stored()
+    if stored is None and not directory.lost_settings:
+        directory.refuse_records_without_run()
+    if stored is None or not directory.checkpoints():
+        return
+    before, now = stored.settings.flat(), settings.flat()
+    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.NEVER
+             and _without_place(before[field.name]) != _without_place(now[field.name])]
+    holds = f'--train_dir={directory.path} holds a run with'
+    if not names and before['epochs'] != now['epochs']:
+        if settings.recipe.schedule == 'linear':
+            follows = 'at whose end the learning rate reaches 0'
+        elif ',' in (settings.recipe.sizes or ''):
+            follows = 'which the image sizes divide into parts'
+        else:
+            return
+        raise UsageError(f"{holds} epochs={before['epochs']:g} (now {now['epochs']:g}), {follows}; {ANOTHER_RUN}")
+    if len(names) > 1 and before['preset'] != now['preset']:
+        names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
+    if names:
+        differences = ', '.join(f'{name}={before[name]} (now {now[name]})' for name in names)
+        raise UsageError(f'{holds} {differences}; {ANOTHER_RUN}')
+
+
+def _without_place(value):
+    """Returns what of a setting stays the same when the user's own file moves; of a folder of images, nothing does."""
+    if not isinstance(value, str) or '/' not in value:
+        return value
+    return os.path.basename(value) if ':' in value else 'images'
+
+
+def _replaces(start):
+    """Returns whether an earlier run is to be deleted; raises a UsageError if one must stay that is another run."""
+    if start.settings.run.restart:
+        return start.directory.check_restart(checkpoint.is_ours)
+    refuse_another_run(start.directory, start.settings)
+    return False
+
+
+def _towers(start, prefix, stored):
+    """Returns (values of the settings `num_towers`, `batch_size` and `precision` for this run, notes about changes).
+
+    A run keeps them unless the user gives others, and then a note says so.
+
+    Args:
+      start: with its devices.
+      prefix: of the checkpoint that the run starts from, or None.
+      stored: what the run has stored of itself, or None.
+    """
+    asked, devices, notes = start.settings.towers, start.devices, []
+    count = len(devices.groups)
+    num_towers = asked.num_towers
+    if UPDATE_MODES.load(asked.variable_update).one_tower_per_device:
+        if num_towers not in (None, count):
+            raise UsageError(f'--num_towers={num_towers} is incompatible with '
+                             f'--variable_update={asked.variable_update}, which has one tower on each of the {count} '
+                             'devices; leave it out')
+        num_towers = count
+    before = _told(prefix, stored)
+    if prefix and num_towers is None and 'num_towers' not in before and checkpoint.is_ours(prefix):
+        notes.append(f'warning: {prefix} does not tell how many towers wrote it; this run has one on each device')
+    num_towers = num_towers or before.get('num_towers', count)
+    batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
+    precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
+    values = dict(num_towers=num_towers, batch_size=batch_size, precision=precision)
+    now = {**start.settings.flat(), **values}
+    changes = [f'{name} from {value} to {now[name]}' for name, value in before.items() if value != now[name]]
+    notes += warnings
+    if changes:
+        notes.append(f"changed    {', '.join(changes)}, from here on")
+    if num_towers < count:
+        notes.append(f'idle       {count - num_towers} of {count} devices; --num_towers={count} would use them')
+    return values, notes
+
+
+def _told(prefix, stored: Stored | None):
+    """Returns {name: value so far} of the settings whose change is told, as far as the run says what they were."""
+    if prefix is None:
+        return {}
+    division = checkpoint.stored_division(prefix, stored.settings.towers.batch_size if stored else None)
+    settings = (stored or Stored.of_tutorial()).settings.flat()
+    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.TOLD]
+    return {**division, **{name: settings[name] for name in names if name not in checkpoint.DIVISION}}
+
+
+def _precision(asked, stored, on_gpus):
+    """Returns (the name of the precision to compute in, warnings if it is slow here)."""
+    if asked == AUTO:
+        bf16 = PRECISIONS.load('bf16')
+        has_it = gpus.least_capability() >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
+        asked = stored.settings.towers.precision if stored else 'bf16' if has_it else 'fp32'
+    if not on_gpus and PRECISIONS.load(asked).is_emulated():
+        return asked, [f'warning: this CPU has no {asked} instructions, so --precision={asked} is emulated and slow']
+    return asked, []

@@ -1,0 +1,261 @@
+"""The settings of a training run, in groups. Every setting is a flag of multi_gpu_train.py of the same name.
+
+This is the one place that says what each is; the presets are tables of values for some of them.
+"""
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cifar10.directories import DATA_DIR, TRAIN_DIR
+from cifar10.errors import UsageError
+from cifar10.registry import AUGMENTATIONS, AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
+from cifar10.settings.definition import Change, checked, fields, no_pattern, setting, utf8, utf8_from_root
+from cifar10.settings.presets import CLASSIC, PRESETS, parse_sizes, parse_widths
+
+TOWER_DEVICES = ('auto', 'gpu', 'cpu')
+JOBS = ('worker', 'ps')
+_STEPS = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
+
+
+def _form_of_steps(name, value):
+    if not _STEPS.fullmatch(value):
+        raise UsageError(f'--{name}={value} is not of the form FROM:TO, as 100:103')
+    first, last = map(int, value.split(':'))
+    if first > last:
+        raise UsageError(f'--{name}={value} ends before it begins')
+
+
+def _within_0_and_1(name, value):
+    if not 0 < value < 1:
+        raise UsageError(f'--{name}={value:g} leaves no images to train on or none to test; give one between 0 and 1')
+
+
+def _below_1(name, value):
+    if value >= 1:
+        raise UsageError(f'--{name}={value:g} leaves nothing for the label itself; give a number from 0 up to but '
+                         'below 1')
+
+
+def _above_0(name, value):
+    if value == 0:
+        raise UsageError(f'--{name}=0 trains nothing; give a number above 0')
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings:
+    """Where a run is, how long it is, and how it starts."""
+    TITLE = 'Run'
+    train_dir: str = setting(
+        TRAIN_DIR, 'directory for checkpoints and TensorBoard files; a run found there is resumed',
+        checks=[no_pattern, utf8])
+    max_steps: int = setting(
+        None, "total number of steps, including those before a resume (default: the preset's)", least=1)
+    epochs: float = setting(
+        None, "length of the run in passes over the data, instead of --max_steps (default: the preset's)",
+        checks=[_above_0])
+    seed: int = setting(
+        0, 'seed for initialisation, shuffling and augmentation', least=0, change=Change.NEVER)
+    check: bool = setting(False, 'report what a run would do, or what prevents it, and stop')
+    restart: bool = setting(False, "delete this program's files in train_dir and start a new run")
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSettings:
+    """The images."""
+    TITLE = 'Data'
+    data_dir: str = setting(DATA_DIR, 'directory of the data set, created if need be', checks=[utf8_from_root])
+    dataset: str = setting(
+        'cifar10', 'data set; CIFAR is downloaded if need be, shapes is built in, FOLDER/ has images of your own',
+        choices=DATASETS, change=Change.NEVER, checks=[utf8])
+    test_fraction: float = setting(
+        0.1, 'fraction of your own images to hold out for testing, if FOLDER/ has no train/ and test/',
+        change=Change.NEVER, checks=[_within_0_and_1])
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeSettings:
+    """What is trained and how. What is not given is the preset's."""
+    TITLE = 'Recipe'
+    preset: str = setting(
+        'classic', 'the settings of a whole recipe; each of those below changes one', choices=PRESETS)
+    network: str = setting(
+        None, 'the network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, change=Change.NEVER)
+    widths: str = setting(
+        None, 'channels of each group of layers of the fast network, as 64,128,128', change=Change.NEVER,
+        only_with=('network', 'fast'), checks=[lambda name, value: parse_widths(value)])
+    optimizer: str = setting(
+        None, 'how gradients change the variables', choices=OPTIMIZERS, change=Change.NEVER)
+    learning_rate: float = setting(None, 'learning rate at the start', change=Change.TOLD)
+    auxiliary_learning_rate: float = setting(
+        None, "muon's learning rate for what is not a filter", change=Change.TOLD, only_with=('optimizer', 'muon'))
+    schedule: str = setting(None, 'how the learning rate falls', choices=SCHEDULES, change=Change.NEVER)
+    augmentation: str = setting(
+        None, 'how training images are varied', choices=AUGMENTATIONS, change=Change.NEVER)
+    sizes: str = setting(
+        None, 'image sizes of the shift augmentation and the part of the run for each, as 20:0.5,28',
+        change=Change.NEVER, only_with=('augmentation', 'shift'), checks=[lambda name, value: parse_sizes(value)])
+    label_smoothing: float = setting(
+        None, 'probability that is spread over all classes', change=Change.TOLD, checks=[_below_1])
+    moving_averages: bool = setting(
+        None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
+
+
+@dataclasses.dataclass(frozen=True)
+class TowerSettings:
+    """The towers, their devices, and how they update the variables."""
+    TITLE = 'Towers'
+    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', least=1)
+    gpus_per_tower: int = setting(
+        1, "GPUs of one tower; with 2, the network's parts are on different ones", least=1)
+    num_towers: int = setting(
+        None, "number of towers (default: the run's, else one on each device)", least=1, change=Change.TOLD)
+    batch_size: int = setting(
+        None, "examples of one tower in one step (default: the run's, else the preset's)", least=1, change=Change.TOLD)
+    tower_device: str = setting(
+        'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES)
+    variable_update: str = setting(
+        'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES)
+    precision: str = setting(
+        None, "type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
+        "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.TOLD)
+    use_fp16: bool = setting(False, "the tutorial's name for --precision=fp16")
+    deterministic: bool = setting(False, 'deterministic operations for GPUs, at some cost in speed')
+    xla: bool = setting(False, 'compile the towers with XLA; GPUs only')
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterSettings:
+    """The processes of a cluster, and which of them this one is."""
+    TITLE = 'Cluster'
+    job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS)
+    task_index: int = setting(0, 'number of this process within its job', least=0)
+    worker_hosts: str = setting(None, 'host:port of every worker, comma-separated')
+    ps_hosts: str = setting(
+        None, 'host:port of the processes that hold the variables; default: the chief holds them')
+    cluster_timeout_secs: int = setting(60, 'seconds that a lost process may take to come back', least=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportSettings:
+    """What is printed, summarised, evaluated, saved and traced, and how often."""
+    TITLE = 'Reports'
+    log_device_placement: bool = setting(False, 'print the device of every operation')
+    log_frequency: int = setting(10, 'steps between two lines', least=1)
+    summary_steps: int = setting(100, 'steps between two summaries for TensorBoard; 0: none', least=0)
+    eval_steps: int = setting(
+        0, 'steps between two evaluations on the test images, and one at the end; 0: none', least=0)
+    save_steps: int = setting(1000, 'steps between two checkpoints', least=1)
+    max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', least=0)
+    profile_steps: str = setting(
+        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[_form_of_steps])
+
+    @property
+    def traced(self) -> tuple[int, int]:
+        """The first and the last step to be traced; (0, 0) for none."""
+        first, last = (self.profile_steps or '0:0').split(':')
+        return int(first), int(last)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSettings:
+    """All settings of a training run, complete, as `train_settings` makes them.
+
+    What depends on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the precision 'auto') may be
+    open still; `plan` decides it.
+    """
+    run: RunSettings
+    data: DataSettings
+    recipe: RecipeSettings
+    towers: TowerSettings
+    cluster: ClusterSettings
+    reports: ReportSettings
+
+    def flat(self) -> dict[str, Any]:
+        """Returns every setting by its name."""
+        return {name: value for group in vars(self).values() for name, value in vars(group).items()}
+
+    def replace(self, **values: Any) -> 'TrainSettings':
+        """Returns the settings with other values of some, which are not checked."""
+        return _grouped({**self.flat(), **values})
+
+
+GROUPS = tuple(field.type for field in dataclasses.fields(TrainSettings))
+
+
+def train_settings(**given: Any) -> TrainSettings:
+    """Returns the settings of a training run from those that are given, by their names; the others have their defaults.
+
+    Raises:
+      UsageError: a value that its setting cannot have, or settings that do not fit together.
+    """
+    values = checked(GROUPS, given)
+    if values.get('max_steps') is not None and values.get('epochs') is not None:
+        raise UsageError(f"--max_steps={values['max_steps']} and --epochs={values['epochs']:g} both say when the run "
+                         'ends; leave one of them out')
+    if values.get('use_fp16'):
+        if values.get('precision') == 'bf16':
+            raise UsageError('--use_fp16 contradicts --precision=bf16; leave one of them out')
+        values['precision'] = 'fp16'
+    settings = _with_preset(values)
+    _check_recipe(settings)
+    _check_towers(settings.towers)
+    return settings
+
+
+def completed(stored: Mapping[str, Any]) -> TrainSettings:
+    """Returns the settings of a run as a version of this program stored them; what it did not store is the default.
+
+    Versions without presets stored none: their recipe is the classic one. Nothing is checked.
+    """
+    return _grouped({**CLASSIC, **stored})
+
+
+def _grouped(values):
+    """Returns the TrainSettings with these values; what is missing has its default, what is no setting is left out."""
+    groups = []
+    for group in GROUPS:
+        names = [field.name for field in fields(group) if field.name in values]
+        groups.append(group(**{name: values[name] for name in names}))
+    return TrainSettings(*groups)
+
+
+def _with_preset(values):
+    """Returns the TrainSettings in which the preset completes what is not given."""
+    given = {name for name, value in values.items() if value is not None}
+    preset = PRESETS[values.get('preset', CLASSIC['preset'])]
+    kept = given | {'batch_size'}  # which may be the run's
+    if given & {'max_steps', 'epochs'}:
+        kept |= {'max_steps', 'epochs'}
+    values = {**values, **{name: value for name, value in preset.items() if name not in kept}}
+    for field in fields(*GROUPS):
+        owner, only = field.metadata['only_with'] or (None, None)
+        if owner and values[owner] != only:
+            if field.name in given:
+                raise UsageError(f'--{field.name} is for --{owner}={only}, but this run has --{owner}='
+                                 f'{values[owner]}; leave it out')
+            values[field.name] = None
+    return _grouped(values)
+
+
+def _check_recipe(settings):
+    """Raises a UsageError if the recipe follows the length of the run, but the length is a number of steps."""
+    sizes = settings.recipe.sizes
+    if sizes and len(parse_sizes(sizes)) > 1:
+        follows = f'--sizes={sizes}'
+    elif settings.recipe.schedule == 'linear':
+        follows = '--schedule=linear'
+    else:
+        return
+    if settings.run.epochs is None:
+        raise UsageError(f'{follows} follows the length of the run, so it needs --epochs in place of '
+                         f'--max_steps={settings.run.max_steps}')
+
+
+def _check_towers(towers):
+    if towers.num_gpus % towers.gpus_per_tower:
+        raise UsageError(f'--num_gpus={towers.num_gpus} cannot be divided into towers of --gpus_per_tower='
+                         f'{towers.gpus_per_tower}; use a multiple of it')
+    if towers.deterministic and towers.variable_update == 'async':
+        raise UsageError('--deterministic is incompatible with --variable_update=async, whose towers update in the '
+                         'order in which they happen to finish; use another update mode')
