@@ -62,28 +62,51 @@ class _Archive:
                 raise tarfile.ReadError(f'{self.folder}/{missing[0]} is not in it')
 
 
-_CIFAR10 = _Archive('cifar-10-binary.tar.gz', 170052171,
-                    'c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
-                    'cifar-10-batches-bin', TRAIN_FILES + TEST_FILES, (CLASSES_FILE, 'readme.html'))
+_CIFAR10 = _Archive(
+    name='cifar-10-binary.tar.gz', size=170052171,
+    sha256='c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
+    folder='cifar-10-batches-bin', required=TRAIN_FILES + TEST_FILES, extras=(CLASSES_FILE, 'readme.html'))
 
-_FINE, _COARSE = 'fine_label_names.txt', 'coarse_label_names.txt'
-_CIFAR100 = _Archive('cifar-100-binary.tar.gz', 168513733,
-                     '58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
-                     'cifar-100-binary', ('train.bin', 'test.bin'), (_FINE, _COARSE))
+_CIFAR100 = _Archive(
+    name='cifar-100-binary.tar.gz', size=168513733,
+    sha256='58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
+    folder='cifar-100-binary', required=('train.bin', 'test.bin'),
+    extras=('fine_label_names.txt', 'coarse_label_names.txt'))
 
 _COUNTS = {TRAIN: 50_000, TEST: 10_000}
 
-CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, (
-    'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'), counts=_COUNTS,
-    archive=(_CIFAR10.name, _CIFAR10.size))
+_CIFAR10_CLASSES = (
+    'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
+
+# As in the archive's fine_label_names.txt and coarse_label_names.txt.
+_FINE_CLASSES = (
+    'apple', 'aquarium_fish', 'baby', 'bear', 'beaver', 'bed', 'bee', 'beetle', 'bicycle', 'bottle', 'bowl',
+    'boy', 'bridge', 'bus', 'butterfly', 'camel', 'can', 'castle', 'caterpillar', 'cattle', 'chair',
+    'chimpanzee', 'clock', 'cloud', 'cockroach', 'couch', 'crab', 'crocodile', 'cup', 'dinosaur', 'dolphin',
+    'elephant', 'flatfish', 'forest', 'fox', 'girl', 'hamster', 'house', 'kangaroo', 'keyboard', 'lamp',
+    'lawn_mower', 'leopard', 'lion', 'lizard', 'lobster', 'man', 'maple_tree', 'motorcycle', 'mountain',
+    'mouse', 'mushroom', 'oak_tree', 'orange', 'orchid', 'otter', 'palm_tree', 'pear', 'pickup_truck',
+    'pine_tree', 'plain', 'plate', 'poppy', 'porcupine', 'possum', 'rabbit', 'raccoon', 'ray', 'road',
+    'rocket', 'rose', 'sea', 'seal', 'shark', 'shrew', 'skunk', 'skyscraper', 'snail', 'snake', 'spider',
+    'squirrel', 'streetcar', 'sunflower', 'sweet_pepper', 'table', 'tank', 'telephone', 'television', 'tiger',
+    'tractor', 'train', 'trout', 'tulip', 'turtle', 'wardrobe', 'whale', 'willow_tree', 'wolf', 'woman',
+    'worm')
+_COARSE_CLASSES = (
+    'aquatic_mammals', 'fish', 'flowers', 'food_containers', 'fruit_and_vegetables',
+    'household_electrical_devices', 'household_furniture', 'insects', 'large_carnivores',
+    'large_man-made_outdoor_things', 'large_natural_outdoor_scenes', 'large_omnivores_and_herbivores',
+    'medium_mammals', 'non-insect_invertebrates', 'people', 'reptiles', 'small_mammals', 'trees',
+    'vehicles_1', 'vehicles_2')
+
+CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, _CIFAR10_CLASSES, _COUNTS, archive=(_CIFAR10.name, _CIFAR10.size))
 
 
-def _cifar100(names, num_classes, label):
-    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, names, num_classes, _COUNTS,
+def _cifar100(classes, label):
+    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, classes, _COUNTS,
                    {TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
                    archive=(_CIFAR100.name, _CIFAR100.size))
 
 
 # A record has two labels, the coarse one first.
-CIFAR100 = _cifar100(_FINE, 100, 1)
-CIFAR100_COARSE = _cifar100(_COARSE, 20, 0)
+CIFAR100 = _cifar100(_FINE_CLASSES, 1)
+CIFAR100_COARSE = _cifar100(_COARSE_CLASSES, 0)

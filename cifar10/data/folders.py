@@ -38,7 +38,7 @@ def dataset(path: str) -> '_Pictures':
         raise UsageError(f'--dataset={path} has {parts[0]}/ but not the other of train/ and test/; add it, name '
                          f'{os.path.join(path, parts[0])} itself to have a part of it set apart for testing, or, if '
                          f'{parts[0]} is a class, rename it')
-    return _Pictures(os.path.join(path, _CONVERTED), functools.partial(_convert, path, None), CLASSES_FILE, path=path,
+    return _Pictures(os.path.join(path, _CONVERTED), functools.partial(_convert, path, None), path=path,
                      is_divided=bool(parts))
 
 
@@ -69,6 +69,9 @@ class _Pictures(Dataset):
         files = {part: _files(folder, classes) for part, folder in parts.items()}
         counts = {part: len(each) for part, each in _parts_of(self.path, classes, files, fraction).items()}
         return tuple(classes), counts
+
+    def read_classes(self, folder):
+        return records.read_classes(folder)
 
     def notice(self):
         newest = max((os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()

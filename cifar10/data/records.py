@@ -37,9 +37,7 @@ class Dataset:
       folder: its folder below data_dir, with the .bin files; or a path of its own.
       make: function folder -> None that downloads, renders or converts the files into a new folder, whole or not at
         all.
-      classes: the names of its classes, in the order of their labels; or the name of the file in `folder` that has one
-        in each line.
-      num_classes: how many there are, where `classes` is a file that may be missing; None: as many as it has lines.
+      classes: the names of its classes, in the order of their labels; empty if they are not known before it is made.
       counts: how many images each part has, once it is made.
       files: the names of the files of each part.
       label_bytes, label: how many bytes of a record are labels, and which one is meant.
@@ -47,8 +45,7 @@ class Dataset:
     """
     folder: str
     make: Callable[[str], None]
-    classes: tuple[str, ...] | str
-    num_classes: int | None = None
+    classes: tuple[str, ...] = ()
     counts: dict | None = None
     files: dict = dataclasses.field(default_factory=lambda: {TRAIN: TRAIN_FILES, TEST: TEST_FILES})
     label_bytes: int = 1
@@ -65,7 +62,12 @@ class Dataset:
 
     def expected(self) -> tuple[tuple[str, ...], dict[str, int]]:
         """Returns (the names of the classes; how many images each part has) of what `make` makes."""
-        return _numbered(self.num_classes) if isinstance(self.classes, str) else self.classes, self.counts
+        return self.classes, self.counts
+
+    def read_classes(self, folder: str) -> tuple[str, ...]:
+        """Returns the names of the classes of the data set that was made in `folder`."""
+        del folder
+        return self.classes
 
     def notice(self) -> str | None:
         """Returns a line about what a user may not expect of the files, or None."""
@@ -171,31 +173,10 @@ def prepare(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float
             remove_leftovers(os.path.join(data_dir, kind.archive[0]))
         if part == TRAIN and (notice := kind.notice()):
             print(f'warning: {notice}')
-    paths, classes = tuple(os.path.join(folder, name) for name in kind.files[part]), _classes(kind, folder)
+    classes = kind.read_classes(folder)
+    paths = tuple(os.path.join(folder, name) for name in kind.files[part])
     count = sum(_verified_count(path, kind, len(classes)) for path in paths)
     return Records(dataset, paths, count, classes, kind.label_bytes, kind.label)
-
-
-def _classes(kind, folder):
-    """Returns the names of the classes; numbers, where their file is missing and their number is known."""
-    if not isinstance(kind.classes, str):
-        return kind.classes
-    path = os.path.join(folder, kind.classes)
-    try:
-        with open(path, **_TEXT) as stream:
-            names = tuple(line.strip() for line in stream if line.strip())
-    except OSError as error:
-        if not kind.num_classes:
-            raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error
-        names = ()
-    if kind.num_classes and len(names) != kind.num_classes:
-        names = _numbered(kind.num_classes)
-    return names
-
-
-def _numbered(num_classes):
-    """Returns names for classes that have none."""
-    return tuple(f'class {i}' for i in range(num_classes))
 
 
 def _verified_count(path, kind, num_classes):
@@ -230,6 +211,16 @@ def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.nd
 
 
 def write_classes(folder: str, classes: tuple[str, ...]) -> None:
-    """Writes the names of the classes beside the files."""
+    """Writes the names of the classes beside the files, one a line."""
     with open(os.path.join(folder, CLASSES_FILE), 'w', **_TEXT) as stream:
         stream.write('\n'.join(classes) + '\n')
+
+
+def read_classes(folder: str) -> tuple[str, ...]:
+    """Returns the names that `write_classes` wrote."""
+    path = os.path.join(folder, CLASSES_FILE)
+    try:
+        with open(path, **_TEXT) as stream:
+            return tuple(line.strip() for line in stream if line.strip())
+    except OSError as error:
+        raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error

@@ -59,9 +59,7 @@ def find(config: EvalConfig, directory: TrainDir, data: Records | None = None) -
     if data and data.classes != classes:
         raise UsageError(f"--dataset={run['dataset']} has other classes than the run in {directory.path} was "
                          f"trained on (now {difference(classes, data.classes)}); use its own images")
-    if not classes:
-        named = DATASETS.load(run['dataset']).classes
-        classes = named if not isinstance(named, str) else ()
+    classes = classes or DATASETS.load(run['dataset']).classes
     if not classes:
         raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training once more '
                          'to have them added')
