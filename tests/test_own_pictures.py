@@ -1,4 +1,4 @@
-"""Data sets of one's own: folders of pictures, converted once; and CIFAR-100."""
+"""Data sets of the user's own: folders of images, converted once; and CIFAR-100."""
 import hashlib
 import os
 import shutil
@@ -38,14 +38,14 @@ def test_pictures_of_every_kind_become_32_pixels(encoded, tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     decoder = pictures.Decoder()
-    found = {name: decoder(str(tmp_path / name)).astype(int) for name in files}
+    images = {name: decoder(str(tmp_path / name)).astype(int) for name in files}
     for name in ('colours.png', 'deep.png', 'wide.png'):
-        np.testing.assert_array_equal(found[name], pixels, name)
-    np.testing.assert_array_equal(found['grey.png'], pixels[..., :1].repeat(3, -1))
-    assert (found['transparent.png'] == 255).all() and (found['grey_alpha.png'] == 255).all()
-    assert np.abs(found['photo.jpg'] - pixels).mean() < 20
+        np.testing.assert_array_equal(images[name], pixels, name)
+    np.testing.assert_array_equal(images['grey.png'], pixels[..., :1].repeat(3, -1))
+    assert (images['transparent.png'] == 255).all() and (images['grey_alpha.png'] == 255).all()
+    assert np.abs(images['photo.jpg'] - pixels).mean() < 20
     # Anti-aliasing looks a little beyond the four pixels that become one.
-    assert np.abs(found['twice.png'] - pixels).mean() < 40 < np.abs(found['twice.png'] - pixels[::-1]).mean()
+    assert np.abs(images['twice.png'] - pixels).mean() < 40 < np.abs(images['twice.png'] - pixels[::-1]).mean()
 
 
 def test_bmp_gif_and_where_there_is_a_decoder_webp(tmp_path):
@@ -60,13 +60,15 @@ def test_bmp_gif_and_where_there_is_a_decoder_webp(tmp_path):
         files['red.webp'] = WEBP
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        found = pictures.Decoder()(str(tmp_path / name))
-        assert (found[..., 0] > 230).all() and (found[..., 1:] < 25).all(), name
+        image = pictures.Decoder()(str(tmp_path / name))
+        assert (image[..., 0] > 230).all() and (image[..., 1:] < 25).all(), name
 
 
-def test_what_shines_through_is_white_and_fine_lines_become_grey(tmp_path):
-    half, lines = np.full([40, 40, 4], 128, np.uint8), np.zeros([256, 256, 3], np.uint8)
-    half[..., :3], lines[::8] = (0, 101, 200), 255
+def test_transparent_pixels_are_on_white_and_fine_lines_become_grey(tmp_path):
+    half = np.full([40, 40, 4], 128, np.uint8)
+    half[..., :3] = (0, 101, 200)
+    lines = np.zeros([256, 256, 3], np.uint8)
+    lines[::8] = 255
     with tf.Graph().as_default(), tf.Session() as session:
         for name, pixels in (('half.png', half), ('lines.png', lines)):
             (tmp_path / name).write_bytes(session.run(tf.io.encode_png(pixels)))
@@ -78,19 +80,19 @@ def test_what_shines_through_is_white_and_fine_lines_become_grey(tmp_path):
 @pytest.mark.parametrize('content, part', [
     (b'', 'an empty file'), (b'text', 'not a picture'), (b'\x89PNG\r\n\x1a\n broken', 'not a picture'),
     (None, 'No such file')])
-def test_what_is_no_picture_is_told(tmp_path, content, part):
+def test_the_error_says_why_a_file_is_not_a_picture(tmp_path, content, part):
     if content is not None:
         (tmp_path / 'x.png').write_bytes(content)
     with pytest.raises(pictures.NoPicture, match=part):
         pictures.Decoder()(str(tmp_path / 'x.png'))
 
 
-def test_of_a_picture_that_is_cut_off_the_library_says_nothing(encoded, tmp_path, capfd):
+def test_the_library_prints_nothing_about_a_picture_that_is_cut_off(encoded, tmp_path, capfd):
     whole = encoded[1]['photo.jpg']
     for name, content in (('cut.jpg', whole[:len(whole) // 2]), ('whole.jpg', whole)):
         (tmp_path / name).write_bytes(content)
-    cut, found = pictures.Decoder().try_each([str(tmp_path / 'cut.jpg'), str(tmp_path / 'whole.jpg')])
-    assert 'a damaged one' in str(cut) and found.shape == (32, 32, 3)
+    cut, image = pictures.Decoder().try_each([str(tmp_path / 'cut.jpg'), str(tmp_path / 'whole.jpg')])
+    assert 'a damaged one' in str(cut) and image.shape == (32, 32, 3)
     assert capfd.readouterr().err == ''
 
 
@@ -125,7 +127,7 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert f'warning: left out 1 of 31 files; the first is {path}train/owl/notes.txt' in output
 
 
-def test_a_part_of_every_class_is_set_apart(folder, capsys):
+def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
     path = folder(*numbered('ant', 'bee'), *numbered('cat', n=2))
     train, test = (records.prepare(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))
     assert (train.count, test.count) == (15, 7) and sorted(labels(test)) == [0, 0, 0, 1, 1, 1, 2]
@@ -135,14 +137,14 @@ def test_a_part_of_every_class_is_set_apart(folder, capsys):
     assert records.prepare(path, '/nowhere', records.TEST, 0.5).count == 11  # beside the other division
     assert 'warning' not in capsys.readouterr().out
     os.utime(path + 'bee', (2 ** 31, 2 ** 31))
-    for part in (records.TRAIN, records.TEST):  # told once
+    for part in (records.TRAIN, records.TEST):  # the warning is printed once
         records.prepare(path, '/nowhere', part, 0.5)
     assert capsys.readouterr().out.count(
         f'warning: images were added or removed after the conversion; delete {path}cifar-bin-0.5') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
-def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
+def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     path = folder(*numbered('ant', 'bee'))
     train, test = (records.prepare(path, '/nowhere', part, fraction) for part in (records.TRAIN, records.TEST))
     assert sorted(labels(test)) == [0] * tested + [1] * tested
@@ -150,17 +152,18 @@ def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
 
 
 @pytest.mark.parametrize('paths, part', [
-    (['train/a/1.png'], 'has train/ but not the other'),
+    (['train/a/1.png'], 'has train/ but no test/; add test/, or use --dataset=.*/mine/train to set a fraction'),
     (numbered('train', 'car'), 'if train is a class, rename it'),
     (numbered('train', 'test', 'car'), r'no class directories in train/; put the images into train/<class>, or, if'),
     (numbered('Train/a', 'Train/b', 'TEST/a', 'TEST/b'), 'has TEST/ among its class directories; rename it to test if'),
     (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has control characters"),
     (numbered('a', 'b\x1b[31m'), r"'b\\x1b\[31m' in .* has control characters in its name; rename it"),
     (numbered('a', 'b\u2028c'), 'has control characters'), (numbered('a', 'b\r'), 'has control characters'),
-    (numbered('a', '  '), "directory '  ' in .* has spaces at an end of its name; rename it"),
-    (numbered('a', 'b', 'c '), 'has spaces at an end'), (numbered('a', '\u3000b'), 'has spaces at an end'),
-    (numbered('a', 'b', 'cifar-binary'), "directory 'cifar-binary' in .* has a name for converted images, but holds "
-     'none; rename or remove it'),
+    (numbered('a', '  '), "directory '  ' in .* has a name that begins or ends with a space; rename it"),
+    (numbered('a', 'b', 'c '), 'begins or ends with a space'),
+    (numbered('a', '\u3000b'), 'begins or ends with a space'),
+    (numbered('a', 'b', 'cifar-binary'), "directory 'cifar-binary' in .* has a name that is reserved for converted "
+     'images; rename or remove it'),
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
     (['a/1.png'], 'needs 2 to 256 class directories, but has 1'),
     (['1.png'], 'needs 2 to 256 class directories, but has 0'),
@@ -169,7 +172,7 @@ def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no image for the part train'),
     ([f'{i}/1.png' for i in range(257)], 'needs 2 to 256 class directories, but has 257'),
 ])
-def test_folders_that_are_no_data_set_are_told_in_a_line(folder, paths, part, tmp_path):
+def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path):
     path = folder(*paths)
     with pytest.raises(UsageError, match=part):
         records.prepare(path, '/nowhere', test_fraction=0.1)
@@ -186,12 +189,12 @@ def test_names_that_a_class_may_have(folder, capsys):
     assert f"the first is '{path}train/a b/line\\nend\\udcff.txt' (not" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_not_there_is_told_so(call, tmp_path):
+def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
     status, error = call('multi_gpu_train.py', f'--dataset={tmp_path}/none/', '--tower_device=cpu')
     assert status == 2 and 'is not a folder' in error
 
 
-def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
+def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
     path = folder(*numbered('ant', 'bee', os.fsdecode(b'c\xfft'), n=20), os.fsdecode(b'bee/\xfe.txt'))
     status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
     assert status == 0, error
@@ -213,7 +216,7 @@ def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folde
     shutil.rmtree(moved / 'cifar-bin-0.1')
     status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')
     assert status == 2 and 'was trained on 54 images' in error and 'has 55 now' in error
-    # Other pictures are another run.
+    # Other classes are another run.
     (moved / 'ant' / 'new.png').unlink()
     (moved / 'ant').rename(moved / 'emu')
     shutil.rmtree(moved / 'cifar-bin-0.1')
@@ -226,7 +229,7 @@ def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folde
 @pytest.mark.parametrize('config, name', [
     (TrainConfig, 'train_dir'), (TrainConfig, 'data_dir'), (TrainConfig, 'dataset'), (EvalConfig, 'checkpoint_dir'),
     (EvalConfig, 'eval_dir'), (EvalConfig, 'export_dir'), (EvalConfig, 'data_dir')])
-def test_a_path_that_tensorflow_does_not_take_is_told(config, name):
+def test_a_path_that_tensorflow_does_not_take_is_an_error(config, name):
     with pytest.raises(UsageError, match=f'^--{name}=/x/\udcff/y is not a name in UTF-8, as TensorFlow needs'):
         config(**{name: '/x/\udcff/y'})
 

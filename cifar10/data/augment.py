@@ -14,8 +14,8 @@ class Augmentation:
     """How images of the data set become the input of a network.
 
     Attributes:
-      test_time_averaging: whether evaluation averages the predictions for several views of an image, unless the user
-        says otherwise.
+      test_time_averaging: whether evaluation averages the predictions for several views of an image, unless
+        the user says otherwise.
     """
     test_time_averaging = False
 
@@ -77,8 +77,9 @@ def augment(planes: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     right = last[:, 1]
     mirror = numbers[:, 2] < 0.5
     boxes = tf.stack([first[:, 0], tf.where(mirror, right, left), last[:, 0], tf.where(mirror, left, right)], 1)
-    # One operation crops, mirrors (a box from right to left) and converts to float. Its sampling points are pixels up
-    # to rounding, and `nearest` makes them exact. It is given each plane as an image with one channel.
+    # One operation crops, mirrors (a box from right to left) and converts to float. Its sampling points are
+    # pixels up to rounding, and `nearest` makes them exact. It is given each plane as an image with one
+    # channel.
     crops = tf.image.crop_and_resize(tf.reshape(planes, [-1, SIZE, SIZE, 1]), tf.repeat(boxes, 3, 0),
                                      tf.range(3 * planes.shape[0]), [IMAGE_SIZE, IMAGE_SIZE], method='nearest')
     crops = tf.reshape(crops, [-1, 3, IMAGE_SIZE, IMAGE_SIZE])
@@ -89,8 +90,9 @@ def augment(planes: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
 def standardise(planes: tf.Tensor) -> tf.Tensor:
     """Scales each image to mean 0 and variance 1, as `tf.image.per_image_standardization` does.
 
-    As there, the standard deviation counts as at least 1/sqrt(number of elements), so a flat image stays finite.
-    The classic recipe also shifts the brightness before this. Standardising cancels a shift exactly, so it is left out.
+    As there, the standard deviation counts as at least 1/sqrt(number of elements), so a flat image stays
+    finite. The classic recipe also shifts the brightness before this. Standardising cancels a shift exactly,
+    so it is left out.
 
     Args:
       planes: float32 [n, 3, height, width].

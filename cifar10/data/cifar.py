@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: downloaded, verified and unpacked from the archives of their authors.
+"""CIFAR-10 and CIFAR-100, downloaded from their author, verified and unpacked.
 
 Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 """
@@ -19,7 +19,16 @@ _SITE = 'https://www.cs.toronto.edu/~kriz/'
 
 @dataclasses.dataclass(frozen=True)
 class _Archive:
-    """A published archive: its name, size, checksum, the folder in it, the files that must and may be there."""
+    """A published archive.
+
+    Attributes:
+      name: its file name.
+      size: in bytes.
+      sha256: its checksum, hexadecimal.
+      folder: the folder in it that holds the files.
+      required: the files that it must have.
+      extras: other files to unpack if it has them.
+    """
     name: str
     size: int
     sha256: str
@@ -28,7 +37,7 @@ class _Archive:
     extras: tuple[str, ...]
 
     def fetch(self, folder):
-        """Unpacks the archive beside `folder`, downloaded if it is not there, to `folder`."""
+        """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
         path = os.path.join(os.path.dirname(folder), self.name)
         if os.path.isfile(path):
             if os.path.getsize(path) != self.size or download.sha256(path) != self.sha256:
@@ -41,7 +50,7 @@ class _Archive:
         try:
             download.fetch(_SITE + self.name, path, self.size, self.sha256)
         except download.DownloadError as error:
-            raise UsageError(f'{error}; put {self.name} into a directory {os.path.dirname(folder)} by hand, or use '
+            raise UsageError(f'{error}; put {self.name} into {os.path.dirname(folder)} by hand, or use '
                              '--dataset=shapes, which needs no network') from error
         self._extract(path, folder)
 
@@ -50,12 +59,12 @@ class _Archive:
         with new_folder(folder) as temporary, gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
             for member in tar:
                 if member.isfile() and member.name in expected:
-                    # Copied by name, with nothing of the member's own path, owner or mode. (`tar.extract` is safe
-                    # only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
+                    # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract`
+                    # is safe only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
                     path = os.path.join(temporary, os.path.basename(member.name))
                     with tar.extractfile(member) as source, open(path, 'wb') as copy:
                         shutil.copyfileobj(source, copy)
-            while stream.read(1 << 20):  # the checksum of all that was read stands at the very end
+            while stream.read(1 << 20):  # gzip compares its checksum when the end is read
                 pass
             missing = [name for name in self.required if not os.path.isfile(os.path.join(temporary, name))]
             if missing:
@@ -103,7 +112,7 @@ CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, _CIFAR10_CLASSES, _COUNTS, ar
 
 def _cifar100(classes, label):
     return Dataset(_CIFAR100.folder, _CIFAR100.fetch, classes, _COUNTS,
-                   {TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
+                   files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
                    archive=(_CIFAR100.name, _CIFAR100.size))
 
 

@@ -46,8 +46,8 @@ def permuted(index: tf.Tensor, count: int, seed: int, epochs: tf.Tensor | None =
 
     Args:
       index: int64 [n] in [0, count).
-      epochs: int64 [n], for each index the number of its permutation. None uses one more permutation, which differs
-        from those of all epochs.
+      epochs: int64 [n], for each index the number of its permutation. None uses one more permutation, which
+        differs from those of all epochs.
 
     Returns:
       int64 [n] in [0, count).
@@ -64,8 +64,8 @@ def permuted(index: tf.Tensor, count: int, seed: int, epochs: tf.Tensor | None =
 def draws(first_position: tf.Tensor, n: int, seed: int) -> tf.Tensor:
     """Returns four random numbers for each of `n` positions: float32 [n, 4], uniform in [0, 1).
 
-    One call of the counter-based generator Philox gives 128 bits. The position is its counter, so a position has the
-    same numbers in whichever batch it lies.
+    One call of the counter-based generator Philox gives 128 bits. The position is its counter, so a position
+    has the same numbers in whichever batch it lies.
     """
     counter = tf.stack([tf.cast(first_position, tf.uint64), tf.constant(0, tf.uint64)])
     return tf.raw_ops.StatelessRandomUniformV2(

@@ -1,7 +1,7 @@
 """The input pipeline: batches of augmented images, built as graph operations on the CPU.
 
-A batch is a pure function of (seed, position), where a position is an index into the endless stream of shuffled epochs.
-So the number of consumed positions is all the state that has to be saved.
+A batch is a pure function of (seed, position), where a position is an index into the endless stream of
+shuffled epochs. So the number of consumed positions is all the state that has to be saved.
 """
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,8 @@ from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions, shuffled
 from cifar10.data.records import RECORD_BYTES, SIZE, Records
 
-# The functions given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to read them.
+# The functions given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to
+# read them.
 _as_graph = tf.autograph.experimental.do_not_convert
 
 
@@ -19,13 +20,14 @@ def load(records: Records) -> tuple[tf.Variable, tf.Operation]:
     """Makes the variable that holds a data set in memory, on the device of the caller.
 
     Returns:
-      (variable uint8 [count, 3073], the operation that reads the files into it). Each row is a label and the red, green
-      and blue planes of an image. The variable is local, so it is never saved.
+      (variable uint8 [count, 3073], the operation that reads the files into it). Each row is a label and the
+      red, green and blue planes of an image. The variable is local, so it is never saved.
     """
     memory = tf.Variable(lambda: tf.raw_ops.Empty(shape=[records.count, RECORD_BYTES], dtype=tf.uint8), trainable=False,
                          collections=[tf.GraphKeys.LOCAL_VARIABLES], name='records')
-    # Each file is read into its place, one after the other: a second copy of all of them would take 150 MB. The paths
-    # come from a placeholder, or graph optimisation would read the files to see whether they are constant.
+    # Each file is read into its place, one after the other: a second copy of all of them would take 150 MB.
+    # The paths come from a placeholder, or graph optimisation would read the files to see whether they are
+    # constant.
     paths = tf.placeholder_with_default(list(records.files), [len(records.files)], name='files')
     first = 0
     read = memory.initializer
@@ -100,11 +102,12 @@ class Source:
         """Builds the towers' input.
 
         Args:
-          start, stop: int64 scalars, the first position and the end of the stream (exclusive); read when the stream is
-            started.
-          sharded: whether every step takes one batch for each tower, the k-th for tower k. Otherwise the next batch
-            goes to whichever tower asks next.
-          devices: for each tower, the GPU to which its batches are copied before they are needed; None copies nothing.
+          start, stop: int64 scalars, the first position and the end of the stream (exclusive); read when the
+            stream is started.
+          sharded: whether every step takes one batch for each tower, the k-th for tower k. Otherwise the next
+            batch goes to whichever tower asks next.
+          devices: for each tower, the GPU to which its batches are copied before they are needed; None copies
+            nothing.
 
         Returns:
           (function k -> what `train_batch` returns, to be called where tower k is built; operations that read the
@@ -188,8 +191,8 @@ def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples:
       share, shares: takes batch number `share` of every `shares` batches, for evaluation on several devices.
 
     Returns:
-      (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), the operation that starts it at
-      the first example). n is `batch_size`, except in the last batch.
+      (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), the operation that
+      starts it at the first example). n is `batch_size`, except in the last batch.
     """
     def batch(first):
         # Not records[first:last]: slicing a variable that was scattered into copies the whole variable.

@@ -11,22 +11,22 @@ _MEAN = (125.3, 123.0, 113.9)
 _DEVIATION = (63.0, 62.1, 66.7)
 _SMALL = 28  # images of fewer pixels are shifted by at most one
 
-# The views of test-time averaging, as shifts in pixels, and their weights: the unshifted view counts as much as the
-# shifted ones together (cifar10-airbench, section 3.5).
+# The views of test-time averaging, as shifts in pixels, and their weights: the unshifted view counts as much
+# as the shifted ones together (cifar10-airbench, section 3.5).
 _SHIFTS = ((0, 0), (-1, -1), (1, 1))
 _WEIGHTS = (0.5, 0.25, 0.25)
 
 
 class Shift(Augmentation):
-    """Resizes images to a size that depends on the position in the run, shifts them at random and mirrors them in turn.
+    """Resizes images to a size that grows with the run, shifts them at random and mirrors them in turn.
 
-    A random half of the images is mirrored in the first epoch, the other half in the second, and so on, so that two
-    epochs see both sides of every image (cifar10-airbench, section 3.6). Small images cost less, and teach as much in
-    the beginning.
+    A random half of the images is mirrored in the first epoch, the other half in the second, and so on, so
+    that two epochs see both sides of every image (cifar10-airbench, section 3.6). Small images cost less, and
+    teach as much in the beginning.
 
     Args:
-      sizes: (fraction of the run at which it begins, height and width in pixels) of each size, in ascending order;
-        the first fraction is 0.
+      sizes: (fraction of the run at which it begins, height and width in pixels) of each size, in ascending
+        order; the first fraction is 0.
       total_examples: examples of the whole run; may be None where all images have one size.
       seed: seed of the shifts and of the halves.
     """
@@ -77,8 +77,8 @@ def _reflected(index, size):
 
 def _resized(planes, size):
     """Returns planes uint8 [n, 3, 32, 32] as normalised images float32 [n, size, size, 3]; resized by area."""
-    # Normalised before the transposition: graph optimisation would otherwise transpose the bytes, and oneDNN prints a
-    # line about those.
+    # Normalised before the transposition: graph optimisation would otherwise transpose the bytes, and oneDNN
+    # prints a line about those.
     mean = tf.constant(_MEAN)[:, None, None]
     scale = (1 / tf.constant(_DEVIATION))[:, None, None]
     images = (tf.cast(planes, tf.float32) - mean) * scale
@@ -99,7 +99,8 @@ def _shifted(images, rows, columns, static_size):
 def views(images: tf.Tensor) -> tf.Tensor:
     """Returns six views of each image, a batch [6 n, height, width, 3] that begins with the images themselves.
 
-    The views are the image, the image shifted by a pixel towards two corners, and the mirror images of these three.
+    The views are the image, the image shifted by a pixel towards two corners, and the mirror images of these
+    three.
 
     Args:
       images: [n, height, width, 3].
