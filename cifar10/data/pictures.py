@@ -104,8 +104,8 @@ class Decoder:
         if width * height > _MOST_PIXELS:
             raise NoPicture(f'{width} x {height} pixels, more than {_MOST_PIXELS // 10 ** 6} million; make it smaller')
         with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * file_bytes):
-            contents = head + stream.read(file_bytes - len(head))
-            return self._session.run(self._image, self._feed_dict(contents))
+            feed_dict = self._feed_dict(head + stream.read(file_bytes - len(head)))
+            return self._session.run(self._image, feed_dict)
 
     def _feed_dict(self, contents):
         """Returns what to feed to the graph for a file: its contents, or the pixels of a BMP."""
