@@ -10,17 +10,13 @@ DATA_DIR = '/tmp/cifar10_data'
 
 
 def refuse_default_of_others(path: str, flag: str) -> None:
-    """Raises a UsageError if a default directory belongs to somebody else: in /tmp, anybody may make it beforehand."""
-    if path in (TRAIN_DIR, EVAL_DIR, DATA_DIR) and os.path.lexists(path) and (whose := files.foreign_owner(path)):
-        raise UsageError(f'{flag}={path}, the default, {whose}; give {flag} a directory of your own')
+    """Raises a UsageError if a default directory belongs to another user: in /tmp, anybody can make it beforehand."""
+    if path in (TRAIN_DIR, EVAL_DIR, DATA_DIR) and os.path.lexists(path) and (owner := files.foreign_owner(path)):
+        raise UsageError(f'{flag}={path}, the default, {owner}; give {flag} a directory of your own')
 
 
 def make_dir(path: str, flag: str) -> None:
-    """Makes a directory, parents included, unless it is there.
-
-    Raises:
-      UsageError: it cannot be made, read or written; the message names `flag`.
-    """
+    """Makes a directory and its parents, unless it exists; raises a UsageError if it cannot be read and written."""
     check_dir(path, flag)
     try:
         if not os.path.isdir(path):
@@ -31,12 +27,15 @@ def make_dir(path: str, flag: str) -> None:
 
 
 def check_dir(path: str, flag: str) -> None:
-    """Raises a UsageError as `make_dir` does, as far as it can be known without making the directory."""
+    """Raises the UsageErrors of `make_dir`, as far as they can be foreseen without making the directory."""
     refuse_default_of_others(path, flag)
-    found = files.existing(path)
-    if not os.path.isdir(found):
-        raise UsageError(f'{flag}={path} cannot be used: {found} is not a directory; use another directory')
-    needed = dict(read=os.R_OK | os.X_OK, written=os.W_OK) if found == os.path.abspath(path) else dict(written=os.W_OK)
-    missing = ' or '.join(what for what, mode in needed.items() if not os.access(found, mode | os.X_OK))
-    if missing:
-        raise UsageError(f'{flag}={path} cannot be used: {found} cannot be {missing}; use another directory')
+    nearest = files.existing(path)
+    if not os.path.isdir(nearest):
+        raise UsageError(f'{flag}={path} cannot be used: {nearest} is not a directory; use another directory')
+    # The modes that the directory needs; its parent need not be readable.
+    modes = {'written': os.W_OK}
+    if nearest == os.path.abspath(path):
+        modes = {'read': os.R_OK, **modes}
+    denied = ' or '.join(name for name, mode in modes.items() if not os.access(nearest, mode | os.X_OK))
+    if denied:
+        raise UsageError(f'{flag}={path} cannot be used: {nearest} cannot be {denied}; use another directory')

@@ -1,8 +1,8 @@
-"""Files and folders that appear whole or not at all, whatever kills the process that writes them or the machine.
+"""Files and folders that appear whole or not at all, even if the process is killed or the power fails.
 
-What is being written has a private name, `.<name>.<eight random characters>`, made exclusively, and takes its own name
-by a rename once it is on the disk. A process that is killed leaves its private name behind; the next one that holds the
-same lock removes it.
+A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it
+is on the disk. A process that is killed leaves its private file behind; the next one that holds the same lock
+removes it.
 """
 import contextlib
 import errno
@@ -14,11 +14,11 @@ import stat
 import tempfile
 from collections.abc import Iterator
 
-RANDOM = '[a-z0-9_]{8}'  # a regular expression of what `tempfile` puts behind a prefix
+RANDOM = '[a-z0-9_]{8}'  # a regular expression for what `tempfile` appends to a prefix
 
 
 def existing(path: str) -> str:
-    """Returns a path, or the nearest folder above it that exists."""
+    """Returns a path if it exists, else the nearest folder above it that does."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
@@ -26,31 +26,32 @@ def existing(path: str) -> str:
 
 
 def sync(*paths: str) -> None:
-    """Returns once files and folders are on the disk: a file's bytes, a folder's names.
+    """Waits until files and folders are on the disk: the bytes of a file, the names in a folder.
 
-    TensorFlow's writers and a rename leave both to the operating system, which may take half a minute over it; what it
-    has not written when the power fails may be empty, full of zero bytes, or not there.
+    TensorFlow's writers and a rename leave both to the operating system, which may take half a minute. A file
+    that it has not written when the power fails may be empty, full of zero bytes, or missing.
     """
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot, for folders mostly
+            # Some file systems cannot do this, mostly for folders.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise OSError(error.errno, error.strerror, path) from error
         finally:
             os.close(descriptor)
 
 
 def sync_tree(folder: str) -> None:
-    """Returns once a folder is on the disk with everything in it."""
+    """Waits until a folder is on the disk with everything in it."""
     for path, _, names in os.walk(folder):
         sync(*(os.path.join(path, name) for name in names), path)
 
 
 @contextlib.contextmanager
 def parents_of(path: str) -> Iterator[None]:
-    """Context in which the folders above a path exist; an error takes those away again that it made."""
+    """Context in which the folders above a path exist; after an error, the ones that it made are removed again."""
     parent = os.path.dirname(os.path.abspath(path))
     first = existing(parent)
     os.makedirs(parent, exist_ok=True)
@@ -58,7 +59,7 @@ def parents_of(path: str) -> Iterator[None]:
         yield
     except BaseException:
         while parent != first:
-            with contextlib.suppress(OSError):  # another process uses it
+            with contextlib.suppress(OSError):  # not empty: another process uses it
                 os.rmdir(parent)
             parent = os.path.dirname(parent)
         raise
@@ -66,9 +67,9 @@ def parents_of(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def new_folder(folder: str) -> Iterator[str]:
-    """Context with the path of a private folder, which takes the name `folder` when all went well."""
+    """Context with the path of a private folder, which is renamed to `folder` at the end if all went well."""
     parent, name = os.path.split(os.path.abspath(folder))
-    os.makedirs(parent, exist_ok=True)  # again: a process that failed beside this one may have removed it
+    os.makedirs(parent, exist_ok=True)  # another process that failed may have removed it meanwhile
     temporary = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
     try:
         yield temporary
@@ -77,7 +78,7 @@ def new_folder(folder: str) -> Iterator[str]:
         try:
             os.rename(temporary, folder)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise another process was faster
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # these mean that another process was faster
                 raise
         sync(parent)
     finally:
@@ -86,11 +87,11 @@ def new_folder(folder: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[str]:
-    """Context with the path of a private file, which takes the place of `path` when all went well."""
+    """Context with the path of a private file, which replaces `path` at the end if all went well."""
     folder, name = os.path.split(os.path.abspath(path))
     descriptor, temporary = tempfile.mkstemp(prefix=f'.{name}.', dir=folder)
     try:
-        os.fchmod(descriptor, 0o666 & ~_umask())  # `mkstemp` leaves it to this user alone
+        os.fchmod(descriptor, 0o666 & ~_umask())  # `mkstemp` makes it readable for this user only
         os.close(descriptor)
         yield temporary
         sync(temporary)
@@ -102,21 +103,22 @@ def new_file(path: str) -> Iterator[str]:
 
 
 def replace(path: str, text: str) -> None:
-    """Writes a text file, in place of the one that is there; surrogate-escaped bytes are written as they were."""
+    """Writes or replaces a text file; surrogate escapes are written as the bytes that they stand for."""
     with new_file(path) as temporary, open(temporary, 'w', encoding='utf-8', errors='surrogateescape') as stream:
         stream.write(text)
 
 
 def _umask():
-    """Returns the process's mask of permissions; `os.umask` would have to change it, for all threads."""
+    """Returns the umask of this process. `os.umask` can read it only by changing it, for all threads."""
     with open('/proc/self/status') as stream:
         return next(int(line.split()[1], 8) for line in stream if line.startswith('Umask:'))
 
 
-def is_private(name: str, of: str) -> bool:
-    """Returns whether `name` is one that something called `of` has while it is being written."""
-    of = re.escape(of)
-    return bool(re.fullmatch(rf'\.{of}\.{RANDOM}|{of}\.\d+\.part', name))  # the second in version 1.0
+def is_private(name: str, final_name: str) -> bool:
+    """Returns whether `name` is a private name of what will be called `final_name`."""
+    final = re.escape(final_name)
+    # The second form is that of version 1.0.
+    return bool(re.fullmatch(rf'\.{final}\.{RANDOM}|{final}\.\d+\.part', name))
 
 
 def remove(path: str) -> None:
@@ -129,28 +131,28 @@ def remove(path: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Context in which no other process is in such a context for this folder; waits for it."""
+    """Context that holds the lock of a folder; waits while another process holds it."""
     with open(os.path.join(folder, 'lock'), 'a') as stream:
-        with contextlib.suppress(OSError):  # a file system without locks
+        with contextlib.suppress(OSError):  # on a file system without locks
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
 @contextlib.contextmanager
 def making(path: str) -> Iterator[None]:
-    """Context in which this process alone makes the file or folder `path`; waits for another one that does.
+    """Context in which only this process makes the file or folder `path`; waits while another process makes it.
 
-    What processes that were killed left of it is removed. On a file system without locks there is no waiting, and
-    nothing is removed.
+    The private files that killed processes left of it are removed. On a file system without locks, it neither
+    waits nor removes anything.
     """
     folder, name = os.path.split(os.path.abspath(path))
     lock = os.path.join(folder, f'.{name}.lock')
-    descriptor = _take(lock, path)
+    descriptor = _acquire(lock, path)
     try:
         if descriptor is not None:
-            for each in os.listdir(folder):
-                if is_private(each, name):
-                    remove(os.path.join(folder, each))
+            for entry in os.listdir(folder):
+                if is_private(entry, name):
+                    remove(os.path.join(folder, entry))
         yield
     finally:
         if descriptor is not None:
@@ -160,19 +162,19 @@ def making(path: str) -> Iterator[None]:
 
 
 def remove_leftovers(path: str) -> None:
-    """Removes what processes that were killed have left of a file or folder that is there, if this user may."""
+    """Removes what killed processes left while they made a file or folder that exists now, if this user may."""
     folder, name = os.path.split(os.path.abspath(path))
     with contextlib.suppress(OSError):
-        if any(each == f'.{name}.lock' or is_private(each, name) for each in os.listdir(folder)):
+        if any(entry == f'.{name}.lock' or is_private(entry, name) for entry in os.listdir(folder)):
             with making(path):
                 pass
 
 
-def _take(lock, path):
-    """Returns the descriptor of a lock file that this process holds, or None where there are no locks."""
-    told = False
+def _acquire(lock, path):
+    """Waits for a lock; returns the descriptor of its file, or None on a file system without locks."""
+    announced = False
     while True:
-        os.makedirs(os.path.dirname(lock), exist_ok=True)  # again: a process that failed may have removed it
+        os.makedirs(os.path.dirname(lock), exist_ok=True)  # a process that failed may have removed it
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except FileNotFoundError:
@@ -180,15 +182,16 @@ def _take(lock, path):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # the second by NFS
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # held by another process; the second by NFS
                 os.remove(lock)
                 os.close(descriptor)
                 return None
-            if not told:
+            if not announced:
                 print(f'waiting    for another process that makes {path}', flush=True)
-                told = True
+                announced = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Its last holder removed it: whoever opens the name now has another file.
+        # Its last holder may have removed the file. Then the lock is worthless: others lock the file that has
+        # the name.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
                 return descriptor
@@ -196,19 +199,19 @@ def _take(lock, path):
 
 
 def foreign_owner(path: str) -> str | None:
-    """Returns whose a file or folder is, as a phrase, if neither this user's nor root's; None if it is."""
-    for look in (os.lstat, os.stat):  # at a link and at what it leads to
+    """Returns the owner of a file or folder as a phrase, or None if it belongs to this user or root."""
+    for get_status in (os.lstat, os.stat):  # of a link, and of its target
         with contextlib.suppress(FileNotFoundError):
-            if (owner := look(path).st_uid) not in (0, os.geteuid()):
+            if (owner := get_status(path).st_uid) not in (0, os.geteuid()):
                 return f'belongs to user {owner}'
     return None
 
 
 def open_to_others(path: str) -> str | None:
-    """Returns who but this user, the user's own group and root may write to a path, as a phrase; None if nobody may."""
-    found = os.stat(path)
-    if found.st_mode & stat.S_IWOTH:
+    """Returns who can write to a path, as a phrase, or None if only this user, this user's group and root can."""
+    status = os.stat(path)
+    if status.st_mode & stat.S_IWOTH:
         return 'is writable for everybody'
-    if found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid():
-        return f'is writable for group {found.st_gid}'
+    if status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid():
+        return f'is writable for group {status.st_gid}'
     return foreign_owner(path)

@@ -1,4 +1,4 @@
-"""What augmentation draws and how far it goes: shifts, mirror images, the floor of standardising."""
+"""The random choices of augmentation and their limits: shifts, mirror images, the least standard deviation."""
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -46,7 +46,7 @@ def test_the_batches_of_a_step_are_shifted_by_their_own_numbers():
     np.testing.assert_array_equal(one, other)
 
 
-def test_another_seed_shifts_otherwise():
+def test_another_seed_shifts_differently():
     rows = np.broadcast_to(np.arange(32, dtype=np.uint8)[:, None], [20, 3, 32, 32])  # which mirroring does not change
     one, same, other = run([shift.Shift([(0.0, 32)], None, seed).train(tf.constant(rows), first_epoch(20))
                             for seed in (0, 0, 1)])
@@ -81,7 +81,7 @@ def test_sizes_begin_where_the_ones_before_end():
 def test_a_nearly_flat_image_is_not_blown_up():
     # Its standard deviation of 0.002 counts as 1/sqrt(1728), which is 0.024.
     images = 100 + 0.004 * np.random.default_rng(0).integers(0, 2, [2, 24, 24, 3])
-    found = run(augment.standardise(tf.constant(images.transpose(0, 3, 1, 2), tf.float32)))
+    standardised = run(augment.standardise(tf.constant(images.transpose(0, 3, 1, 2), tf.float32)))
     expected = (images - images.mean((1, 2, 3), keepdims=True)) * 1728 ** 0.5
-    np.testing.assert_allclose(found, expected, atol=2e-3)
-    assert 0.05 < np.abs(found).max() < 0.2
+    np.testing.assert_allclose(standardised, expected, atol=2e-3)
+    assert 0.05 < np.abs(standardised).max() < 0.2

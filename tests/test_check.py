@@ -3,8 +3,8 @@ import os
 import socket
 
 import pytest
-from cifar10.cli.check import check
 
+from cifar10.cli.check import check
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings

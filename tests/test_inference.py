@@ -260,7 +260,7 @@ def test_wrong_combinations_end_in_a_line(call, arguments, part):
 
 
 def test_a_run_whose_classes_are_unknown_says_so(run, tmp_path, settings):
-    # As a run on pictures of one's own, of a version that did not store them.
+    # As a run on images of one's own, of a version that did not store them.
     from cifar10.run.train_dir import TrainDir
     training.train(settings())
     path = tmp_path / 'train' / 'config.json'
@@ -268,7 +268,8 @@ def test_a_run_whose_classes_are_unknown_says_so(run, tmp_path, settings):
     assert stored.pop('classes')[0] == 'disc'
     path.write_text(json.dumps(stored))
     directory = TrainDir(str(tmp_path / 'train'))
-    assert model.find(eval_settings(), directory).classes[0] == 'disc'
-    path.write_text(json.dumps(dict(stored, dataset='cifar100')))
+    assert model.load_run(eval_settings(), directory).classes[0] == 'disc'
+    (tmp_path / 'mine').mkdir()
+    path.write_text(json.dumps(dict(stored, dataset=f"{tmp_path / 'mine'}/")))
     with pytest.raises(UsageError, match='does not say what its classes are'):
-        model.find(eval_settings(), directory)
+        model.load_run(eval_settings(), directory)

@@ -78,8 +78,8 @@ def test_records_are_read_as_they_lie_in_the_files(data_dir):
     memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
-        found = session.run(memory.read_value())
-    np.testing.assert_array_equal(found.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
+        rows = session.run(memory.read_value())
+    np.testing.assert_array_equal(rows.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
 
 
 def test_augmentation_equals_stock_operations(loaded):
@@ -122,7 +122,7 @@ def test_a_flat_image_stays_finite():
 
 
 class Marked:
-    """A data set whose images say which they are, through any crop, mirroring and standardising.
+    """A data set whose images can be identified after any crop, mirroring and standardisation.
 
     Each image has one colour: the darkest channel 0, the brightest 255, the middle one k. Which
     channel is which, k and the label identify it.
@@ -248,12 +248,12 @@ def test_a_shifted_batch_is_a_function_of_its_positions(shifted):
     whole, labels = shifted(1990, 32, ((0.0, 24),))
     parts = [shifted(1990 + start, 16, ((0.0, 24),)) for start in (0, 16)]
     np.testing.assert_array_equal(whole, np.concatenate([images for images, _ in parts]))
-    np.testing.assert_array_equal(labels, np.concatenate([each for _, each in parts]))
+    np.testing.assert_array_equal(labels, np.concatenate([part for _, part in parts]))
     assert not np.array_equal(whole, shifted(1990, 32, ((0.0, 24),), seed=6)[0])
 
 
 def test_smaller_images_are_means_of_what_a_pixel_covers():
     planes = np.random.default_rng(0).integers(0, 256, [2, 3, 32, 32], dtype=np.uint8)
-    found = run(shift.Shift([(0.0, 16)], None, 0).plain(tf.constant(planes)))
+    images = run(shift.Shift([(0.0, 16)], None, 0).plain(tf.constant(planes)))
     expected = planes.reshape(2, 3, 16, 2, 16, 2).mean((3, 5)).transpose(0, 2, 3, 1)
-    np.testing.assert_allclose(found, (expected - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
+    np.testing.assert_allclose(images, (expected - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)

@@ -1,4 +1,5 @@
-"""Data sets of one's own: folders of pictures, converted once; and CIFAR-100."""
+"""Data sets of the user's own: folders of images, converted once; and CIFAR-100."""
+import hashlib
 import os
 import shutil
 
@@ -8,6 +9,7 @@ import pytest
 from cifar10 import training
 from cifar10.data import pictures, pipeline, records
 from cifar10.errors import UsageError
+from cifar10.registry import DATASETS
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from tests.helpers import last_variables, tf
@@ -37,14 +39,14 @@ def test_pictures_of_every_kind_become_32_pixels(encoded, tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     decoder = pictures.Decoder()
-    found = {name: decoder(str(tmp_path / name)).astype(int) for name in files}
+    images = {name: decoder(str(tmp_path / name)).astype(int) for name in files}
     for name in ('colours.png', 'deep.png', 'wide.png'):
-        np.testing.assert_array_equal(found[name], pixels, name)
-    np.testing.assert_array_equal(found['grey.png'], pixels[..., :1].repeat(3, -1))
-    assert (found['transparent.png'] == 255).all() and (found['grey_alpha.png'] == 255).all()
-    assert np.abs(found['photo.jpg'] - pixels).mean() < 20
+        np.testing.assert_array_equal(images[name], pixels, name)
+    np.testing.assert_array_equal(images['grey.png'], pixels[..., :1].repeat(3, -1))
+    assert (images['transparent.png'] == 255).all() and (images['grey_alpha.png'] == 255).all()
+    assert np.abs(images['photo.jpg'] - pixels).mean() < 20
     # Anti-aliasing looks a little beyond the four pixels that become one.
-    assert np.abs(found['twice.png'] - pixels).mean() < 40 < np.abs(found['twice.png'] - pixels[::-1]).mean()
+    assert np.abs(images['twice.png'] - pixels).mean() < 40 < np.abs(images['twice.png'] - pixels[::-1]).mean()
 
 
 def test_bmp_gif_and_where_there_is_a_decoder_webp(tmp_path):
@@ -59,13 +61,15 @@ def test_bmp_gif_and_where_there_is_a_decoder_webp(tmp_path):
         files['red.webp'] = WEBP
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
-        found = pictures.Decoder()(str(tmp_path / name))
-        assert (found[..., 0] > 230).all() and (found[..., 1:] < 25).all(), name
+        image = pictures.Decoder()(str(tmp_path / name))
+        assert (image[..., 0] > 230).all() and (image[..., 1:] < 25).all(), name
 
 
-def test_what_shines_through_is_white_and_fine_lines_become_grey(tmp_path):
-    half, lines = np.full([40, 40, 4], 128, np.uint8), np.zeros([256, 256, 3], np.uint8)
-    half[..., :3], lines[::8] = (0, 101, 200), 255
+def test_transparent_pixels_are_on_white_and_fine_lines_become_grey(tmp_path):
+    half = np.full([40, 40, 4], 128, np.uint8)
+    half[..., :3] = (0, 101, 200)
+    lines = np.zeros([256, 256, 3], np.uint8)
+    lines[::8] = 255
     with tf.Graph().as_default(), tf.Session() as session:
         for name, pixels in (('half.png', half), ('lines.png', lines)):
             (tmp_path / name).write_bytes(session.run(tf.io.encode_png(pixels)))
@@ -77,19 +81,19 @@ def test_what_shines_through_is_white_and_fine_lines_become_grey(tmp_path):
 @pytest.mark.parametrize('content, part', [
     (b'', 'an empty file'), (b'text', 'not a picture'), (b'\x89PNG\r\n\x1a\n broken', 'not a picture'),
     (None, 'No such file')])
-def test_what_is_no_picture_is_told(tmp_path, content, part):
+def test_the_error_says_why_a_file_is_not_a_picture(tmp_path, content, part):
     if content is not None:
         (tmp_path / 'x.png').write_bytes(content)
     with pytest.raises(pictures.NoPicture, match=part):
         pictures.Decoder()(str(tmp_path / 'x.png'))
 
 
-def test_of_a_picture_that_is_cut_off_the_library_says_nothing(encoded, tmp_path, capfd):
+def test_the_library_prints_nothing_about_a_picture_that_is_cut_off(encoded, tmp_path, capfd):
     whole = encoded[1]['photo.jpg']
     for name, content in (('cut.jpg', whole[:len(whole) // 2]), ('whole.jpg', whole)):
         (tmp_path / name).write_bytes(content)
-    cut, found = pictures.Decoder().try_each([str(tmp_path / 'cut.jpg'), str(tmp_path / 'whole.jpg')])
-    assert 'a damaged one' in str(cut) and found.shape == (32, 32, 3)
+    cut, image = pictures.Decoder().try_each([str(tmp_path / 'cut.jpg'), str(tmp_path / 'whole.jpg')])
+    assert 'a damaged one' in str(cut) and image.shape == (32, 32, 3)
     assert capfd.readouterr().err == ''
 
 
@@ -124,7 +128,7 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert f'warning: left out 1 of 31 files; the first is {path}train/owl/notes.txt' in output
 
 
-def test_a_part_of_every_class_is_set_apart(folder, capsys):
+def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
     path = folder(*numbered('ant', 'bee'), *numbered('cat', n=2))
     train, test = (records.prepare(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))
     assert (train.count, test.count) == (15, 7) and sorted(labels(test)) == [0, 0, 0, 1, 1, 1, 2]
@@ -134,14 +138,14 @@ def test_a_part_of_every_class_is_set_apart(folder, capsys):
     assert records.prepare(path, '/nowhere', records.TEST, 0.5).count == 11  # beside the other division
     assert 'warning' not in capsys.readouterr().out
     os.utime(path + 'bee', (2 ** 31, 2 ** 31))
-    for part in (records.TRAIN, records.TEST):  # told once
+    for part in (records.TRAIN, records.TEST):  # the warning is printed once
         records.prepare(path, '/nowhere', part, 0.5)
     assert capsys.readouterr().out.count(
         f'warning: images were added or removed after the conversion; delete {path}cifar-bin-0.5') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
-def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
+def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     path = folder(*numbered('ant', 'bee'))
     train, test = (records.prepare(path, '/nowhere', part, fraction) for part in (records.TRAIN, records.TEST))
     assert sorted(labels(test)) == [0] * tested + [1] * tested
@@ -149,17 +153,18 @@ def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
 
 
 @pytest.mark.parametrize('paths, part', [
-    (['train/a/1.png'], 'has train/ but not the other'),
+    (['train/a/1.png'], 'has train/ but no test/; add test/, or use --dataset=.*/mine/train to set a fraction'),
     (numbered('train', 'car'), 'if train is a class, rename it'),
     (numbered('train', 'test', 'car'), r'no class directories in train/; put the images into train/<class>, or, if'),
     (numbered('Train/a', 'Train/b', 'TEST/a', 'TEST/b'), 'has TEST/ among its class directories; rename it to test if'),
     (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has control characters"),
     (numbered('a', 'b\x1b[31m'), r"'b\\x1b\[31m' in .* has control characters in its name; rename it"),
     (numbered('a', 'b\u2028c'), 'has control characters'), (numbered('a', 'b\r'), 'has control characters'),
-    (numbered('a', '  '), "directory '  ' in .* has spaces at an end of its name; rename it"),
-    (numbered('a', 'b', 'c '), 'has spaces at an end'), (numbered('a', '\u3000b'), 'has spaces at an end'),
-    (numbered('a', 'b', 'cifar-binary'), "directory 'cifar-binary' in .* has a name for converted images, but holds "
-     'none; rename or remove it'),
+    (numbered('a', '  '), "directory '  ' in .* has a name that begins or ends with a space; rename it"),
+    (numbered('a', 'b', 'c '), 'begins or ends with a space'),
+    (numbered('a', '\u3000b'), 'begins or ends with a space'),
+    (numbered('a', 'b', 'cifar-binary'), "directory 'cifar-binary' in .* has a name that is reserved for converted "
+     'images; rename or remove it'),
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
     (['a/1.png'], 'needs 2 to 256 class directories, but has 1'),
     (['1.png'], 'needs 2 to 256 class directories, but has 0'),
@@ -168,7 +173,7 @@ def test_the_part_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no image for the part train'),
     ([f'{i}/1.png' for i in range(257)], 'needs 2 to 256 class directories, but has 257'),
 ])
-def test_folders_that_are_no_data_set_are_told_in_a_line(folder, paths, part, tmp_path):
+def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path):
     path = folder(*paths)
     with pytest.raises(UsageError, match=part):
         records.prepare(path, '/nowhere', test_fraction=0.1)
@@ -185,12 +190,12 @@ def test_names_that_a_class_may_have(folder, capsys):
     assert f"the first is '{path}train/a b/line\\nend\\udcff.txt' (not" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_not_there_is_told_so(call, tmp_path):
+def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
     status, error = call('multi_gpu_train.py', f'--dataset={tmp_path}/none/', '--tower_device=cpu')
     assert status == 2 and 'is not a folder' in error
 
 
-def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
+def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
     path = folder(*numbered('ant', 'bee', os.fsdecode(b'c\xfft'), n=20), os.fsdecode(b'bee/\xfe.txt'))
     status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
     assert status == 0, error
@@ -212,7 +217,7 @@ def test_a_run_on_pictures_of_three_classes_is_trained_and_evaluated(call, folde
     shutil.rmtree(moved / 'cifar-bin-0.1')
     status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')
     assert status == 2 and 'was trained on 54 images' in error and 'has 55 now' in error
-    # Other pictures are another run.
+    # Other classes are another run.
     (moved / 'ant' / 'new.png').unlink()
     (moved / 'ant').rename(moved / 'emu')
     shutil.rmtree(moved / 'cifar-bin-0.1')
@@ -240,6 +245,15 @@ def test_a_path_below_a_directory_that_is_not_utf8(tmp_path, monkeypatch):
             train_settings(**{name: './mine'})
 
 
+@pytest.mark.parametrize('dataset, size, checksum', [
+    ('cifar100', 725, '4a53f81a8af29bb6aa646bfe2c455db1b061edfde82a39c0cfc313ef536c681b'),
+    ('cifar100-coarse', 328, '14e28b5b70e3d8a29704b0d9f8c5985cca5f3c3d08ea043dcc87a036df37a2b3')])
+def test_the_classes_of_cifar100_are_those_of_the_published_files(dataset, size, checksum):
+    # Of fine_label_names.txt and coarse_label_names.txt; earlier versions read the names from there.
+    content = ''.join(name + '\n' for name in DATASETS.load(dataset).classes).encode()
+    assert (len(content), hashlib.sha256(content).hexdigest()) == (size, checksum)
+
+
 @pytest.mark.parametrize('dataset, classes, label', [('cifar100', 100, 1), ('cifar100-coarse', 20, 0)])
 def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, label):
     random, folder = np.random.default_rng(0), tmp_path / 'cifar-100-binary'
@@ -249,10 +263,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     for name in ('train.bin', 'test.bin'):
         rows.tofile(folder / name)
     data = records.prepare(dataset, str(tmp_path))
-    assert (len(data.classes), data.classes[3], data.count) == (classes, 'class 3', 40)
-    (folder / ('fine_label_names.txt' if label else 'coarse_label_names.txt')).write_text(
-        '\n'.join(f'name{i}' for i in range(classes)) + '\n\n')
-    assert records.prepare(dataset, str(tmp_path)).classes[3] == 'name3'
+    assert (len(data.classes), data.count) == (classes, 40)
     np.testing.assert_array_equal(data.planes(2).reshape(2, -1), rows[:2, 2:])
     memory, read = pipeline.load(data)
     with tf.Session() as session:

@@ -14,7 +14,7 @@ from cifar10.data import headers, pictures
 from tests.helpers import ROOT, tf
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
-WHICH = np.random.default_rng(0).integers(0, 2, [32, 32])  # of the two colours each pixel has
+WHICH = np.random.default_rng(0).integers(0, 2, [32, 32])  # the index of each pixel's colour
 PIXELS = np.array([RED, BLUE], np.uint8)[WHICH]
 PALETTE = bytes([0, 0, 255, 0, 255, 0, 0, 0])  # blue, green, red and nothing
 
@@ -44,7 +44,7 @@ def packed(bits):
 
 
 def pixels_of(red, blue, kind):
-    """Returns the rows of pixels that are numbers."""
+    """Returns the rows of pixels that are colours, as numbers of a kind."""
     return [row.tobytes() for row in np.where(WHICH, blue, red).astype(kind)]
 
 
@@ -73,8 +73,8 @@ def test_a_bmp_of_every_uncompressed_kind_has_its_colours(tmp_path, content):
 def test_a_bmp_with_an_alpha_mask_is_transparent(tmp_path):
     (tmp_path / 'x.bmp').write_bytes(
         bmp(32, pixels_of(0x00ff0000, 0xff0000ff, '<u4'), 3, 56, (0xff0000, 0xff00, 0xff, 0xff000000)))
-    found = pictures.Decoder()(str(tmp_path / 'x.bmp'))
-    np.testing.assert_array_equal(found, np.where(WHICH[..., None], BLUE, 255))
+    image = pictures.Decoder()(str(tmp_path / 'x.bmp'))
+    np.testing.assert_array_equal(image, np.where(WHICH[..., None], BLUE, 255))
 
 
 @pytest.mark.parametrize('content, part', [
@@ -86,7 +86,7 @@ def test_a_bmp_with_an_alpha_mask_is_transparent(tmp_path):
     (bmp(16, RGB24, 3, masks=(0xff0000, 0xff00, 0xff)), 'a BMP with the colour mask 0xff0000'),
     (bmp(24, RGB24)[:-1], 'a BMP that is cut off'), (bmp(24, RGB24)[:40], 'a BMP that is cut off'),
     (b'BM' + b'W is a car, and this is a text.' * 3, 'not a picture'), (b'BM', 'not a picture')])
-def test_other_bmps_are_told_with_a_remedy(tmp_path, content, part):
+def test_other_bmps_are_errors_with_a_remedy(tmp_path, content, part):
     (tmp_path / 'x.bmp').write_bytes(content)
     with pytest.raises(pictures.NoPicture, match=part):
         pictures.Decoder()(str(tmp_path / 'x.bmp'))
@@ -103,7 +103,7 @@ def png(width, height, kind, bits, row=None):
 
 
 def gif(*frames):
-    """Returns a GIF file with (width, height) of each frame, all of which have one red pixel as data."""
+    """Returns a GIF file with frames of these (width, height); the data of each is one red pixel."""
     return b'GIF89a' + bytes([1, 0, 1, 0, 0x80, 0, 0, 255, 0, 0, 0, 0, 0]) + b'!\xf9\4\0\0\0\0\0' + b''.join(
         b',' + struct.pack('<HHHH', 0, 0, width, height) + bytes([0, 2, 2, 0x44, 1, 0])
         for width, height in frames) + b';'
@@ -111,7 +111,8 @@ def gif(*frames):
 
 def jpeg(width, height, marker=0xc2):
     """Returns the beginning of a JPEG file."""
-    preview = b'\xff\xe1\x00\x13\xff\xc0\x00\x11\x08\x00\x01\x00\x01' + bytes(8)  # a frame in another segment is none
+    # A frame's marker inside another segment does not count.
+    preview = b'\xff\xe1\x00\x13\xff\xc0\x00\x11\x08\x00\x01\x00\x01' + bytes(8)
     return b'\xff\xd8' + preview + struct.pack('>BBHBHH', 0xff, marker, 17, 8, height, width) + bytes(10)
 
 
@@ -139,8 +140,8 @@ def test_a_picture_of_too_many_pixels_is_refused_by_its_header(tmp_path, name):
 @pytest.mark.parametrize('name', HUGE)
 def test_a_header_that_is_cut_off_or_wrong_is_no_picture(tmp_path, name):
     for end in range(1, 26):
-        found = headers.size(HUGE[name][:end])
-        assert found is None or found == headers.size(HUGE[name])
+        size = headers.size(HUGE[name][:end])
+        assert size is None or size == headers.size(HUGE[name])
     random = np.random.default_rng(0)
     for _ in range(300):
         content = np.frombuffer(HUGE[name], np.uint8).copy()
@@ -157,31 +158,33 @@ def test_the_size_in_a_header_is_the_one_that_is_decoded():
             assert headers.size(content[:2] + b'\xff\xe5\0\0garbage' + content[2:]) in ((41, 30), None)
 
 
-def test_of_an_animation_only_the_first_frame_is_decoded(tmp_path):
+def test_only_the_first_frame_of_an_animation_is_decoded(tmp_path):
     (tmp_path / 'x.gif').write_bytes(gif((1, 1), (6000, 6000), (6000, 6000)))
     decoder = pictures.Decoder()
-    found = decoder(str(tmp_path / 'x.gif'))
-    assert (found[..., 0] > 230).all() and (found[..., 1:] < 25).all()
+    image = decoder(str(tmp_path / 'x.gif'))
+    assert (image[..., 0] > 230).all() and (image[..., 1:] < 25).all()
     if hasattr(tf.io, 'decode_webp'):
         (tmp_path / 'x.webp').write_bytes(ANIMATED_WEBP)
         np.testing.assert_array_equal(decoder(str(tmp_path / 'x.webp')), np.broadcast_to(RED, [32, 32, 3]))
 
 
 def test_threads_share_the_memory():
-    room, taken, most = pictures.Room(10), [], []
+    budget = pictures.MemoryBudget(10)
+    reserved = []
+    totals = []
 
-    def take(size):
-        with room.taken(size):
-            taken.append(size)
-            most.append(sum(taken))
+    def reserve(size):
+        with budget.reserve(size):
+            reserved.append(size)
+            totals.append(sum(reserved))
             time.sleep(0.002)
-            taken.remove(size)
+            reserved.remove(size)
     with multiprocessing.pool.ThreadPool(8) as pool:
-        pool.map(take, [1, 10, 4, 3, 7, 2, 9, 5] * 5, 1)
-    assert len(most) == 40 and max(most) == 10
+        pool.map(reserve, [1, 10, 4, 3, 7, 2, 9, 5] * 5, 1)
+    assert len(totals) == 40 and max(totals) == 10
     done = threading.Event()
-    with pytest.raises(ValueError), room.taken(10):
-        threading.Thread(target=lambda: [take(10), done.set()]).start()
+    with pytest.raises(ValueError), budget.reserve(10):
+        threading.Thread(target=lambda: [reserve(10), done.set()]).start()
         raise ValueError
     assert done.wait(10)
 
@@ -195,21 +198,21 @@ decoder = pictures.Decoder()
 decoder.try_each(sys.argv[2:][-1:] * 20)
 size = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[1]),) * 2)
-for found in decoder.try_each(sys.argv[2:]):
-    print(getattr(found, 'shape', found))
+for image in decoder.try_each(sys.argv[2:]):
+    print(getattr(image, 'shape', image))
 '''
 
 
 def limited(megabytes, *paths):
-    """Returns what a Decoder makes of files in a process that may take so much more memory: a line for each."""
-    found = subprocess.run([sys.executable, '-c', LIMITED, str(megabytes << 20), *map(str, paths)], cwd=ROOT,
-                           capture_output=True, text=True, timeout=120)
-    assert found.returncode == 0 and not found.stderr, found.stderr
-    return found.stdout.splitlines()
+    """Decodes files in a process that may take so many megabytes more; returns a line for each file."""
+    result = subprocess.run([sys.executable, '-c', LIMITED, str(megabytes << 20), *map(str, paths)], cwd=ROOT,
+                            capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    return result.stdout.splitlines()
 
 
 @pytest.mark.stress
-def test_a_picture_for_which_memory_is_too_little_is_told_and_the_others_are_decoded(tmp_path):
+def test_a_picture_that_does_not_fit_in_memory_is_an_error_and_the_others_are_decoded(tmp_path):
     (tmp_path / 'large.png').write_bytes(png(11000, 11000, 0, 1, bytes(1375)))  # 121 MB, in a file of 20 KB
     (tmp_path / 'small.png').write_bytes(png(32, 32, 0, 8, bytes(32)))
     assert limited(64, tmp_path / 'large.png', tmp_path / 'small.png') == [

@@ -52,7 +52,8 @@ def test_what_a_preset_leaves_is_what_the_flags_say():
     assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(found)
     assert train_settings() == train_settings(**{**PRESETS['classic'], 'batch_size': None})
     assert train_settings(epochs=2.0).run.max_steps is None
-    assert train_settings(preset='fast', network='classic', augmentation='classic', optimizer='sgd').recipe.widths is None
+    classic = train_settings(preset='fast', network='classic', augmentation='classic', optimizer='sgd')
+    assert classic.recipe.widths is None
 
 
 @pytest.mark.parametrize('flags, message', [

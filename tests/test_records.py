@@ -87,7 +87,7 @@ def archive(path, source, extra=()):
             tar.addfile(info, io.BytesIO(content))
 
 
-def test_a_flipped_byte_in_an_archive_is_found(cifar_dir, tmp_path_factory, closed_network, capsys):
+def test_a_flipped_bit_in_an_archive_is_detected(cifar_dir, tmp_path_factory, closed_network, capsys):
     random = np.random.default_rng(0)
     target = tmp_path_factory.mktemp('target')
     path = target / 'cifar-10-binary.tar.gz'
@@ -109,7 +109,7 @@ def member(name, kind=tarfile.REGTYPE, link=''):
     return info
 
 
-def test_an_archive_that_lies_there_is_used_with_a_warning(cifar_dir, tmp_path_factory, capsys):
+def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_factory, capsys):
     target = tmp_path_factory.mktemp('target')
     evil = [(member('../evil'), b'x'), (member(FOLDER + '/../../evil'), b'x'), (member('/tmp/evil'), b'x'),
             (member(FOLDER + '/surplus.bin'), b'x'), (member('elsewhere/data_batch_1.bin'), b'x')]
@@ -215,7 +215,7 @@ def test_a_wrong_file_never_gets_its_name(published, tmp_path, cut, size, checks
     assert sorted(os.listdir(tmp_path)) == ['file', 'served']
 
 
-def test_what_killed_processes_left_of_a_data_set_is_removed_though_it_is_there(cifar_dir):
+def test_leftovers_of_killed_processes_are_removed_although_the_data_set_exists(cifar_dir):
     (cifar_dir / f'.{FOLDER}.abcd0123').mkdir()
     (cifar_dir / f'.{FOLDER}.abcd0123' / 'data_batch_1.bin').write_text('half of it')
     (cifar_dir / 'cifar-10-binary.tar.gz.123.part').write_text('half of it, of version 1.0')
@@ -253,7 +253,7 @@ def test_shapes_are_deterministic_balanced_and_differ_between_parts():
 
 
 @pytest.mark.stress
-def test_shapes_are_not_told_apart_by_single_pixels(data_dir):
+def test_shapes_cannot_be_told_apart_by_single_pixels(data_dir):
     # Least squares on the pixels, the best of several regularisations: below 60%.
     def load(part):
         data = records.prepare('shapes', data_dir, part)
@@ -280,7 +280,7 @@ def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
         session.run(read)
 
 
-def test_shapes_lie_on_disk_as_cifar10_does(data_dir):
+def test_shapes_have_the_files_of_cifar10(data_dir):
     folder = os.path.join(data_dir, 'shapes-bin')
     assert sorted(os.listdir(folder)) == ['batches.meta.txt'] + sorted(records.TRAIN_FILES + records.TEST_FILES)
     with open(os.path.join(folder, 'batches.meta.txt')) as meta:

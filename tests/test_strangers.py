@@ -1,4 +1,4 @@
-"""What other users of a machine may have put into a directory beforehand is not trusted."""
+"""Files that other users of a machine may have put into a directory beforehand are not trusted."""
 import json
 import os
 import shutil
@@ -14,7 +14,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
 from tests.helpers import tf
 
-SOMEBODY = 12345  # a user
+SOMEBODY = 12345  # the id of another user
 
 NETWORK = '''
 import pathlib
@@ -30,13 +30,13 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason='only root may give fil
 
 @pytest.fixture
 def own(settings, tmp_path):
-    """(a function that evaluates the run of a network of one's own, the file of the network, the train_dir)."""
+    """(a function that evaluates a run of a user's own network, the file of the network, the train_dir)."""
     file = tmp_path / 'code' / 'net.py'
     file.parent.mkdir()
     file.write_text(NETWORK)
     trained = settings(network=f'{file}:linear', max_steps=1)
     training.train(trained)
-    # A copy, because what a process has imported it does not import again.
+    # A copy, because a process does not import a file twice.
     moved = tmp_path / 'theirs'
     shutil.copytree(file.parent, moved)
     os.remove(moved / 'net.py.has-run')
@@ -54,7 +54,7 @@ def own(settings, tmp_path):
 
 @pytest.mark.parametrize('what', ['file', 'train_dir', *[
     pytest.param(what, marks=pytest.mark.stress) for what in ('folder', 'config.json')]])
-def test_a_stored_network_that_others_may_write_is_run_only_when_it_is_named(own, what):
+def test_a_stored_network_that_others_can_write_is_run_only_if_the_user_names_it(own, what):
     evaluate, file, train_dir = own
     path = dict(zip(('file', 'folder', 'train_dir', 'config.json'),
                     (file, file.parent, train_dir, os.path.join(train_dir, 'config.json'))))[what]
@@ -66,7 +66,7 @@ def test_a_stored_network_that_others_may_write_is_run_only_when_it_is_named(own
     assert os.path.exists(f'{file}.has-run')
 
 
-def test_a_stored_network_of_ones_own_is_run(own):
+def test_a_stored_network_of_the_user_is_run(own):
     evaluate, file, _ = own
     evaluate()
     assert os.path.exists(f'{file}.has-run')
@@ -106,6 +106,6 @@ def test_default_directories_of_somebody_else_are_refused(settings, monkeypatch,
     check_dir(default, '--train_dir')  # where it is no default, the user has named it
 
 
-def test_a_folder_for_which_there_are_no_others_is_trusted(tmp_path):
+def test_a_folder_that_nobody_else_can_write_is_trusted(tmp_path):
     assert files.open_to_others(str(tmp_path)) is None and files.foreign_owner(str(tmp_path / 'missing')) is None
     assert TrainDir(str(tmp_path)).run_id is None

@@ -1,1 +1,1 @@
-"""Images: downloaded or rendered files, and the batches that are made of them."""
+"""Data sets, downloaded, rendered or converted, and the batches that are made from them."""

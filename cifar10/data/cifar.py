@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: downloaded, verified and unpacked from the archives of their authors.
+"""CIFAR-10 and CIFAR-100, downloaded from their author, verified and unpacked.
 
 Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 """
@@ -19,7 +19,16 @@ _SITE = 'https://www.cs.toronto.edu/~kriz/'
 
 @dataclasses.dataclass(frozen=True)
 class _Archive:
-    """A published archive: its name, size, checksum, the folder in it, the files that must and may be there."""
+    """A published archive.
+
+    Attributes:
+      name: its file name.
+      size: in bytes.
+      sha256: its checksum, hexadecimal.
+      folder: the folder in it that holds the files.
+      required: the files that it must have.
+      extras: other files to unpack if it has them.
+    """
     name: str
     size: int
     sha256: str
@@ -28,7 +37,7 @@ class _Archive:
     extras: tuple[str, ...]
 
     def fetch(self, folder):
-        """Unpacks the archive beside `folder`, downloaded if it is not there, to `folder`."""
+        """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
         path = os.path.join(os.path.dirname(folder), self.name)
         if os.path.isfile(path):
             if os.path.getsize(path) != self.size or download.sha256(path) != self.sha256:
@@ -41,7 +50,7 @@ class _Archive:
         try:
             download.fetch(_SITE + self.name, path, self.size, self.sha256)
         except download.DownloadError as error:
-            raise UsageError(f'{error}; put {self.name} into a directory {os.path.dirname(folder)} by hand, or use '
+            raise UsageError(f'{error}; put {self.name} into {os.path.dirname(folder)} by hand, or use '
                              '--dataset=shapes, which needs no network') from error
         self._extract(path, folder)
 
@@ -50,40 +59,63 @@ class _Archive:
         with new_folder(folder) as temporary, gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
             for member in tar:
                 if member.isfile() and member.name in expected:
-                    # Copied by name, with nothing of the member's own path, owner or mode. (`tar.extract` is safe
-                    # only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
+                    # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract`
+                    # is safe only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
                     path = os.path.join(temporary, os.path.basename(member.name))
                     with tar.extractfile(member) as source, open(path, 'wb') as copy:
                         shutil.copyfileobj(source, copy)
-            while stream.read(1 << 20):  # the checksum of all that was read stands at the very end
+            while stream.read(1 << 20):  # gzip compares its checksum when the end is read
                 pass
             missing = [name for name in self.required if not os.path.isfile(os.path.join(temporary, name))]
             if missing:
                 raise tarfile.ReadError(f'{self.folder}/{missing[0]} is not in it')
 
 
-_CIFAR10 = _Archive('cifar-10-binary.tar.gz', 170052171,
-                    'c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
-                    'cifar-10-batches-bin', TRAIN_FILES + TEST_FILES, (CLASSES_FILE, 'readme.html'))
+_CIFAR10 = _Archive(
+    name='cifar-10-binary.tar.gz', size=170052171,
+    sha256='c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
+    folder='cifar-10-batches-bin', required=TRAIN_FILES + TEST_FILES, extras=(CLASSES_FILE, 'readme.html'))
 
-_FINE, _COARSE = 'fine_label_names.txt', 'coarse_label_names.txt'
-_CIFAR100 = _Archive('cifar-100-binary.tar.gz', 168513733,
-                     '58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
-                     'cifar-100-binary', ('train.bin', 'test.bin'), (_FINE, _COARSE))
+_CIFAR100 = _Archive(
+    name='cifar-100-binary.tar.gz', size=168513733,
+    sha256='58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
+    folder='cifar-100-binary', required=('train.bin', 'test.bin'),
+    extras=('fine_label_names.txt', 'coarse_label_names.txt'))
 
 _COUNTS = {TRAIN: 50_000, TEST: 10_000}
 
-CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, (
-    'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck'), counts=_COUNTS,
-    archive=(_CIFAR10.name, _CIFAR10.size))
+_CIFAR10_CLASSES = (
+    'airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
+
+# As in the archive's fine_label_names.txt and coarse_label_names.txt.
+_FINE_CLASSES = (
+    'apple', 'aquarium_fish', 'baby', 'bear', 'beaver', 'bed', 'bee', 'beetle', 'bicycle', 'bottle', 'bowl',
+    'boy', 'bridge', 'bus', 'butterfly', 'camel', 'can', 'castle', 'caterpillar', 'cattle', 'chair',
+    'chimpanzee', 'clock', 'cloud', 'cockroach', 'couch', 'crab', 'crocodile', 'cup', 'dinosaur', 'dolphin',
+    'elephant', 'flatfish', 'forest', 'fox', 'girl', 'hamster', 'house', 'kangaroo', 'keyboard', 'lamp',
+    'lawn_mower', 'leopard', 'lion', 'lizard', 'lobster', 'man', 'maple_tree', 'motorcycle', 'mountain',
+    'mouse', 'mushroom', 'oak_tree', 'orange', 'orchid', 'otter', 'palm_tree', 'pear', 'pickup_truck',
+    'pine_tree', 'plain', 'plate', 'poppy', 'porcupine', 'possum', 'rabbit', 'raccoon', 'ray', 'road',
+    'rocket', 'rose', 'sea', 'seal', 'shark', 'shrew', 'skunk', 'skyscraper', 'snail', 'snake', 'spider',
+    'squirrel', 'streetcar', 'sunflower', 'sweet_pepper', 'table', 'tank', 'telephone', 'television', 'tiger',
+    'tractor', 'train', 'trout', 'tulip', 'turtle', 'wardrobe', 'whale', 'willow_tree', 'wolf', 'woman',
+    'worm')
+_COARSE_CLASSES = (
+    'aquatic_mammals', 'fish', 'flowers', 'food_containers', 'fruit_and_vegetables',
+    'household_electrical_devices', 'household_furniture', 'insects', 'large_carnivores',
+    'large_man-made_outdoor_things', 'large_natural_outdoor_scenes', 'large_omnivores_and_herbivores',
+    'medium_mammals', 'non-insect_invertebrates', 'people', 'reptiles', 'small_mammals', 'trees',
+    'vehicles_1', 'vehicles_2')
+
+CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, _CIFAR10_CLASSES, _COUNTS, archive=(_CIFAR10.name, _CIFAR10.size))
 
 
-def _cifar100(names, num_classes, label):
-    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, names, num_classes, _COUNTS,
-                   {TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
+def _cifar100(classes, label):
+    return Dataset(_CIFAR100.folder, _CIFAR100.fetch, classes, _COUNTS,
+                   files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
                    archive=(_CIFAR100.name, _CIFAR100.size))
 
 
 # A record has two labels, the coarse one first.
-CIFAR100 = _cifar100(_FINE, 100, 1)
-CIFAR100_COARSE = _cifar100(_COARSE, 20, 0)
+CIFAR100 = _cifar100(_FINE_CLASSES, 1)
+CIFAR100_COARSE = _cifar100(_COARSE_CLASSES, 0)

@@ -1,4 +1,4 @@
-"""Downloads: a file gets its name only once its size and checksum are right."""
+"""Downloads, which get their names only once their size and checksum are right."""
 import hashlib
 import os
 from http.client import HTTPException
@@ -16,7 +16,7 @@ class DownloadError(Exception):
 
 
 def sha256(path: str) -> str:
-    """Returns the SHA-256 of the file at `path`, as lower-case hexadecimal digits."""
+    """Returns the SHA-256 of a file, as lower-case hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, 'rb') as stream:
         for chunk in iter(lambda: stream.read(_CHUNK), b''):
@@ -25,11 +25,9 @@ def sha256(path: str) -> str:
 
 
 def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) -> None:
-    """Downloads `url` to `path`, replacing what is there only by a file that is verified.
+    """Downloads `url` to `path`; replaces a file that is there only when the new one is verified and on the disk.
 
     Args:
-      url: the address.
-      path: the final name, which the file gets when it is verified and on the disk.
       size: expected bytes.
       checksum: expected SHA-256, hexadecimal.
       timeout: seconds without a byte after which the attempt ends.
@@ -39,9 +37,10 @@ def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) ->
     """
     with making(path), new_file(path) as part:
         _stream(url, part, size, timeout)
-        found = os.path.getsize(part), sha256(part)
-        if found != (size, checksum):
-            raise DownloadError(f'{url} sent a wrong file: {found[0]} bytes, SHA-256 {found[1]}; expected {size} '
+        part_size = os.path.getsize(part)
+        part_checksum = sha256(part)
+        if (part_size, part_checksum) != (size, checksum):
+            raise DownloadError(f'{url} sent a wrong file: {part_size} bytes, SHA-256 {part_checksum}; expected {size} '
                                 f'bytes, {checksum}')
 
 
@@ -60,7 +59,7 @@ def _copy(response, url, path, size):
         received = 0
         for chunk in iter(lambda: _read(response, url), b''):
             received += len(chunk)
-            if received > size:  # not the published file; do not fill the disk with it
+            if received > size:  # not the expected file; do not fill the disk with it
                 break
             stream.write(chunk)
             bar.update(len(chunk))
@@ -70,4 +69,4 @@ def _read(response, url):
     try:
         return response.read(_CHUNK)
     except (OSError, HTTPException) as error:
-        raise DownloadError(f'{url} broke off ({error})') from error
+        raise DownloadError(f'the download of {url} was interrupted ({error})') from error

@@ -1,4 +1,4 @@
-"""What is drawn for the examples of a batch, as pure functions of (seed, position): their order and random numbers.
+"""What is drawn for the examples of a batch: their order and random numbers, pure functions of (seed, position).
 
 A position is an index into the endless stream of shuffled epochs.
 """
@@ -15,11 +15,11 @@ class Positions(NamedTuple):
     """Where a batch lies in the stream of shuffled epochs.
 
     Attributes:
-      first: int64 scalar, its first position; the others follow.
-      step: int64 scalar, the first position of its step, which may have the batches of several towers.
-      examples: int64 [n], which examples of the data set these are.
-      epochs: int64 [n], in which epoch each is.
-      count: int, examples in an epoch.
+      first: int64 scalar, the first position of the batch; the others follow it.
+      step: int64 scalar, the first position of the step; a step may have the batches of several towers.
+      examples: int64 [n], the examples of the data set at these positions.
+      epochs: int64 [n], the epoch of each position.
+      count: examples in an epoch.
     """
     first: tf.Tensor
     step: tf.Tensor
@@ -29,12 +29,11 @@ class Positions(NamedTuple):
 
 
 def shuffled(positions: tf.Tensor, count: int, seed: int) -> tf.Tensor:
-    """Returns the examples at positions: in each epoch, each of `count` examples exactly once.
+    """Returns the examples at positions; every epoch has each of `count` examples exactly once.
 
     Args:
       positions: int64 [n].
       count: examples in an epoch.
-      seed: int.
 
     Returns:
       int64 [n] in [0, count).
@@ -47,24 +46,26 @@ def permuted(index: tf.Tensor, count: int, seed: int, epochs: tf.Tensor | None =
 
     Args:
       index: int64 [n] in [0, count).
-      count: int.
-      seed: int.
-      epochs: int64 [n], the number of the permutation for each; None: one that is none of these.
+      epochs: int64 [n], for each index the number of its permutation. None uses one more permutation, which
+        differs from those of all epochs.
 
     Returns:
       int64 [n] in [0, count).
     """
-    kind, epochs = (1, tf.zeros_like(index)) if epochs is None else (0, epochs)
-    seeds = tf.stack([tf.fill(tf.shape(index), tf.constant(each, tf.int64)) for each in (seed, kind)] + [epochs], 1)
+    kind = 0
+    if epochs is None:
+        kind = 1
+        epochs = tf.zeros_like(index)
+    seeds = tf.stack([tf.fill(tf.shape(index), tf.constant(value, tf.int64)) for value in (seed, kind)] + [epochs], 1)
     return tf.raw_ops.RandomIndexShuffle(
         index=index, seed=tf.cast(seeds, tf.int32), max_index=tf.constant(count - 1, tf.int64), rounds=_SHUFFLE_ROUNDS)
 
 
 def draws(first_position: tf.Tensor, n: int, seed: int) -> tf.Tensor:
-    """Returns float32 [n, 4] uniform in [0, 1): four random numbers of each position.
+    """Returns four random numbers for each of `n` positions: float32 [n, 4], uniform in [0, 1).
 
-    One call of the counter-based generator Philox gives 128 bits; the position is its counter, so
-    the numbers of a position are the same in whatever batch it lies.
+    One call of the counter-based generator Philox gives 128 bits. The position is its counter, so a position
+    has the same numbers in whichever batch it lies.
     """
     counter = tf.stack([tf.cast(first_position, tf.uint64), tf.constant(0, tf.uint64)])
     return tf.raw_ops.StatelessRandomUniformV2(

@@ -1,7 +1,7 @@
-"""A user's own pictures: a folder for each class, converted once to CIFAR's binary layout.
+"""A user's own images: a folder for each class, converted once to CIFAR's binary layout.
 
-The folders are `train/<class>` and `test/<class>`; or `<class>` alone, of whose pictures a fraction is set apart for
-testing.
+The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
+class is set apart for testing.
 """
 import collections
 import dataclasses
@@ -17,39 +17,43 @@ from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FI
 from cifar10.errors import UsageError
 from cifar10.files import new_folder
 
-_CONVERTED = 'cifar-bin'  # begins the name of the folder with the converted files, among those of the pictures
+_CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
 _MOST_CLASSES = 256  # a label is a byte
-_LEAST_PICTURES = len(TRAIN_FILES)  # for training: each file has one
+_LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 
 
-def dataset(path: str) -> '_Pictures':
-    """Returns the data set of the pictures in a folder.
-
-    Raises:
-      UsageError: it is not laid out as it must be.
-    """
+def dataset(path: str) -> '_ImageFolder':
+    """Returns the data set of the images in a folder; raises a UsageError if the folder has another layout."""
     path = os.path.abspath(path)
     if not os.path.isdir(path):
-        raise UsageError(f'--dataset={path} is not a folder; name one with train/<class> and test/<class>, or with '
-                         '<class>')
+        raise UsageError(f'--dataset={path} is not a folder; give one that holds train/<class> and test/<class>, or '
+                         'just <class>')
     parts = [part for part in (TRAIN, TEST) if os.path.isdir(os.path.join(path, part))]
     if len(parts) == 1:
-        raise UsageError(f'--dataset={path} has {parts[0]}/ but not the other of train/ and test/; add it, name '
-                         f'{os.path.join(path, parts[0])} itself to have a part of it set apart for testing, or, if '
-                         f'{parts[0]} is a class, rename it')
-    return _Pictures(os.path.join(path, _CONVERTED), functools.partial(_convert, path, None), CLASSES_FILE, path=path,
-                     is_divided=bool(parts))
+        part = parts[0]
+        other = TEST if part == TRAIN else TRAIN
+        raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/, or use '
+                         f'--dataset={os.path.join(path, part)} to set a fraction of it apart for testing, or, if '
+                         f'{part} is a class, rename it')
+    return _ImageFolder(os.path.join(path, _CONVERTED), functools.partial(_convert, path, None), path=path,
+                        is_divided=bool(parts))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Pictures(Dataset):
-    """Attributes: the folder of the pictures; whether it has train/ and test/, or else what is for testing."""
+class _ImageFolder(Dataset):
+    """The images below a folder.
+
+    Attributes:
+      path: the folder.
+      is_divided: whether it has train/ and test/.
+      test_fraction: if it has not, the fraction of the images of each class that is for testing.
+    """
     path: str = ''
     is_divided: bool = True
     test_fraction: float = 0.0
 
-    def divided(self, test_fraction):
+    def with_test_fraction(self, test_fraction):
         if self.is_divided:
             return self
         if test_fraction is None:
@@ -58,32 +62,35 @@ class _Pictures(Dataset):
                                    make=functools.partial(_convert, self.path, test_fraction))
 
     def check(self):
-        _laid_out(self.path, None if self.is_divided else self.test_fraction)
+        _layout(self.path, None if self.is_divided else self.test_fraction)
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, but the converted images are stored there; use a '
                              'writable directory with symbolic links to its class directories')
 
     def expected(self):
         fraction = None if self.is_divided else self.test_fraction
-        classes, parts = _laid_out(self.path, fraction)
-        files = {part: _files(folder, classes) for part, folder in parts.items()}
-        counts = {part: len(each) for part, each in _parts_of(self.path, classes, files, fraction).items()}
-        return tuple(classes), counts
+        classes, folders = _layout(self.path, fraction)
+        files = {part: _files(folder, classes) for part, folder in folders.items()}
+        parts = _parts(self.path, classes, files, fraction)
+        return tuple(classes), {part: len(examples) for part, examples in parts.items()}
+
+    def read_classes(self, folder):
+        return records.read_classes(folder)
 
     def notice(self):
-        newest = max((os.path.getmtime(os.path.join(self.path, part, name)) for part in self._parts()
-                      for name in _classes(os.path.join(self.path, part))), default=0)
+        folders = [self.path]
+        if self.is_divided:
+            folders = [os.path.join(self.path, part) for part in (TRAIN, TEST)]
+        class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
+        newest = max(map(os.path.getmtime, class_folders), default=0)
         if newest > os.path.getmtime(self.folder):
             return (f'images were added or removed after the conversion; delete {self.folder} to convert them again '
                     '(a run can go on only with the same classes and number of training images)')
         return None
 
-    def _parts(self):
-        return (TRAIN, TEST) if self.is_divided else ('',)
 
-
-def _classes(folder):
-    """Returns the names of the classes in a folder, sorted; hidden folders and what was converted are none."""
+def _class_names(folder):
+    """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
     return sorted(name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))
                   and not name.startswith('.') and not _is_converted(folder, name))
 
@@ -97,100 +104,113 @@ def _check_name(folder, name):
     if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
         problem = 'has control characters in its name; rename it'
     elif name != name.strip():
-        problem = 'has spaces at an end of its name; rename it'
+        problem = 'has a name that begins or ends with a space; rename it'
     elif name.startswith(_CONVERTED):
-        problem = 'has a name for converted images, but holds none; rename or remove it'
+        problem = 'has a name that is reserved for converted images; rename or remove it'
     else:
         return
     raise UsageError(f'the class directory {name!r} in {folder} {problem}')
 
 
-def _laid_out(path, test_fraction):
-    """Returns (the classes, {part: its folder}); without a fraction, `path` has train/ and test/.
+def _layout(path, test_fraction):
+    """Returns (the names of the classes, {part: its folder}); raises a UsageError if `path` has another layout.
 
-    Raises:
-      UsageError: it is not laid out as it must be.
+    Args:
+      path: the folder of the images.
+      test_fraction: None if `path` has train/ and test/. Otherwise all images are in the part TRAIN, not yet
+        divided.
     """
-    parts = {TRAIN: path} if test_fraction is not None else {
-        part: os.path.join(path, part) for part in (TRAIN, TEST)}
-    classes = _classes(parts[TRAIN])
-    for part, folder in parts.items():
-        for name in _classes(folder):
+    if test_fraction is None:
+        folders = {part: os.path.join(path, part) for part in (TRAIN, TEST)}
+    else:
+        folders = {TRAIN: path}
+    classes = _class_names(folders[TRAIN])
+    for part, folder in folders.items():
+        for name in _class_names(folder):
             _check_name(folder, name)
             if test_fraction is not None and name.lower() in (TRAIN, TEST):
                 raise UsageError(f'--dataset={path} has {name}/ among its class directories; rename it to '
                                  f'{name.lower()} if it holds class directories, or else to another name')
-        if test_fraction is None and not _classes(folder):
+        if test_fraction is None and not _class_names(folder):
             raise UsageError(f'--dataset={path} has no class directories in {part}/; put the images into '
                              f'{part}/<class>, or, if {part} is a class, rename it')
-    for part in parts.values():
-        odd = set(_classes(part)) ^ set(classes)
+    for folder in folders.values():
+        odd = set(_class_names(folder)) ^ set(classes)
         if odd:
             raise UsageError(f'class {min(odd)} is only in one of {TRAIN}/ and {TEST}/ in --dataset={path}; give both '
                              'the same classes')
     if not 2 <= len(classes) <= _MOST_CLASSES:
         raise UsageError(f'--dataset={path} needs 2 to {_MOST_CLASSES} class directories, but has {len(classes)}')
-    return classes, parts
+    return classes, folders
 
 
 def _convert(path, test_fraction, folder):
-    """Writes the pictures below `path` to a new folder."""
-    classes, parts = _laid_out(path, test_fraction)
-    files = {part: _files(where, classes) for part, where in parts.items()}
+    """Converts the images below `path` to records in a new folder."""
+    classes, folders = _layout(path, test_fraction)
+    files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
     print(f'converting {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}', flush=True)
-    good = _parts_of(path, classes, {part: _decoded(found) for part, found in files.items()}, test_fraction)
+    decoded = {part: _decode(part_files) for part, part_files in files.items()}
+    parts = _parts(path, classes, decoded, test_fraction)
     with new_folder(folder) as temporary:
         for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
-            labels, images = zip(*good[part])
+            labels, images = zip(*parts[part])
             records.write(temporary, names, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
         records.write_classes(temporary, classes)
 
 
-def _parts_of(path, classes, found, test_fraction):
-    """Returns {part: its (label, picture)}; with a fraction, what was found is divided.
+def _parts(path, classes, examples, test_fraction):
+    """Returns the examples of both parts; raises a UsageError if a part or a class has too few.
 
-    Raises:
-      UsageError: there are too few.
+    Args:
+      path: the folder of the images, for messages.
+      classes: the names of the classes.
+      examples: {part: its (label, image or path) pairs}; with a test fraction, all are in the part TRAIN.
+      test_fraction: the fraction to move to the part TEST, or None if the examples are divided already.
     """
     if test_fraction is not None:
-        found = _divided(found[TRAIN], test_fraction)
-    for part, of_part in found.items():
-        for label in set(range(len(classes))) - {label for label, _ in of_part}:
-            count = sum(each == label for pairs in found.values() for each, _ in pairs)
+        examples = _divide(examples[TRAIN], test_fraction)
+    labels = {part: [label for label, _ in pairs] for part, pairs in examples.items()}
+    for part in examples:
+        for missing in set(range(len(classes))) - set(labels[part]):
+            count = sum(part_labels.count(missing) for part_labels in labels.values())
             change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
-            raise UsageError(f'--dataset={path}: class {classes[label]} has no image for the part {part}; give it '
+            raise UsageError(f'--dataset={path}: class {classes[missing]} has no image for the part {part}; give it '
                              f'more{change}, or remove its directory')
-    if len(found[TRAIN]) < _LEAST_PICTURES:
-        raise UsageError(f'--dataset={path} has {len(found[TRAIN])} training images; at least {_LEAST_PICTURES} are '
+    if len(examples[TRAIN]) < _LEAST_IMAGES:
+        raise UsageError(f'--dataset={path} has {len(examples[TRAIN])} training images; at least {_LEAST_IMAGES} are '
                          'needed')
-    return found
+    return examples
 
 
 def _files(folder, classes):
-    """Returns (label, path) of all files, in an order that is random but always the same."""
-    found = [(label, os.path.join(folder, name, file)) for label, name in enumerate(classes)
+    """Returns (label, path) of all files, in an order that looks random but is always the same."""
+    files = [(label, os.path.join(folder, name, file)) for label, name in enumerate(classes)
              for file in os.listdir(os.path.join(folder, name)) if not file.startswith('.')]
+
+    def digest(labelled_path):
+        _, path = labelled_path
+        return hashlib.sha256(os.fsencode(os.path.relpath(path, folder))).digest()
     # Not class after class: networks that look at some images before training take the first ones.
-    return sorted(found, key=lambda each: hashlib.sha256(os.fsencode(os.path.relpath(each[1], folder))).digest())
+    return sorted(files, key=digest)
 
 
-def _divided(good, fraction):
-    """Returns the pictures of each part: of every class, a fraction is for testing, but at least one."""
-    left = {label: max(round(fraction * count), 1)
-            for label, count in collections.Counter(label for label, _ in good).items()}
+def _divide(examples, test_fraction):
+    """Returns the examples of each part: of every class a fraction is for testing, but at least one example."""
+    counts = collections.Counter(label for label, _ in examples)
+    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
     parts = {TRAIN: [], TEST: []}
-    for label, image in good:
-        parts[TEST if left[label] > 0 else TRAIN].append((label, image))
-        left[label] -= 1
+    for label, image in examples:
+        parts[TEST if tests_to_come[label] > 0 else TRAIN].append((label, image))
+        tests_to_come[label] -= 1
     return parts
 
 
-def _decoded(files):
-    """Returns (label, image uint8 [32, 32, 3]) of those files that are pictures; says which are not."""
-    decoded = pictures.Decoder().try_each([path for _, path in files], bar=True)
-    wrong = [(path, error) for (_, path), error in zip(files, decoded) if isinstance(error, Exception)]
-    if wrong:
-        path, error = min(wrong, key=lambda each: each[0])
-        print(f'warning: left out {len(wrong)} of {len(files)} files; the first is {pictures.shown(path)} '
+def _decode(files):
+    """Returns (label, image uint8 [32, 32, 3]) of the files that can be decoded; warns about the others."""
+    images = pictures.Decoder().try_each([path for _, path in files], progress=True)
+    failures = [(path, image) for (_, path), image in zip(files, images) if isinstance(image, Exception)]
+    if failures:
+        path, error = min(failures, key=lambda failure: failure[0])
+        print(f'warning: left out {len(failures)} of {len(files)} files; the first is {pictures.shown(path)} '
               f'({error})')
-    return [(label, image) for (label, _), image in zip(files, decoded) if isinstance(image, np.ndarray)]
+    return [(label, image) for (label, _), image in zip(files, images) if isinstance(image, np.ndarray)]

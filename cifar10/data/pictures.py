@@ -1,4 +1,4 @@
-"""Picture files of any size as images of 32x32 pixels: PNG, JPEG, GIF, BMP, and WebP where TensorFlow decodes it."""
+"""Decodes picture files of any size to images of 32x32 pixels: PNG, JPEG, GIF, BMP, and WebP if TensorFlow can."""
 import contextlib
 import multiprocessing.pool
 import os
@@ -16,14 +16,14 @@ from cifar10.console import quiet_stderr
 from cifar10.data import bmp, headers
 from cifar10.data.records import SIZE
 
-_LARGEST = 256 << 20  # bytes of a file; a picture that is larger is a mistake
-_HEAD = 16 << 20  # bytes of a file that are searched for its size; phones put previews of some megabytes before it
+_MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
+_HEAD = 16 << 20  # bytes of a file that are searched for the size; phones put previews of some megabytes before it
 _MOST_PIXELS = 128_000_000  # of a picture; cameras make 100 million
-_PIXEL_BYTES = 24  # that a pixel takes while it is decoded, at most (measured)
-_MEMORY = _MOST_PIXELS * _PIXEL_BYTES + 2 * _LARGEST  # that all pictures take at a time: the largest one, or several
+_PIXEL_BYTES = 24  # memory per pixel while a picture is decoded, at most (measured)
+_MEMORY = _MOST_PIXELS * _PIXEL_BYTES + 2 * _MOST_BYTES  # for all pictures that are decoded at a time
 _LIBJPEG = re.compile(rb'JPEG|JFIF|Insufficient memory')  # its complaints, which name no file
 _MOST_THREADS = 8
-_NONE = 'not a picture that this TensorFlow decodes, or a damaged one'
+_UNREADABLE = 'not a picture that this TensorFlow decodes, or a damaged one'
 
 
 class NoPicture(Exception):
@@ -31,36 +31,37 @@ class NoPicture(Exception):
 
 
 def shown(path: str) -> str:
-    """Returns a path as text for a line: with escapes, in quotes, if it has control characters or is not UTF-8."""
+    """Returns a path to print in a line; in quotes and with escapes if it has control characters or is not UTF-8."""
     return path if path.isprintable() else repr(path)
 
 
-class Room:
+class MemoryBudget:
     """An amount of memory that several threads share.
 
     Args:
-      size: bytes.
+      size: the amount in bytes.
     """
 
     def __init__(self, size: int):
-        self._left, self._changed = size, threading.Condition()
+        self._free = size
+        self._changed = threading.Condition()
 
     @contextlib.contextmanager
-    def taken(self, size: int) -> Iterator[None]:
-        """Context in which `size` bytes are taken; waits until that many are left."""
+    def reserve(self, size: int) -> Iterator[None]:
+        """Context in which `size` bytes are reserved; waits until that many are free."""
         with self._changed:
-            self._changed.wait_for(lambda: size <= self._left)
-            self._left -= size
+            self._changed.wait_for(lambda: size <= self._free)
+            self._free -= size
         try:
             yield
         finally:
             with self._changed:
-                self._left += size
+                self._free += size
                 self._changed.notify_all()
 
 
 class Decoder:
-    """Decodes picture files on the CPU; may be called from several threads, which wait for each other's memory."""
+    """Decodes picture files on the CPU. Several threads may call it; they share a memory budget."""
 
     def __init__(self):
         with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
@@ -68,44 +69,46 @@ class Decoder:
             self._pixels = tf.io.decode_image(self._contents, channels=0, expand_animations=False)
             self._image = _resized(_square(self._pixels))
         self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
-        self._room = Room(_MEMORY)
+        self._memory = MemoryBudget(_MEMORY)
 
     def __call__(self, path: str) -> np.ndarray:
-        """Returns the centre square of the picture in a file, uint8 [32, 32, 3]; of an animation the first frame.
+        """Returns the centre square of the picture in a file, uint8 [32, 32, 3]; of an animation, the first frame's.
 
         Raises:
-          NoPicture: the file cannot be read or decoded, or not with the memory that there is.
+          NoPicture: the file cannot be read or decoded, or the memory is too little for it.
         """
         try:
             if not os.path.isfile(path) and os.path.exists(path):
                 raise NoPicture('not a file')
             with open(path, 'rb') as stream:
-                return self._decoded(stream)
+                return self._decode(stream)
         except OSError as error:
             raise NoPicture(error.strerror) from error
         except (MemoryError, tf.errors.ResourceExhaustedError) as error:
             raise NoPicture('too large for the memory that is free') from error
         except tf.errors.OpError as error:
-            raise NoPicture(_NONE) from error
+            raise NoPicture(_UNREADABLE) from error
 
-    def _decoded(self, stream):
-        """Returns the image in an open file; refuses it by its header, before it takes memory."""
-        size = os.fstat(stream.fileno()).st_size
-        if size > _LARGEST:
-            raise NoPicture(f'more than {_LARGEST >> 20} MB')
+    def _decode(self, stream):
+        """Returns the image in an open file; refuses what is too large by its header, before it takes memory."""
+        file_bytes = os.fstat(stream.fileno()).st_size
+        if file_bytes > _MOST_BYTES:
+            raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
         head = stream.read(_HEAD)
         if not head:
             raise NoPicture('an empty file')
-        width, height = headers.size(head) or (0, 0)
-        if not width:
-            raise NoPicture(_NONE)
+        size = headers.size(head)
+        if size is None:
+            raise NoPicture(_UNREADABLE)
+        width, height = size
         if width * height > _MOST_PIXELS:
             raise NoPicture(f'{width} x {height} pixels, more than {_MOST_PIXELS // 10 ** 6} million; make it smaller')
-        with self._room.taken(width * height * _PIXEL_BYTES + 2 * size):
-            return self._session.run(self._image, self._fed(head + stream.read(size - len(head))))
+        with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * file_bytes):
+            feed_dict = self._feed_dict(head + stream.read(file_bytes - len(head)))
+            return self._session.run(self._image, feed_dict)
 
-    def _fed(self, contents):
-        """Returns what the graph is fed with for a file: its contents, or its pixels."""
+    def _feed_dict(self, contents):
+        """Returns what to feed to the graph for a file: its contents, or the pixels of a BMP."""
         if contents.startswith(b'BM'):
             try:
                 return {self._pixels: bmp.decode(contents)}
@@ -113,12 +116,12 @@ class Decoder:
                 raise NoPicture(str(error)) from error
         return {self._contents: headers.first_frame(contents)}
 
-    def try_each(self, paths: Sequence[str], bar: bool = False) -> list:
-        """Returns for each file what a call returns, or the NoPicture that it raises.
+    def try_each(self, paths: Sequence[str], progress: bool = False) -> list:
+        """Returns for each file the image that a call returns, or the NoPicture that it raises.
 
         Args:
-          paths: of the files.
-          bar: whether to show the progress, if standard output is a terminal.
+          paths: the files.
+          progress: whether to show a progress bar if standard output is a terminal.
         """
         def attempt(path):
             try:
@@ -128,22 +131,24 @@ class Decoder:
         threads = min(os.cpu_count(), _MOST_THREADS)
         with quiet_stderr(_LIBJPEG), multiprocessing.pool.ThreadPool(threads) as pool:
             return list(tqdm(pool.imap(attempt, paths), total=len(paths), unit='file', file=sys.stdout, leave=False,
-                             disable=not (bar and sys.stdout.isatty())))
+                             disable=not (progress and sys.stdout.isatty())))
 
 
 def _square(pixels):
     """Returns the square in the centre of pixels [height, width, channels]."""
-    height, width = tf.shape(pixels)[0], tf.shape(pixels)[1]
+    height = tf.shape(pixels)[0]
+    width = tf.shape(pixels)[1]
     side = tf.minimum(height, width)
-    top, left = (height - side) // 2, (width - side) // 2
+    top = (height - side) // 2
+    left = (width - side) // 2
     return pixels[top:top + side, left:left + side]
 
 
 def _resized(pixels):
-    """Returns uint8 [side, side, 1 to 4 channels] as uint8 [32, 32, 3]; what is transparent becomes white.
+    """Returns uint8 [side, side, 1 to 4 channels] as uint8 [32, 32, 3], on a white ground.
 
-    A photo takes four times as much memory in floats, so only what is transparent is converted before it is resized,
-    one colour after the other.
+    A photo takes four times as much memory in floats. So only pictures with an alpha channel are converted
+    before they are resized, one colour after the other.
     """
     channels = tf.shape(pixels)[-1]
 

@@ -1,7 +1,7 @@
-"""Image records in CIFAR's binary layout: find, verify, count; the same for every data set.
+"""Data sets in CIFAR's binary layout: makes their files if need be, and verifies them.
 
 A record is a byte or two of labels and 3,072 bytes of image: red, green and blue planes of 32x32
-(https://www.cs.toronto.edu/~kriz/cifar.html). How a data set comes to be in this layout is its own file's matter.
+(https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
 """
 import dataclasses
 import os
@@ -18,7 +18,7 @@ SIZE = 32
 IMAGE_BYTES = 3 * SIZE * SIZE
 RECORD_BYTES = 1 + IMAGE_BYTES  # with one byte of label
 
-# The files of CIFAR-10, whose layout our own data sets have too.
+# The files of CIFAR-10. The data sets that are made here have the same.
 TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
 TEST_FILES = ('test_batch.bin',)
 CLASSES_FILE = 'batches.meta.txt'
@@ -26,7 +26,8 @@ CLASSES_FILE = 'batches.meta.txt'
 _TEXT = dict(encoding='utf-8', errors='surrogateescape')  # as Python reads the names of folders
 
 # The parts of a data set.
-TRAIN, TEST = 'train', 'test'
+TRAIN = 'train'
+TEST = 'test'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,29 +35,28 @@ class Dataset:
     """A data set in CIFAR's binary layout.
 
     Attributes:
-      folder: its folder below data_dir, with the .bin files; or a path of its own.
-      make: function folder -> None that downloads, renders or converts the files into a new folder, whole or not at
-        all.
-      classes: the names of its classes, in the order of their labels; or the name of the file in `folder` that has one
-        in each line.
-      num_classes: how many there are, where `classes` is a file that may be missing; None: as many as it has lines.
-      counts: how many images each part has, once it is made.
+      folder: the folder of its .bin files: a name below data_dir, or an absolute path.
+      make: function folder -> None that downloads, renders or converts the files into a new folder, which
+        appears whole or not at all.
+      classes: the names of its classes, in the order of their labels; empty if they are known only from the
+        files.
+      counts: how many images each part has; None if it is known only from the files.
       files: the names of the files of each part.
-      label_bytes, label: how many bytes of a record are labels, and which one is meant.
-      archive: the name and the bytes of what `make` downloads, if it is not in data_dir; None: nothing.
+      label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
+      archive: (name, size in bytes) of what `make` downloads unless it is in data_dir; None if it downloads
+        nothing.
     """
     folder: str
     make: Callable[[str], None]
-    classes: tuple[str, ...] | str
-    num_classes: int | None = None
+    classes: tuple[str, ...] = ()
     counts: dict | None = None
     files: dict = dataclasses.field(default_factory=lambda: {TRAIN: TRAIN_FILES, TEST: TEST_FILES})
     label_bytes: int = 1
     label: int = 0
     archive: tuple[str, int] | None = None
 
-    def divided(self, test_fraction: float | None) -> 'Dataset':
-        """Returns the data set whose test images are a fraction of all; this one, where they are apart already."""
+    def with_test_fraction(self, test_fraction: float | None) -> 'Dataset':
+        """Returns the data set with a fraction of its images for testing; itself if its test images are given."""
         del test_fraction
         return self
 
@@ -64,11 +64,16 @@ class Dataset:
         """Raises a UsageError if `make` could not make the files from what is there."""
 
     def expected(self) -> tuple[tuple[str, ...], dict[str, int]]:
-        """Returns (the names of the classes; how many images each part has) of what `make` makes."""
-        return _numbered(self.num_classes) if isinstance(self.classes, str) else self.classes, self.counts
+        """Returns (the names of the classes, how many images each part has) as `make` will make them."""
+        return self.classes, self.counts
+
+    def read_classes(self, folder: str) -> tuple[str, ...]:
+        """Returns the names of the classes of the data set that was made in `folder`."""
+        del folder
+        return self.classes
 
     def notice(self) -> str | None:
-        """Returns a line about what a user may not expect of the files, or None."""
+        """Returns a warning about the made files, or None."""
         return None
 
 
@@ -77,11 +82,11 @@ class Records:
     """The verified files of one part of a data set.
 
     Attributes:
-      dataset: its name.
-      files: paths, in order.
+      dataset: the name of the data set.
+      files: their paths, in order.
       count: records in all of them.
       classes: the names of the classes, in the order of their labels.
-      label_bytes, label: how many bytes of a record are labels, and which one is meant.
+      label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
     """
     dataset: str
     files: tuple[str, ...]
@@ -109,105 +114,85 @@ class Records:
         return f'{self.dataset}, {self.count:,} images in {self.folder}'
 
 
-def expected(dataset: str, data_dir: str, test_fraction: float | None = None) -> dict[str, Records] | None:
-    """Returns the Records of each part that `prepare` will have made; None if they are there already.
+def expected(name: str, data_dir: str, test_fraction: float | None = None) -> dict[str, Records] | None:
+    """Returns the Records of each part as `prepare` will make them, or None if the files exist already.
 
-    Of a folder of pictures every file counts as a picture. Arguments as those of `prepare`.
-
-    Raises:
-      UsageError: they cannot be made from what is there.
+    In a folder of images every file counts as an image. Raises a UsageError if the files cannot be made. The
+    arguments are those of `prepare`.
     """
-    kind, folder = _locate(dataset, data_dir, test_fraction)
+    dataset, folder = _locate(name, data_dir, test_fraction)
     if os.path.isdir(folder):
         return None
-    kind.check()
-    classes, counts = kind.expected()
-    return {part: Records(dataset, tuple(os.path.join(folder, name) for name in names), counts[part], classes,
-                          kind.label_bytes, kind.label) for part, names in kind.files.items()}
+    dataset.check()
+    classes, counts = dataset.expected()
+    return {part: Records(name, tuple(os.path.join(folder, file) for file in files), counts[part], classes,
+                          dataset.label_bytes, dataset.label) for part, files in dataset.files.items()}
 
 
-def download_bytes(dataset: str, data_dir: str) -> int:
+def download_bytes(name: str, data_dir: str) -> int:
     """Returns how many bytes `prepare` would download to make a data set."""
-    archive = DATASETS.load(dataset).archive
-    return 0 if archive is None or os.path.isfile(os.path.join(data_dir, archive[0])) else archive[1]
+    archive = DATASETS.load(name).archive
+    if archive is None:
+        return 0
+    archive_name, size = archive
+    return 0 if os.path.isfile(os.path.join(data_dir, archive_name)) else size
 
 
-def _locate(dataset, data_dir, test_fraction):
-    """Returns (the Dataset, its folder)."""
+def _locate(name, data_dir, test_fraction):
+    """Returns (the Dataset, the folder of its files)."""
     refuse_default_of_others(data_dir, '--data_dir')
-    kind = DATASETS.load(dataset).divided(test_fraction)
-    folder = os.path.join(data_dir, kind.folder)
-    parent, name = os.path.split(os.path.abspath(data_dir))
-    if name == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, kind.files[TRAIN][0])):
+    dataset = DATASETS.load(name).with_test_fraction(test_fraction)
+    folder = os.path.join(data_dir, dataset.folder)
+    parent, base = os.path.split(os.path.abspath(data_dir))
+    if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
         raise UsageError(f'--data_dir={data_dir} holds the .bin files themselves; use --data_dir={parent}')
-    return kind, folder
+    return dataset, folder
 
 
-def prepare(dataset: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None) -> Records:
-    """Returns the Records of a part, fetching, rendering or converting the data set if need be.
+def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None) -> Records:
+    """Returns the Records of a part; downloads, renders or converts the data set first if its files do not exist.
 
     Args:
-      dataset: a name in `registry.DATASETS`, or a folder of pictures.
-      data_dir: holds the data set's folder of .bin files, or its archive, or nothing.
+      name: a name in `registry.DATASETS`, or a folder of images.
+      data_dir: the directory of the data set's folder or archive, or where they will be put.
       part: TRAIN or TEST.
-      test_fraction: of a folder of pictures that is not divided, how much is for testing; needed for such a folder.
-
-    Raises:
-      UsageError: the data cannot be downloaded or written, or a file is missing or corrupt.
+      test_fraction: the fraction of the images to set apart for testing; needed for a folder of images
+        without train/ and test/, ignored for other data sets.
     """
-    kind, folder = _locate(dataset, data_dir, test_fraction)
+    dataset, folder = _locate(name, data_dir, test_fraction)
     if not os.path.isdir(folder):
         try:
-            kind.check()
+            dataset.check()
             with parents_of(folder), making(folder):
                 if not os.path.isdir(folder):  # another process may have made it meanwhile
-                    kind.make(folder)
+                    dataset.make(folder)
         except OSError as error:
-            where = os.path.dirname(folder) if os.path.isabs(kind.folder) else f'--data_dir={data_dir}'
+            where = os.path.dirname(folder) if os.path.isabs(dataset.folder) else f'--data_dir={data_dir}'
             raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}') from error
     else:
         remove_leftovers(folder)
-        if kind.archive:
-            remove_leftovers(os.path.join(data_dir, kind.archive[0]))
-        if part == TRAIN and (notice := kind.notice()):
+        if dataset.archive:
+            archive_name, _ = dataset.archive
+            remove_leftovers(os.path.join(data_dir, archive_name))
+        if part == TRAIN and (notice := dataset.notice()):
             print(f'warning: {notice}')
-    paths, classes = tuple(os.path.join(folder, name) for name in kind.files[part]), _classes(kind, folder)
-    count = sum(_verified_count(path, kind, len(classes)) for path in paths)
-    return Records(dataset, paths, count, classes, kind.label_bytes, kind.label)
+    classes = dataset.read_classes(folder)
+    paths = tuple(os.path.join(folder, file) for file in dataset.files[part])
+    count = sum(_verified_count(path, dataset, len(classes)) for path in paths)
+    return Records(name, paths, count, classes, dataset.label_bytes, dataset.label)
 
 
-def _classes(kind, folder):
-    """Returns the names of the classes; numbers, where their file is missing and their number is known."""
-    if not isinstance(kind.classes, str):
-        return kind.classes
-    path = os.path.join(folder, kind.classes)
-    try:
-        with open(path, **_TEXT) as stream:
-            names = tuple(line.strip() for line in stream if line.strip())
-    except OSError as error:
-        if not kind.num_classes:
-            raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error
-        names = ()
-    if kind.num_classes and len(names) != kind.num_classes:
-        names = _numbered(kind.num_classes)
-    return names
-
-
-def _numbered(num_classes):
-    """Returns names for classes that have none."""
-    return tuple(f'class {i}' for i in range(num_classes))
-
-
-def _verified_count(path, kind, num_classes):
+def _verified_count(path, dataset, num_classes):
     """Returns how many records a file holds, after checking its length and its labels."""
     remedy = f'delete {os.path.dirname(path)} to have it made again'
     if not os.path.isfile(path):
         raise UsageError(f'{path} is missing; {remedy}')
-    size, length = os.path.getsize(path), kind.label_bytes + IMAGE_BYTES
-    if size == 0 or size % length:
-        raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {length} bytes; '
+    size = os.path.getsize(path)
+    record_bytes = dataset.label_bytes + IMAGE_BYTES
+    if size == 0 or size % record_bytes:
+        raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {record_bytes} bytes; '
                          f'{remedy}')
-    labels = np.memmap(path, np.uint8, 'r', shape=(size // length, length))[:, kind.label]
+    labels = np.memmap(path, np.uint8, 'r', shape=(size // record_bytes, record_bytes))[:, dataset.label]
     wrong = np.flatnonzero(labels >= num_classes)
     if len(wrong):
         raise UsageError(f'{path} has label {labels[wrong[0]]} in record {wrong[0]}, where labels are 0 to '
@@ -219,8 +204,8 @@ def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.nd
     """Writes images to the files of a part, about as many to each.
 
     Args:
-      folder: where.
-      files: the names.
+      folder: the folder to write to.
+      files: the names of the files.
       labels: uint8 [n].
       images: uint8 [n, 3, 32, 32].
     """
@@ -230,6 +215,16 @@ def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.nd
 
 
 def write_classes(folder: str, classes: tuple[str, ...]) -> None:
-    """Writes the names of the classes beside the files."""
+    """Writes the names of the classes beside the files, one a line."""
     with open(os.path.join(folder, CLASSES_FILE), 'w', **_TEXT) as stream:
         stream.write('\n'.join(classes) + '\n')
+
+
+def read_classes(folder: str) -> tuple[str, ...]:
+    """Returns the names that `write_classes` wrote."""
+    path = os.path.join(folder, CLASSES_FILE)
+    try:
+        with open(path, **_TEXT) as stream:
+            return tuple(line.strip() for line in stream if line.strip())
+    except OSError as error:
+        raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error

@@ -1,7 +1,7 @@
-"""The built-in data set: ten classes of rendered shapes, for a machine without a network.
+"""The built-in data set: ten classes of rendered shapes, for machines without a network.
 
-A pure function of the number of images and a seed. Every image has its own pose, size, colours,
-brightness and noise, so that what tells the classes apart is form, not the value of any pixel.
+The images are a pure function of their number and a seed. Each has its own pose, size, colours, brightness
+and noise, so that the classes differ in form, not in the value of any pixel.
 """
 import numpy as np
 
@@ -9,18 +9,15 @@ from cifar10.data.records import SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dat
 from cifar10.files import new_folder
 
 CLASSES = ('disc', 'square', 'triangle', 'plus', 'ring', 'star', 'stripes', 'checkers', 'dots', 'crescent')
-_TRAIN, _TEST = 10000, 2000  # images
+_TRAIN_COUNT = 10000
+_TEST_COUNT = 2000
 
-# Images rendered together: their planes stay in the processor's cache.
+# Images that are rendered together, few enough for their planes to stay in the processor's cache.
 _CHUNK = 500
 
 
 def render(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Renders `count` images.
-
-    Args:
-      count: how many.
-      seed: int; another seed gives other images (the test images are not in the training images).
+    """Renders `count` images; another seed gives other images.
 
     Returns:
       (labels uint8 [count], images uint8 [count, 3, 32, 32]: red, green and blue planes).
@@ -47,8 +44,10 @@ def _masks(labels, generator):
     y = (np.arange(SIZE, dtype=np.float32) - centre)[:, None] - _uniform(generator, n, -2, 2)
     angle = _uniform(generator, n, 0, 2 * np.pi)
     radius = _uniform(generator, n, 8, 10)
-    cos, sin = np.cos(angle), np.sin(angle)
-    u, v = (x * cos - y * sin) / radius, (x * sin + y * cos) / radius
+    cos = np.cos(angle)
+    sin = np.sin(angle)
+    u = (x * cos - y * sin) / radius
+    v = (x * sin + y * cos) / radius
     # Signed distance to the outline in radii, negative inside.
     distance = np.empty([n, SIZE, SIZE], np.float32)
     for label, name in enumerate(CLASSES):
@@ -70,7 +69,8 @@ def _triangle(u, v):
 
 
 def _plus(u, v):
-    long, short = np.maximum(np.abs(u), np.abs(v)), np.minimum(np.abs(u), np.abs(v))
+    long = np.maximum(np.abs(u), np.abs(v))
+    short = np.minimum(np.abs(u), np.abs(v))
     return np.maximum(long - 1, short - 0.27)
 
 
@@ -107,7 +107,7 @@ _OUTLINES = dict(disc=_disc, square=_square, triangle=_triangle, plus=_plus, rin
 
 
 def _colour(masks, generator):
-    """Returns uint8 [n, 3, 32, 32]: the masks between two random colours, on an uneven ground, with noise."""
+    """Returns uint8 [n, 3, 32, 32]: the masked shapes and the ground in random colours, with a gradient and noise."""
     n = len(masks)
     ground = generator.uniform(40, 215, [n, 3, 1, 1]).astype(np.float32)
     step = generator.uniform(90, 150, [n, 3, 1, 1]).astype(np.float32)
@@ -122,9 +122,9 @@ def _colour(masks, generator):
 
 def _make(folder):
     with new_folder(folder) as temporary:
-        for names, count, seed in ((TRAIN_FILES, _TRAIN, 1), (TEST_FILES, _TEST, 2)):
+        for names, count, seed in ((TRAIN_FILES, _TRAIN_COUNT, 1), (TEST_FILES, _TEST_COUNT, 2)):
             write(temporary, names, *render(count, seed))
         write_classes(temporary, CLASSES)
 
 
-SHAPES = Dataset('shapes-bin', _make, CLASSES, counts={TRAIN: _TRAIN, TEST: _TEST})
+SHAPES = Dataset('shapes-bin', _make, CLASSES, counts={TRAIN: _TRAIN_COUNT, TEST: _TEST_COUNT})

@@ -7,31 +7,35 @@ from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws, permuted
 
 # Means and standard deviations of CIFAR-10's red, green and blue, from 0 to 255.
-_MEAN, _DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
-_SMALL = 28  # below so many pixels, a shift of one is enough
+_MEAN = (125.3, 123.0, 113.9)
+_DEVIATION = (63.0, 62.1, 66.7)
+_SMALL = 28  # images of fewer pixels are shifted by at most one
 
-# The views of test-time averaging, as shifts in pixels, and their weights: the view in place counts as much as the
-# shifted ones together (cifar10-airbench, section 3.5).
+# The views of test-time averaging, as shifts in pixels, and their weights: the unshifted view counts as much
+# as the shifted ones together (cifar10-airbench, section 3.5).
 _SHIFTS = ((0, 0), (-1, -1), (1, 1))
 _WEIGHTS = (0.5, 0.25, 0.25)
 
 
 class Shift(Augmentation):
-    """Images of a size that depends on the position in the run, shifted at random, mirrored in every other epoch.
+    """Resizes images to a size that grows with the run, shifts them at random and mirrors them in turn.
 
-    Which half of the images the first epoch mirrors is random; after that each is mirrored in every other epoch, so
-    that two epochs see both sides of all (cifar10-airbench, section 3.6). Small images cost less and teach as much in
-    the beginning.
+    A random half of the images is mirrored in the first epoch, the other half in the second, and so on, so
+    that two epochs see both sides of every image (cifar10-airbench, section 3.6). Small images cost less, and
+    teach as much in the beginning.
 
     Args:
-      sizes: (fraction of the run, height and width), in ascending order, the first fraction 0.
-      total_examples: examples of the whole run; None where all images have one size.
-      seed: int.
+      sizes: (fraction of the run at which it begins, height and width in pixels) of each size, in ascending
+        order; the first fraction is 0.
+      total_examples: examples of the whole run; may be None where all images have one size.
+      seed: seed of the shifts and of the halves.
     """
     test_time_averaging = True
 
     def __init__(self, sizes: Sequence[tuple[float, int]], total_examples: int | None, seed: int):
-        self._sizes, self._total, self._seed = sizes, total_examples, seed
+        self._sizes = sizes
+        self._total_examples = total_examples
+        self._seed = seed
 
     def image_sizes(self):
         return [size for _, size in self._sizes]
@@ -39,7 +43,7 @@ class Shift(Augmentation):
     def train(self, planes, positions):
         size = self._size(positions.step)
         numbers = draws(positions.first, planes.shape[0], self._seed)
-        # In every epoch the same half; the epoch's number says which of the two it is that is mirrored.
+        # The halves are the same in every epoch; the epoch's number says which of them is mirrored.
         half = permuted(positions.examples, positions.count, self._seed) % 2
         mirror = tf.equal((half + positions.epochs) % 2, 1)
         reach = tf.cast(tf.where(size < _SMALL, 1, 2), tf.float32)
@@ -54,13 +58,14 @@ class Shift(Augmentation):
         return tf.ensure_shape(_resized(planes, size), [None, size, size, 3])
 
     def _static_size(self):
+        """Returns the size if all images have the same, else None."""
         return self._sizes[0][1] if len(self._sizes) == 1 else None
 
     def _size(self, step_position):
         """Returns the size of all images of a step, an int32 scalar, from the step's first position."""
         if len(self._sizes) == 1:
             return tf.constant(self._sizes[0][1])
-        begins = tf.constant([int(fraction * self._total) for fraction, _ in self._sizes], tf.int64)
+        begins = tf.constant([int(fraction * self._total_examples) for fraction, _ in self._sizes], tf.int64)
         return tf.gather(self.image_sizes(), tf.reduce_sum(tf.cast(step_position >= begins, tf.int32)) - 1)
 
 
@@ -72,8 +77,10 @@ def _reflected(index, size):
 
 def _resized(planes, size):
     """Returns planes uint8 [n, 3, 32, 32] as normalised images float32 [n, size, size, 3]; resized by area."""
-    # Normalised first: graph optimisation would otherwise transpose the bytes, of which oneDNN complains in a line.
-    mean, scale = tf.constant(_MEAN)[:, None, None], (1 / tf.constant(_DEVIATION))[:, None, None]
+    # Normalised before the transposition: graph optimisation would otherwise transpose the bytes, and oneDNN
+    # prints a line about those.
+    mean = tf.constant(_MEAN)[:, None, None]
+    scale = (1 / tf.constant(_DEVIATION))[:, None, None]
     images = (tf.cast(planes, tf.float32) - mean) * scale
     return tf.raw_ops.ResizeArea(
         images=tf.transpose(images, [0, 2, 3, 1]), size=tf.stack([size, size]), align_corners=False)
@@ -81,7 +88,8 @@ def _resized(planes, size):
 
 def _shifted(images, rows, columns, static_size):
     """Returns the pixels of images [n, size, size, 3] at rows and columns, int32 [n, size] each."""
-    n, size = tf.shape(images)[0], tf.shape(images)[1]
+    n = tf.shape(images)[0]
+    size = tf.shape(images)[1]
     index = tf.range(n)[:, None, None] * size * size + rows[:, :, None] * size + columns[:, None, :]
     pixels = tf.gather(tf.reshape(images, [-1, 3]), index)
     pixels.set_shape([images.shape[0], static_size, static_size, 3])
@@ -89,9 +97,13 @@ def _shifted(images, rows, columns, static_size):
 
 
 def views(images: tf.Tensor) -> tf.Tensor:
-    """Returns six views of images [n, height, width, 3], in a batch of 6 n that begins with the images.
+    """Returns six views of each image, a batch [6 n, height, width, 3] that begins with the images themselves.
 
-    Each image, the image shifted by a pixel towards two corners, and the mirror images of these three.
+    The views are the image, the image shifted by a pixel towards two corners, and the mirror images of these
+    three.
+
+    Args:
+      images: [n, height, width, 3].
     """
     height, width = images.shape[1:3]
     padded = tf.pad(images, [[0, 0], [1, 1], [1, 1], [0, 0]], 'REFLECT')

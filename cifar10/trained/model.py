@@ -62,7 +62,7 @@ def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None =
     if data and data.classes != classes:
         raise UsageError(f'--dataset={dataset} has other classes than the run in {directory.path} was '
                          f'trained on (now {difference(classes, data.classes)}); use its own images')
-    if not classes or isinstance(classes, str):
+    if not classes:
         raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training once more '
                          'to have them added')
     recipe = Recipe(stored.settings.recipe, len(classes))
