@@ -112,7 +112,7 @@ def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
         return resolve('127.0.0.1', port, **options)
     monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
     assert alone('pod-0.cifar10:2222') == ['127.0.0.1']
-    assert 'waiting    for the name pod-0.cifar10 of this task to be known, up to 5 s' in capsys.readouterr().out
+    assert "waiting    for this task's host name pod-0.cifar10 to resolve, up to 5 s" in capsys.readouterr().out
 
 
 def test_a_name_that_stays_unknown_is_told_when_the_limit_has_passed(alone):
