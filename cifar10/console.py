@@ -70,8 +70,8 @@ def start_tensorflow(verbose: bool = False) -> None:
 def _garbage_collection_off():
     """Context whose objects are excluded from garbage collection, because they live as long as the process.
 
-    Collecting takes half a second while the million objects of TensorFlow's modules are imported, and another second
-    when the process ends and Python collects for the last time.
+    Collecting takes half a second while the million objects of TensorFlow's modules are imported, and another
+    second when the process ends and Python collects for the last time.
     """
     gc.disable()
     try:

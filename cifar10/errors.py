@@ -1,7 +1,8 @@
 """The two exceptions that end a program with one line instead of a traceback, and the wording of such lines.
 
-Any module may raise them. `cli.program.run` catches them, prints 'PROGRAM: error: MESSAGE' on standard error and
-returns the exit status. Any other exception, except an OSError or an interrupt, is a bug and shows its traceback.
+Any module may raise them. `cli.program.run` catches them, prints 'PROGRAM: error: MESSAGE' on standard error
+and returns the exit status. Other exceptions, apart from an OSError or an interrupt, are bugs and show their
+traceback.
 """
 import errno
 import re
@@ -13,27 +14,27 @@ _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
 
 class UsageError(Exception):
-    """The user can correct it: a flag, a combination of flags, a file or the environment is wrong. Exit status 2.
+    """The user can correct it: a flag, a combination of flags, a file or the environment. Exit status 2.
 
-    It is raised where the mistake is found, usually before the first step, so that no training time is lost. `--check`
-    collects all that it can find. A mistake in a call of this package's functions is a ValueError instead.
+    It is raised where the mistake is found, usually before the first step, so that no training time is lost.
+    `--check` collects all that it can find. A wrong call of this package's functions is a ValueError instead.
 
-    The message is one line. It says what is wrong, starting with the flag as the user wrote it (`--flag=value`) if
-    there is one, and after a semicolon what to do: '--xla compiles for GPUs, and the towers are on CPU devices; leave
-    it out'.
+    The message is one line. It says what is wrong, starting with the flag as the user wrote it
+    (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, and the
+    towers are on CPU devices; leave it out'.
     """
 
 
 class RunError(Exception):
     """The settings are valid, but the run failed: a loss is NaN, a peer is lost, a disk is full. Exit status 1.
 
-    The message is one line. It names the step, task or file that failed and, where a run can go on, the checkpoint or
-    the remedy: starting the same command again resumes from the newest checkpoint.
+    The message is one line. It names the step, task or file that failed and, where a run can go on, the
+    checkpoint or the remedy: starting the same command again resumes from the newest checkpoint.
     """
 
 
 def difference(before: Sequence[str], now: Sequence[str]) -> str:
-    """Returns how a list of names has changed, as a phrase: 'without a, b and with c', or 'in another order'."""
+    """Returns a phrase for how a list of names has changed: 'without a, b and with c', or 'in another order'."""
     removed = ', '.join(name for name in before if name not in now)
     added = ', '.join(name for name in now if name not in before)
     phrases = [f"{word} {textwrap.shorten(names, 80, placeholder=' ...')}"

@@ -2,9 +2,9 @@
 
     python -m cifar10.local_cluster --workers=2 --ps=1 -- python multi_gpu_train.py --num_gpus=1
 
-Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with free ports
-of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a task fails, the others
-are ended, and this program exits with the status of the first that failed.
+Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
+free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
+task fails, the others are ended, and this program exits with the status of the first that failed.
 """
 import contextlib
 import os
@@ -60,7 +60,7 @@ def run(tasks: dict[str, list[str]]) -> int:
     for number in signals.termination_signals():
         signal.signal(number, pass_on)
     for name, command in tasks.items():
-        # Each task has a session of its own, so a Ctrl-C does not reach it from the terminal, but once, through us.
+        # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
         processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                            errors='replace', start_new_session=True)
     width = max(len(name) for name in processes)
@@ -97,7 +97,7 @@ def run(tasks: dict[str, list[str]]) -> int:
 
 
 def _relay(prefix, process, unread):
-    """Prints the lines of a process; goes on reading when nobody reads ours, because the process would block."""
+    """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
     for line in process.stdout:
         try:
             if not unread.is_set():

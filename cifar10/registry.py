@@ -1,7 +1,7 @@
 """Everything that a flag chooses by name: update modes, networks, optimizers, data sets, precisions and more.
 
-An entry is 'module:object'. The module is imported when the entry is used, so `--help` and a mistyped flag are
-answered without TensorFlow.
+An entry is 'module:object'. The module is imported when the entry is used, so `--help` and a mistyped flag
+are answered without TensorFlow.
 """
 import importlib
 import re
@@ -44,7 +44,7 @@ class Registry(dict):
 
     @property
     def forms(self) -> list[str]:
-        """The registered names, and the form of a user's own if that is accepted; for help texts and messages."""
+        """The registered names, and the form of a user's own if it is accepted, for help texts and messages."""
         forms = list(self)
         if self._own:
             forms.append(self._own.form)

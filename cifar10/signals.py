@@ -18,13 +18,13 @@ def termination_signals() -> list[signal.Signals]:
 class Termination:
     """Handles the termination signals: the first requests a graceful end, the second ends the process at once.
 
-    Before `defer()` is called there is nothing to save, so the first signal raises KeyboardInterrupt, as soon as
-    the interpreter runs Python code again; the second one does not wait for that.
+    Before `defer()` is called there is nothing to save, so the first signal raises KeyboardInterrupt, as soon
+    as the interpreter runs Python code again; the second one does not wait for that.
 
     Attributes:
-      requested: the name of the first signal after `defer()`, which the training loop reads; None until it arrives.
-      interrupted: the number of a signal that arrived before `defer()`, or None. A class attribute, because signals
-        belong to the process.
+      requested: the name of the first signal after `defer()`, for the training loop; None until it arrives.
+      interrupted: the number of a signal that arrived before `defer()`, or None. A class attribute, because
+        signals belong to the process.
     """
     interrupted = None
 
@@ -32,8 +32,8 @@ class Termination:
         self.requested = None
         self._deferred = False
         self._interrupt_pending = False  # a signal arrived before defer(), and its handler may not have run yet
-        # Python runs signal handlers between two of its own instructions, so not during a long step. A thread learns
-        # of a signal at once, from a byte that the interpreter writes to this socket when the signal arrives.
+        # Python runs signal handlers between two of its own instructions, so not during a long step. A thread
+        # learns of a signal at once, from the byte that the interpreter writes to this socket.
         self._receiver, self._sender = socket.socketpair()
         self._sender.setblocking(False)
         signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)

@@ -1,1 +1,1 @@
-"""The processes of a cluster: their addresses, whether they can be reached, and what this process does among them."""
+"""The processes of a cluster: their addresses, whether they can be reached, and the part of this process."""

@@ -8,11 +8,11 @@ from cifar10.errors import UsageError
 
 
 def own_addresses(cluster: Cluster, limit: float) -> list[str]:
-    """Returns the IP addresses at which this task can listen; its port must be free, and the others must reach it.
+    """Returns the IP addresses at which this task can listen, after checking its port and that others reach it.
 
     Args:
       cluster: the cluster that this process belongs to.
-      limit: seconds to wait until the host name resolves; that of a Kubernetes pod resolves once the pod is ready.
+      limit: seconds to wait until the host name resolves; a Kubernetes pod's resolves once the pod is ready.
     """
     host, port = split_address(cluster.address)
     local = []
@@ -38,7 +38,7 @@ def own_addresses(cluster: Cluster, limit: float) -> list[str]:
 
 
 def _resolved(host, port, limit):
-    """Returns `socket.getaddrinfo` of this task's address; repeats it for up to `limit` seconds until it succeeds."""
+    """Returns `socket.getaddrinfo` of this task's address, which is retried for up to `limit` seconds."""
     begin = time.monotonic()
     announced = False
     while True:

@@ -1,8 +1,9 @@
 """Keeps the port of a TensorFlow server closed on all addresses but its own.
 
-The server listens on every address of the machine, whatever address it is given, and has no authentication. A filter
-on its listening socket makes Linux drop packets for other addresses before a connection is made. TensorFlow opens the
-socket itself, so a connection made in the milliseconds before the filter is attached stays open.
+The server listens on every address of the machine, whatever address it is given, and has no authentication. A
+filter on its listening socket makes Linux drop packets for other addresses before a connection is made.
+TensorFlow opens the socket itself, so a connection made in the milliseconds before the filter is attached
+stays open.
 """
 import contextlib
 import ctypes
@@ -52,10 +53,11 @@ def restrict(port: int, addresses: Iterable[str]) -> None:
     for name in os.listdir('/proc/self/fd'):
         if not stat.S_ISSOCK(_mode(int(name))):
             continue
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as listening:
-            if listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and listening.getsockname()[1] == port:
-                listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
-                                     struct.pack('HL', len(code), ctypes.addressof(memory)))
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as listener:
+            is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if is_listening and listener.getsockname()[1] == port:
+                listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
+                                    struct.pack('HL', len(code), ctypes.addressof(memory)))
                 attached += 1
     if not attached:
         raise OSError(f'port {port} cannot be kept closed on other addresses')

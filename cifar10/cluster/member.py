@@ -1,7 +1,7 @@
 """What this process does in a cluster: it runs a server, waits for the others, and ends when the training ends.
 
-The chief (worker 0) builds the graph for the devices of all workers. The other processes run TensorFlow's server and
-wait until the chief tells them that the training has ended.
+The chief (worker 0) builds the graph for the devices of all workers. The other processes run TensorFlow's
+server and wait until the chief tells them that the training has ended.
 """
 import contextlib
 from collections.abc import Callable, Sequence
@@ -30,12 +30,12 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     Args:
       cluster: the cluster, and this process's task in it.
       local_devices: the devices of this worker's towers; `devices.NONE` for a ps.
-      train: function (devices of all workers, before_session) that trains; only the chief calls it. It must call
-        `before_session()` before it makes a session.
+      train: function (devices of all workers, before_session) that trains; only the chief calls it. It must
+        call `before_session()` before it makes a session.
       timeout: seconds that a lost process may take to come back.
-      may_return: whether the training goes on when a lost process comes back; if not, a loss ends this process.
+      may_return: whether a lost process may come back; if not, a loss ends this process.
       files: paths of the training data, which must have the same contents on every worker.
-      termination: the handler of the termination signals, which a server defers until the chief has ended; or None.
+      termination: the handler of the termination signals; a server defers them until the chief has ended.
     """
     print(f'task       {cluster.job} {cluster.index} at {cluster.address}; {len(cluster.workers)} workers, '
           f'{len(cluster.ps)} ps')
@@ -107,7 +107,7 @@ class Member:
         return self._server.target
 
     def wait_for_peers(self) -> None:
-        """Waits until the peers that this process needs answer as TensorFlow servers, then starts to watch them.
+        """Waits until the peers that this process needs answer as TensorFlow servers, then watches them.
 
         The limit is five times the timeout.
         """
@@ -131,7 +131,7 @@ class Member:
                            'address right?')
 
     def _end_was_announced(self):
-        """Returns whether the chief has already announced the end; it may be gone before this process has seen it."""
+        """Returns whether the chief has announced the end; it may be gone before this process has reached it."""
         cluster = self._cluster
         if cluster.is_chief:
             return False
@@ -155,15 +155,15 @@ class Member:
         with tf.Graph().as_default():
             no_op = tf.no_op()
             with self._session(task, _ANSWER_SECS) as session:
-                # The run makes the session, within its time limit. Listing the devices alone would wait without a
-                # limit, and meanwhile no other thread could handle a signal.
+                # The run makes the session, within its time limit. Listing the devices alone would wait
+                # without a limit, and meanwhile no other thread could handle a signal.
                 session.run(no_op)
                 names = [device.name for device in session.list_devices()]
         job, index = task
         return [name for name in names if name.startswith(f'/job:{job}/replica:0/task:{index}/')]
 
     def check_devices(self, devices: Devices) -> None:
-        """Checks that every worker has the devices of its towers; soft placement would silently move them elsewhere.
+        """Checks that every worker has the devices of its towers: soft placement would silently use others.
 
         Args:
           devices: the devices of all workers.
@@ -212,7 +212,7 @@ class Member:
                                  'there')
 
     def serve(self) -> None:
-        """Serves until the chief announces the end of the training; raises a RunError if that ended with an error."""
+        """Serves until the chief announces the end of the training; raises a RunError if it failed."""
         cluster = self._cluster
         with tf.Graph().as_default():
             ended = _end_queue(cluster.job, cluster.index).dequeue()
@@ -223,10 +223,10 @@ class Member:
             raise RunError(f'the chief, worker 0 at {cluster.workers[0]}, ended with an error; see its output')
 
     def tell_end(self, status: int) -> None:
-        """Tells all processes that can be reached the status that the training ended with; the watch ends the others.
+        """Tells the other processes that the training has ended. Those that are away learn it from their watch.
 
         Args:
-          status: 0 if the training ended normally.
+          status: 0 if the training succeeded, else 1.
         """
         if self._watch:
             self._watch.stop()
@@ -240,12 +240,13 @@ class Member:
     def _session(self, task, seconds):
         """Returns a session with one task's own server, which does not wait for any other task.
 
-        It is made by a call over the network, which has a time limit. A session with this process's own server that
-        uses another task's devices would wait without a limit.
+        It is made by a call over the network, which has a time limit. A session with this process's own
+        server that uses another task's devices would wait without a limit.
 
         Args:
           task: (job, index).
-          seconds: the time limit of making the session and of each run; then they raise a DeadlineExceededError.
+          seconds: time limit of making the session and of each run, after which a DeadlineExceededError is
+            raised.
         """
         # A server always has its own devices. This filter excludes all others, which it would wait for.
         config = tf.ConfigProto(device_filters=['/job:none'], operation_timeout_in_ms=1000 * seconds)

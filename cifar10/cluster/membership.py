@@ -108,7 +108,7 @@ def _from_tf_config(text):
 
 
 def _in_order(addresses):
-    """Returns a job's addresses as a list; like TensorFlow, accepts {task index: address} if no index is missing."""
+    """Returns a job's addresses as a list; also accepts {task index: address}, as TensorFlow does, without gaps."""
     if isinstance(addresses, dict):
         numbered = {int(number): address for number, address in addresses.items()}
         if sorted(numbered) != list(range(len(numbered))):
@@ -127,7 +127,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _check(cluster):
-    """Raises a UsageError if an address is malformed or occurs twice, or if this process is no task of the cluster."""
+    """Raises a UsageError if an address is malformed or used twice, or if this task is not in the cluster."""
     addresses = list(cluster.tasks.values())
     for address in addresses:
         host, _, port = address.rpartition(':')

@@ -1,7 +1,7 @@
 """A Slurm step as a cluster: `srun python multi_gpu_train.py` with several tasks needs no cluster flags.
 
-TensorFlow's resolver reads Slurm's variables. This module corrects three of its defaults: it divides the GPUs that
-nvidia-smi lists, always uses port 8888, and sorts hosts as text (n10 before n2), unlike Slurm's ranks.
+TensorFlow's resolver reads Slurm's variables. This module corrects three of its defaults: it divides the GPUs
+that nvidia-smi lists, always uses port 8888, and sorts hosts as text (n10 before n2), unlike Slurm's ranks.
 """
 import itertools
 import os
@@ -10,17 +10,17 @@ import re
 from cifar10 import console
 from cifar10.errors import UsageError
 
-# The tasks of a step on one node have neighbouring ports, within a block that depends on the job and the step.
+# The tasks of a step on one node have neighbouring ports, in a block that depends on the job and the step.
 _FIRST_PORT = 20000  # all blocks end below the ports that Linux hands out by itself
 _BLOCK_SIZE = 32
 _BLOCKS = 300
 
 
 def step_tasks() -> tuple[dict, str, int] | None:
-    """Returns ({'worker': addresses}, 'worker', this task's rank), or None outside a Slurm step of several tasks.
+    """Returns ({'worker': addresses}, 'worker', rank), or None outside a Slurm step of several tasks.
 
-    Every task is a worker, and rank 0 is the chief. The addresses assume that ranks fill one node after the other, so
-    each task checks that its own address is at its rank.
+    Every task is a worker, and rank 0 is the chief. The addresses assume that ranks fill one node after the
+    other, so each task checks that its own address is at its rank.
     """
     environment = os.environ
     if 'SLURM_PROCID' not in environment or int(environment.get('SLURM_STEP_NUM_TASKS', 1)) < 2:

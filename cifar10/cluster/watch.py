@@ -12,7 +12,7 @@ from collections.abc import Callable
 from cifar10.cluster.membership import split_address
 
 _INTERVAL_SECS = 0.5  # between two checks
-# A peer counts as lost after this time and this many failed checks, so a process that ends normally is not lost.
+# A peer is lost after this time and this many failed checks; a process that ends normally is not reported.
 _GRACE_SECS = 2.0
 _MIN_FAILURES = 3
 
