@@ -1,6 +1,6 @@
-"""The console: TensorFlow started without its log lines, and output that nobody reads any more.
+"""The console: starts TensorFlow without its log lines, and handles output whose reader has gone.
 
-TensorFlow is imported by `start_tensorflow` only, so that `--help` and a mistyped flag are answered at once.
+Only `start_tensorflow` imports TensorFlow, so that `--help` and a mistyped flag are answered at once.
 """
 import atexit
 import contextlib
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
-# because they are written before the logging library reads it. Anything else is passed on.
+# because they are written before the logging library reads it. All other lines are passed on.
 _START_UP_CHATTER = re.compile(
     rb'All log messages before absl::InitializeLog'
     rb'|oneDNN custom operations are on'
@@ -27,17 +27,17 @@ _START_UP_CHATTER = re.compile(
     rb'|To enable the following instructions'
     rb'|MLIR V1 optimization pass is not enabled')
 
-# The oldest and the newest TensorFlow with which the whole test suite has passed.
-TRIED = (2, 16), (2, 21)
+# The oldest and the newest version of TensorFlow with which the whole test suite has passed.
+TESTED_VERSIONS = (2, 16), (2, 21)
 
 
 def unread(error: OSError) -> bool:
-    """Returns whether an error in writing to a stream means that its pipe (`| head`) or its terminal was closed."""
+    """Returns whether an error in writing to a stream means that its pipe or terminal was closed."""
     return error.errno in (errno.EPIPE, errno.EIO)
 
 
 def discard(stream: TextIO) -> None:
-    """Lets everything that is still written to a stream vanish, once its reader has gone."""
+    """Redirects a stream to /dev/null, once its reader has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -45,21 +45,21 @@ def start_tensorflow(verbose: bool = False) -> None:
     """Imports TensorFlow quietly and switches it to graph mode.
 
     Args:
-      verbose: keep TensorFlow's own log lines (`--log_device_placement` writes through them).
+      verbose: whether to keep TensorFlow's own log lines, which `--log_device_placement` needs.
     """
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
-    with _uncollected(), contextlib.nullcontext() if verbose else quiet_stderr():
+    with _garbage_collection_off(), contextlib.nullcontext() if verbose else quiet_stderr():
         import tensorflow.compat.v1 as tf
-        untried = _untried(tf.__version__)
-        if untried:
-            print(untried, flush=True)
+        warning = _version_warning(tf.__version__)
+        if warning:
+            print(warning, flush=True)
         tf.disable_eager_execution()
         tf.enable_resource_variables()
         tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
         threading.excepthook = _excepthook
-        # Said of more than 32 towers that take turns at one iterator.
+        # TensorFlow warns so when more than 32 towers take turns at one iterator.
         warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
-        # Looking for devices is what makes the CUDA libraries speak.
+        # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
         tf.config.list_physical_devices()
         with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:
             with session.graph.as_default():
@@ -67,11 +67,11 @@ def start_tensorflow(verbose: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def _uncollected():
+def _garbage_collection_off():
     """Context whose objects are excluded from garbage collection, because they live as long as the process.
 
-    Going through the million objects of TensorFlow's modules takes half a second while they are imported, and one when
-    the process ends, as it does so for the last time.
+    Collecting takes half a second while the million objects of TensorFlow's modules are imported, and another
+    second when the process ends and Python collects for the last time.
     """
     gc.disable()
     try:
@@ -82,23 +82,30 @@ def _uncollected():
     atexit.register(gc.freeze)
 
 
-def _untried(version):
-    """Returns a warning about a version of TensorFlow outside the range that was tried, or None."""
-    if TRIED[0] <= tuple(int(part) for part in version.split('.')[:2]) <= TRIED[1]:
+def _version_warning(version):
+    """Returns a warning about a version of TensorFlow outside TESTED_VERSIONS, or None."""
+    oldest, newest = TESTED_VERSIONS
+    if oldest <= tuple(int(part) for part in version.split('.')[:2]) <= newest:
         return None
-    oldest, newest = ('.'.join(map(str, each)) for each in TRIED)
-    return f'warning: TensorFlow {version} is outside {oldest} to {newest}, with which this program was tested'
+    return (f'warning: TensorFlow {version} is outside {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}, '
+            'the versions that this program was tested with')
 
 
 def _excepthook(arguments):
-    """Ignores errors in the thread of an event file: whoever writes next gets them."""
+    """Ignores errors in the thread that writes an event file: the next write to it raises them again."""
     if arguments.thread.name != 'EventLoggerThread':
         sys.__excepthook__(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
 
 
 @contextlib.contextmanager
 def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
-    """Holds back the lines on file descriptor 2 that match a pattern of bytes, and passes on all others."""
+    """Context that drops the lines on file descriptor 2 that match a pattern, and passes on all others.
+
+    It works on the descriptor, because C++ libraries do not write through `sys.stderr`.
+
+    Args:
+      chatter: a pattern of bytes, searched for in each line.
+    """
     sys.stderr.flush()
     terminal = os.dup(2)
     reading, writing = os.pipe()
@@ -110,7 +117,7 @@ def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(terminal, 2)  # closes the pipe's last writing end, which ends the relay
+        os.dup2(terminal, 2)  # closes the last writing end of the pipe, which ends the relay
         relay.join()
         os.close(terminal)
 

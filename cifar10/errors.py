@@ -1,30 +1,49 @@
-"""The exceptions that end a program with one line, and the wording of such lines."""
+"""The two exceptions that end a program with one line instead of a traceback, and the wording of such lines.
+
+Any module may raise them. `cli.program.run` catches them, prints 'PROGRAM: error: MESSAGE' on standard error
+and returns the exit status. Other exceptions, apart from an OSError or an interrupt, are bugs and show their
+traceback.
+"""
 import errno
 import re
 import textwrap
 from collections.abc import Sequence
 
+# An error of another process, as gRPC quotes it inside its own.
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
 
 class UsageError(Exception):
-    """An invalid flag, configuration or input: reported in one line with the remedy, exit status 2."""
+    """The user can correct it: a flag, a combination of flags, a file or the environment. Exit status 2.
+
+    It is raised where the mistake is found, usually before the first step, so that no training time is lost.
+    `--check` collects all that it can find. A wrong call of this package's functions is a ValueError instead.
+
+    The message is one line. It says what is wrong, starting with the flag as the user wrote it
+    (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, and the
+    towers are on CPU devices; leave it out'.
+    """
 
 
 class RunError(Exception):
-    """A failure during the run: reported in one line, exit status 1."""
+    """The settings are valid, but the run failed: a loss is NaN, a peer is lost, a disk is full. Exit status 1.
+
+    The message is one line. It names the step, task or file that failed and, where a run can go on, the
+    checkpoint or the remedy: starting the same command again resumes from the newest checkpoint.
+    """
 
 
 def difference(before: Sequence[str], now: Sequence[str]) -> str:
-    """Returns how names have changed, as a phrase short enough for a line."""
-    parts = [(word, ', '.join(name for name in names if name not in others))
-             for word, names, others in (('without', before, now), ('with', now, before))]
-    return ' and '.join(f"{word} {textwrap.shorten(names, 80, placeholder=' ...')}" for word, names in parts
-                        if names) or 'in another order'
+    """Returns a phrase for how a list of names has changed: 'without a, b and with c', or 'in another order'."""
+    removed = ', '.join(name for name in before if name not in now)
+    added = ', '.join(name for name in now if name not in before)
+    phrases = [f"{word} {textwrap.shorten(names, 80, placeholder=' ...')}"
+               for word, names in (('without', removed), ('with', added)) if names]
+    return ' and '.join(phrases) or 'in another order'
 
 
 def describe_os_error(error: OSError) -> str:
-    """Returns an OSError as a phrase: the file that it concerns and what happened."""
+    """Returns an OSError as a phrase: the file and what happened to it."""
     cause = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         cause += '; free some space and start again'
@@ -32,10 +51,10 @@ def describe_os_error(error: OSError) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Returns the sentence in a TensorFlow error, without the trace of graph nodes around it."""
+    """Returns the sentence of a TensorFlow error that says what happened, without the trace of graph nodes."""
     text = str(error)
     relayed = _RELAYED.search(text)
-    if relayed:  # what another process answered, as gRPC quotes it
+    if relayed:
         text = relayed.group(1).replace('\\n', '\n').replace('\\t', '\t').replace('\\"', '"')
     text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
     lines = text.splitlines() or [type(error).__name__]

@@ -1,7 +1,7 @@
-"""Everything that is chosen by name: update modes, networks, optimizers, data sets, precisions and more.
+"""Everything that a flag chooses by name: update modes, networks, optimizers, data sets, precisions and more.
 
-An entry is 'module:object'. Nothing is imported before an entry is used, so that `--help` and a mistyped
-flag need no TensorFlow.
+An entry is 'module:object'. The module is imported when the entry is used, so `--help` and a mistyped flag
+are answered without TensorFlow.
 """
 import importlib
 import re
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 
 class Own(NamedTuple):
-    """What a user may name besides the entries of a registry.
+    """The form in which a user names something of their own instead of an entry, such as a network in a file.
 
     Attributes:
-      form: how it is written, for messages.
-      pattern: a regular expression for it.
-      load: 'module:function' of a function name -> the object.
+      form: how it is written, for messages: 'FILE.py:FUNCTION'.
+      pattern: a regular expression that matches such names.
+      load: 'module:function' of the function that takes the name and returns the object.
     """
     form: str
     pattern: str
@@ -25,8 +25,8 @@ class Registry(dict):
     """Maps names to 'module:object'; `load` returns the object.
 
     Args:
-      entries: the names.
-      own: what else may be named, an Own; or None.
+      entries: {name: 'module:object'}.
+      own: the form of names outside `entries` that are accepted too, or None.
     """
 
     def __init__(self, entries: dict[str, str], own: Own | None = None):
@@ -34,22 +34,27 @@ class Registry(dict):
         self._own = own
 
     def is_own(self, name: str) -> bool:
-        """Returns whether a name is of the form of a user's own."""
-        return not super().__contains__(name) and bool(self._own and re.fullmatch(self._own.pattern, name))
+        """Returns whether a name means something of the user's own."""
+        if super().__contains__(name) or self._own is None:
+            return False
+        return re.fullmatch(self._own.pattern, name) is not None
 
     def __contains__(self, name):
         return super().__contains__(name) or self.is_own(name)
 
     @property
     def forms(self) -> list[str]:
-        """The names, and the form of a user's own."""
-        return [*self, *([self._own.form] if self._own else [])]
+        """The registered names, and the form of a user's own if it is accepted, for help texts and messages."""
+        forms = list(self)
+        if self._own:
+            forms.append(self._own.form)
+        return forms
 
     def load(self, name: str) -> Any:
-        """Imports and returns the object that is registered as `name`, or makes the user's own.
+        """Returns the object that is registered as `name`, or what the user's own name means.
 
         Raises:
-          KeyError: there is none.
+          KeyError: the name is neither registered nor of the form of a user's own.
         """
         if self.is_own(name):
             return _imported(self._own.load)(name)
@@ -61,7 +66,9 @@ def _imported(entry):
     return getattr(importlib.import_module(module), attribute)
 
 
-# The first entry of each is the default. An update mode is a `parallel.update.UpdateMode`.
+# In each registry, the first entry is the default.
+
+# A `parallel.update.UpdateMode`.
 UPDATE_MODES = Registry({
     'parameter_server': 'cifar10.parallel.parameter_server:ParameterServer',
     'replicated': 'cifar10.parallel.replicated:Replicated',
@@ -103,4 +110,4 @@ PRECISIONS = Registry({
     'fp32': 'cifar10.optim.precision:FP32',
     'bf16': 'cifar10.optim.precision:BF16',
     'fp16': 'cifar10.optim.precision:FP16'})
-AUTO = 'auto'  # the precision that the hardware is fastest in
+AUTO = 'auto'  # stands for the precision in which the hardware is fastest

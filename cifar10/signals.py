@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: an orderly end on the first signal, an immediate one on the second."""
+"""SIGINT, SIGTERM and SIGHUP: the first signal stops a run gracefully, the second one at once."""
 import contextlib
 import os
 import signal
@@ -7,39 +7,48 @@ import sys
 import threading
 
 
-def ending() -> list[signal.Signals]:
-    """Returns the signals that ask for the end: SIGHUP, of a terminal that was closed, unless it is ignored (nohup)."""
-    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([] if ignored else [signal.SIGHUP])]
+def termination_signals() -> list[signal.Signals]:
+    """Returns the signals that end a program: SIGINT, SIGTERM and, unless `nohup` has it ignored, SIGHUP."""
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
 
 
 class Termination:
-    """The signals of `ending`: the first asks for an orderly end, the second ends the process at once.
+    """Handles the termination signals: the first requests a graceful end, the second ends the process at once.
 
-    Until `defer()` there is nothing to save, and the first signal ends the process as well, as soon as the
-    interpreter gets to it; the second does not wait for that.
+    Before `defer()` is called there is nothing to save, so the first signal raises KeyboardInterrupt, as soon
+    as the interpreter runs Python code again; the second one does not wait for that.
 
     Attributes:
-      requested: the name of the first signal after `defer()`, for the loop to see; None before it.
-      interrupted: the number of a signal that came earlier; of the class, as signals are of the process.
+      requested: the name of the first signal after `defer()`, for the training loop; None until it arrives.
+      interrupted: the number of a signal that arrived before `defer()`, or None. A class attribute, because
+        signals belong to the process.
     """
     interrupted = None
 
     def __init__(self):
         self.requested = None
-        self._deferred, self._early = False, False
-        # Python runs handlers between its own instructions, hence not within a long step. A thread
-        # learns of a signal at once, from a byte that the interpreter writes when it arrives.
-        self._bytes, self._writing = socket.socketpair()
-        self._writing.setblocking(False)
-        signal.set_wakeup_fd(self._writing.fileno(), warn_on_full_buffer=False)
-        for number in ending():
+        self._deferred = False
+        self._interrupt_pending = False  # a signal arrived before defer(), and its handler may not have run yet
+        # Python runs signal handlers between two of its own instructions, so not during a long step. A thread
+        # learns of a signal at once, from the byte that the interpreter writes to this socket.
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
+        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        for number in termination_signals():
             signal.signal(number, self._handle)
         threading.Thread(target=self._watch, daemon=True).start()
 
     def defer(self, until: str = 'after this step') -> None:
-        """From here on a first signal only sets `requested`, and says when the process ends."""
-        self._deferred, self._until = True, until
+        """From now on, the first signal only sets `requested` and prints when the process will end.
+
+        Args:
+          until: when that is, for the printed line.
+        """
+        self._until = until
+        self._deferred = True
 
     def _handle(self, number, frame):
         del frame
@@ -49,14 +58,15 @@ class Termination:
 
     def _watch(self):
         while True:
-            number, = self._bytes.recv(1)
-            if self.requested or (self._early and not self._deferred):
+            number, = self._receiver.recv(1)
+            if self.requested or (self._interrupt_pending and not self._deferred):
                 os._exit(128 + number)
-            if not self._deferred:  # the handler raises, once TensorFlow lets the interpreter go on
-                self._early = True
+            if not self._deferred:
+                # The handler raises KeyboardInterrupt once TensorFlow returns control to the interpreter.
+                self._interrupt_pending = True
                 continue
             self.requested = signal.Signals(number).name
-            # On a terminal the line begins with ^C.
             line = f'stopping   {self.requested}: {self._until}; once more ends at once'
+            # A terminal has shown ^C at the start of the line.
             with contextlib.suppress(OSError):  # the terminal is gone
                 print('\n' + line if sys.stdout.isatty() else line, flush=True)

@@ -204,7 +204,7 @@ def test_a_worker_with_other_data_is_refused_by_name(small, tmp_path):
     assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
     address = tasks.commands['worker 0'][-1].split(',')[1]
     path = os.path.join(folder, 'data_batch_3.bin')
-    assert f"worker 1 at {address}: its {path} is not the chief's" in ends['worker 0'][1]
+    assert f"worker 1 at {address}: its {path} differs from the chief's" in ends['worker 0'][1]
 
 
 def test_a_missing_worker_is_named_at_the_start(small):

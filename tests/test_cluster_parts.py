@@ -1,4 +1,4 @@
-"""The parts of a cluster: who is in it, what a task listens at, and the local cluster for trying one out."""
+"""The parts of a cluster: its members, the addresses that a task listens at, and the local cluster for testing."""
 import json
 import os
 import signal
@@ -15,7 +15,7 @@ from cifar10.errors import UsageError
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, read_until, script_command
 
-SECONDS = 60  # that a run of this file may take at most
+SECONDS = 60  # limit of one run in this file
 
 
 @pytest.fixture
@@ -51,24 +51,24 @@ def test_invalid_clusters_are_rejected_in_a_line_before_anything_starts(argument
 
 
 def config(**changes):
-    return train_settings(**changes)
+    return train_settings(**changes).cluster
 
 
 def test_tf_config_describes_a_cluster_too(monkeypatch):
     jobs = dict(chief=['a:1'], worker=['b:2', 'c:3'], ps=['d:4'])
     for task, expected in ((('chief', 0), ('worker', 0)), (('worker', 1), ('worker', 2)), (('ps', 0), ('ps', 0))):
         monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=task[0], index=task[1]))))
-        found = membership.resolve(config())
-        assert (found.job, found.index) == expected and found.is_chief == (expected == ('worker', 0))
-        assert found.workers == ('a:1', 'b:2', 'c:3') and found.ps == ('d:4',)
+        cluster = membership.resolve(config())
+        assert (cluster.job, cluster.index) == expected and cluster.is_chief == (expected == ('worker', 0))
+        assert cluster.workers == ('a:1', 'b:2', 'c:3') and cluster.ps == ('d:4',)
     flags = membership.resolve(config(job_name='worker', worker_hosts='x:1,y:2', task_index=1))  # flags go first
     assert flags.workers == ('x:1', 'y:2') and flags.others() == {'worker 0': 'x:1'}
 
 
-def test_spaces_between_addresses_do_not_count():
-    found = membership.resolve(config(job_name='worker', worker_hosts='a:1, b:2 ', ps_hosts=' [::1]:3', task_index=1))
-    assert found.workers == ('a:1', 'b:2') and found.ps == ('[::1]:3',)
-    assert membership.split_address(found.ps[0]) == ('::1', 3)
+def test_spaces_around_addresses_are_ignored():
+    cluster = membership.resolve(config(job_name='worker', worker_hosts='a:1, b:2 ', ps_hosts=' [::1]:3', task_index=1))
+    assert cluster.workers == ('a:1', 'b:2') and cluster.ps == ('[::1]:3',)
+    assert membership.split_address(cluster.ps[0]) == ('::1', 3)
 
 
 def test_tf_config_may_number_its_tasks_without_gaps(monkeypatch):
@@ -112,16 +112,16 @@ def test_a_name_that_is_not_known_yet_is_waited_for(alone, monkeypatch, capsys):
         return resolve('127.0.0.1', port, **options)
     monkeypatch.setattr(socket, 'getaddrinfo', getaddrinfo)
     assert alone('pod-0.cifar10:2222') == ['127.0.0.1']
-    assert 'waiting    for the name pod-0.cifar10 of this task to be known, up to 5 s' in capsys.readouterr().out
+    assert "waiting    for this task's host name pod-0.cifar10 to resolve, up to 5 s" in capsys.readouterr().out
 
 
-def test_a_name_that_stays_unknown_is_told_when_the_limit_has_passed(alone):
+def test_a_name_that_stays_unknown_is_reported_after_the_limit(alone):
     with pytest.raises(UsageError, match='nowhere.invalid, the host of this task, cannot be resolved'):
         alone('nowhere.invalid:2222', limit=0)
 
 
 @pytest.mark.parametrize('text', ['{', '[]', '{"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator"}}'])
-def test_a_broken_tf_config_is_told(text, monkeypatch):
+def test_a_broken_tf_config_is_reported(text, monkeypatch):
     monkeypatch.setenv('TF_CONFIG', text)
     with pytest.raises(UsageError, match='TF_CONFIG'):
         membership.resolve(config())
@@ -162,7 +162,7 @@ def test_a_port_is_open_on_each_of_several_addresses():
         assert not watch.reachable(f'127.0.0.2:{port}', 0.3)
 
 
-def test_a_server_listens_at_the_given_address_alone(small):
+def test_a_server_listens_only_at_the_given_address(small):
     with Tasks(2, 0, started=['worker 0'], **small) as tasks:
         read_until(tasks['worker 0'], 'waiting ')
         port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
@@ -203,7 +203,7 @@ def test_the_local_cluster_ends_the_others_when_one_fails():
 
 
 def test_the_local_cluster_asks_twice_before_it_kills():
-    # As a task does whose chief is gone: the first signal is noted, the second ends it. Two at once may be one.
+    # A task whose chief is gone behaves so: the second signal ends it, and two at once may arrive as one.
     script = ('import signal, sys, time\n'
               'if "--task_index=1" in sys.argv: time.sleep(1); sys.exit(3)\n'
               'seen = []\n'

@@ -1,4 +1,4 @@
-"""What reaches the terminal: TensorFlow's chatter does not, anything unknown does."""
+"""What reaches the terminal: not the lines that TensorFlow always prints, but all others; and exit statuses."""
 import math
 import os
 import re
@@ -22,25 +22,26 @@ def python(code):
                           env={k: v for k, v in os.environ.items() if k != 'TF_CPP_MIN_LOG_LEVEL'})
 
 
-def test_tensorflow_starts_in_silence():
+def test_tensorflow_starts_without_output():
     result = python('from cifar10 import console; console.start_tensorflow(); import tensorflow as tf;'
                     'print(tf.executing_eagerly())')
     assert (result.stdout, result.stderr) == ('False\n', '')
 
 
-def test_a_version_that_was_not_tried_is_named_and_not_refused():
-    result = python('from cifar10 import console; console.TRIED = (9, 0), (9, 3); console.start_tensorflow();'
+def test_an_untested_version_gets_a_warning_and_runs():
+    result = python('from cifar10 import console; console.TESTED_VERSIONS = (9, 0), (9, 3); console.start_tensorflow();'
                     'print("on")')
     assert re.fullmatch(r'warning: TensorFlow 2\.\d+\.\S+ is outside 9\.0 to 9\.3, .*\non\n', result.stdout)
 
 
-def test_the_declared_range_is_the_one_that_is_warned_of():
-    (oldest, newest), text = console.TRIED, (ROOT / 'setup.cfg').read_text()
+def test_setup_cfg_declares_the_tested_versions():
+    oldest, newest = console.TESTED_VERSIONS
+    text = (ROOT / 'setup.cfg').read_text()
     declared = f'tensorflow>={oldest[0]}.{oldest[1]},<{newest[0]}.{newest[1] + 1}'
     assert declared in text and declared.replace('tensorflow', 'tensorflow[and-cuda]') in text
 
 
-def test_lines_that_are_not_known_are_passed_on_in_order():
+def test_unknown_lines_are_passed_on_in_order():
     result = python('import os; from cifar10 import console\n'
                     'with console.quiet_stderr():\n'
                     '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
@@ -48,7 +49,7 @@ def test_lines_that_are_not_known_are_passed_on_in_order():
     assert result.stderr == 'first\nlast\nafter\n'
 
 
-def test_errors_of_tensorflow_are_a_sentence():
+def test_a_tensorflow_error_is_reduced_to_one_sentence():
     with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
         session.run(tf.raw_ops.HistogramSummary(tag='a', values=tf.constant([np.nan])))
     sentence = reason(raised.value)
@@ -58,7 +59,7 @@ def test_errors_of_tensorflow_are_a_sentence():
 @pytest.mark.parametrize('error, status', [
     (UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
     (KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (None, 0)])
-def test_statuses(error, status):
+def test_exit_statuses(error, status):
     result = python('import sys; from cifar10.cli.program import run\n'
                     'from cifar10.errors import RunError, UsageError\n'
                     'def main():\n'
@@ -69,7 +70,7 @@ def test_statuses(error, status):
     assert len(result.stderr.splitlines()) == (0 if status == 0 or isinstance(error, BrokenPipeError) else 1)
 
 
-def test_a_tower_that_is_not_the_last_is_watched_too():
+def test_divergence_is_noticed_in_every_tower():
     with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
         training.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
 

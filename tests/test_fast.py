@@ -1,9 +1,9 @@
-"""The fast network and its parts: whitening, convolution, batch normalisation over towers, views at test time."""
+"""The fast network and its parts against NumPy: whitening, convolution, batch normalisation, test-time views."""
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import views
+from cifar10.data.shift import average, views
 from cifar10.networks import MOVING_STATISTICS, fast
 from cifar10.networks.fast import whitening_filters
 from cifar10.networks.layers import batch_normalisation, convolution
@@ -20,14 +20,14 @@ def run(fetches):
 
 
 @pytest.mark.parametrize('size', [2, 5, 6, 9])
-def test_the_gradients_of_the_convolution_are_stock_ones(size):
+def test_the_gradients_of_the_convolution_equal_the_stock_ones(size):
     rng = np.random.default_rng(size)
     x = tf.placeholder_with_default(rng.normal(size=(3, size, size, 4)).astype(np.float32), [None, None, None, 4])
     filters = tf.constant(rng.normal(size=(3, 3, 4, 6)), tf.float32)
     slopes = tf.constant(rng.normal(size=(3, size, size, 6)), tf.float32)
-    found, expected = [[y, *tf.gradients(tf.reduce_sum(y * slopes), [x, filters])] for y in (
+    actual, expected = [[y, *tf.gradients(tf.reduce_sum(y * slopes), [x, filters])] for y in (
         convolution(x, filters), tf.nn.conv2d(x, filters, 1, 'SAME'))]
-    for one, other in zip(*run([found, expected])):
+    for one, other in zip(*run([actual, expected])):
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
@@ -66,7 +66,7 @@ def test_batch_normalisation_equals_numpys():
 
 @pytest.mark.parametrize('mode', UPDATE_MODES)
 def test_moving_statistics_move_by_the_mean_over_the_towers(mode, tmp_path):
-    """Two towers of different data; in `async` each update moves them by its own tower's."""
+    """Two towers have different data; in `async` each update moves the statistics by those of its own tower."""
     images = np.random.default_rng(0).normal([[[[[1.0]]]], [[[[5.0]]]]], 1, size=(2, 4, 3, 3, 2)).astype(np.float32)
 
     def tower_fn(k, scope):
@@ -90,7 +90,7 @@ def test_moving_statistics_move_by_the_mean_over_the_towers(mode, tmp_path):
 
 
 def numpys_convolution(x, filters, around):
-    """Convolves [n, height, width, in] with [rows, columns, in, out], so many zeros around the images."""
+    """Convolves [n, height, width, in] with [rows, columns, in, out], padded with `around` zeros on each side."""
     rows, columns = filters.shape[:2]
     x = np.pad(x, [(0, 0), (around, around), (around, around), (0, 0)])
     height, width = x.shape[1] - rows + 1, x.shape[2] - columns + 1
@@ -128,21 +128,21 @@ def test_the_network_equals_numpys(training):
     logits = fast.inference(tf.constant(images, tf.float32), [''], training, 10, (5, 6, 7), whitening)
     statistics = tf.get_collection(MOVING_STATISTICS)
     assert all(statistic.keep == 0.6 for statistic in statistics)
-    found = [logits, tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)), [statistic.value for statistic in statistics]]
+    actual = [logits, tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)), [statistic.value for statistic in statistics]]
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         for variable in tf.global_variables():
-            if variable.op.name != 'whiten/weights':  # which the argument is to have set
+            if variable.op.name != 'whiten/weights':  # these are set by the argument
                 low = 0.5 if variable.op.name.endswith('variance') else -0.3
                 variable.load(rng.uniform(low, 0.6, variable.shape.as_list()), session)
         values = {variable.op.name: session.run(variable).astype(float) for variable in tf.global_variables()}
-        found = session.run(found)
+        actual = session.run(actual)
     np.testing.assert_allclose(values['whiten/weights'], whitening, rtol=1e-6)
     expected = numpys_network(images, values, training)
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(found[1], expected[1], rtol=1e-5)
-    assert len(found[2]) == len(expected[2]) == (12 if training else 0)
-    for one, other in zip(found[2], expected[2]):
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(actual[1], expected[1], rtol=1e-5)
+    assert len(actual[2]) == len(expected[2]) == (12 if training else 0)
+    for one, other in zip(actual[2], expected[2]):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
@@ -155,7 +155,7 @@ def test_the_network_takes_any_size_with_the_same_variables(size):
     assert shapes['head/weights'] == [16, 10] and 'whiten/weights' not in shapes and len(shapes) == 13
 
 
-def test_the_first_filters_hand_on_a_channel_each():
+def test_the_first_filters_each_pass_on_one_channel():
     images = tf.placeholder_with_default(np.zeros([2, 20, 20, 3], np.float32), [2, 20, 20, 3])
     fast.inference(images, widths=(32, 16, 16))
     weights = {variable.op.name: value for variable, value in zip(tf.trainable_variables(),
@@ -190,8 +190,8 @@ def test_six_views_and_their_average():
     images = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
     padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
     expected = [images, padded[:, :4, :5], padded[:, 2:, 2:]]
-    found = run(views.views(tf.constant(images)))
-    np.testing.assert_array_equal(found, np.concatenate(expected + [each[:, :, ::-1] for each in expected]))
+    actual = run(views(tf.constant(images)))
+    np.testing.assert_array_equal(actual, np.concatenate(expected + [each[:, :, ::-1] for each in expected]))
     logits = np.random.default_rng(1).normal(size=(6, 2, 10)).astype(np.float32)
-    average = run(views.average(tf.constant(logits.reshape(12, 10))))
-    np.testing.assert_allclose(average, np.average(logits, 0, [2, 1, 1, 2, 1, 1]), atol=1e-6)
+    averaged = run(average(tf.constant(logits.reshape(12, 10))))
+    np.testing.assert_allclose(averaged, np.average(logits, 0, [2, 1, 1, 2, 1, 1]), atol=1e-6)

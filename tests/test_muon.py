@@ -13,7 +13,7 @@ RATE, AUXILIARY = 0.1, 0.05
 
 
 def orthogonalised(matrix, iterations=3):
-    """Returns what `orthogonalise` is to return, from the singular value decomposition."""
+    """Returns what `orthogonalise` should return, computed from the singular value decomposition."""
     left, values, right = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
     values /= np.linalg.norm(values)
     a, b, c = 3.4445, -4.7750, 2.0315  # https://kellerjordan.github.io/posts/muon/
@@ -27,10 +27,10 @@ def orthogonalised(matrix, iterations=3):
 def test_singular_values_move_towards_one_and_vectors_stay(shape, iterations):
     matrix = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     with tf.Session() as session:
-        found = session.run(orthogonalise(tf.constant(matrix), iterations))
-    np.testing.assert_allclose(found, orthogonalised(matrix, iterations), atol=2e-5)
+        actual = session.run(orthogonalise(tf.constant(matrix), iterations))
+    np.testing.assert_allclose(actual, orthogonalised(matrix, iterations), atol=2e-5)
     if iterations == 5:
-        values = np.linalg.svd(found, compute_uv=False)
+        values = np.linalg.svd(actual, compute_uv=False)
         assert 0.6 < values.min() and values.max() < 1.25
 
 
@@ -51,7 +51,7 @@ def numpys_steps(filters, others, gradients, rates):
 def test_steps_equal_numpys_in_every_mode(mode):
     rng = np.random.default_rng(1)
     initial = rng.normal(size=(3, 3, 2, 4)), rng.normal(size=(5,))
-    # A row a tower: the loss is the product with it, so that it is the gradient.
+    # One row for each tower. The loss is the product with the row, so the row is the gradient.
     slopes = rng.normal(size=(2, 3, 3, 2, 4)), rng.normal(size=(2, 5))
     towers = 1 if mode == 'async' else 2
 
@@ -68,10 +68,10 @@ def test_steps_equal_numpys_in_every_mode(mode):
         for _ in range(3):
             session.run(step.train_ops[0])
         by_name = {variable.op.name: variable for variable in tf.global_variables()}
-        found = session.run([by_name[name].read_value() for name in ('filters', 'others')])
+        actual = session.run([by_name[name].read_value() for name in ('filters', 'others')])
     assert {'filters/Muon', 'others/Muon'} <= set(by_name)
     gradients = [slope[:towers].mean(0) for slope in slopes]
-    for one, other in zip(found, numpys_steps(*initial, [gradients] * 3, [(RATE, AUXILIARY)] * 3)):
+    for one, other in zip(actual, numpys_steps(*initial, [gradients] * 3, [(RATE, AUXILIARY)] * 3)):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
@@ -84,18 +84,18 @@ def test_each_kind_of_variable_has_its_own_rate_and_both_fall(auxiliary):
     variables = [tf.get_variable(f'v{i}', initializer=tf.constant(each, tf.float32)) for i, each in enumerate(initial)]
     slopes, seen = [tf.placeholder(tf.float32, shape) for shape in shapes], tf.placeholder(tf.int64, [])
     step = recipe.optimizer(*recipe.learning_rates(seen))().apply_gradients(zip(slopes, variables))
-    left = {0: 1.0, 500: 0.75, 1500: 0.25}  # of 2000 examples
+    factors = {0: 1.0, 500: 0.75, 1500: 0.25}  # of the learning rates, after so many of 2000 examples
     with tf.Session() as session:
         initialise(session)
-        for examples, gradient in zip(left, gradients):
+        for examples, gradient in zip(factors, gradients):
             session.run(step, {seen: examples, **dict(zip(slopes, gradient))})
-        found = session.run(variables)
-    rates = [(0.2 * factor, (auxiliary or 0.2) * factor) for factor in left.values()]
-    for one, other in zip(found, numpys_steps(*initial, gradients, rates)):
+        actual = session.run(variables)
+    rates = [(0.2 * factor, (auxiliary or 0.2) * factor) for factor in factors.values()]
+    for one, other in zip(actual, numpys_steps(*initial, gradients, rates)):
         np.testing.assert_allclose(one, other, atol=2e-5)
 
 
-def test_a_gradient_of_zeros_stays_one():
+def test_orthogonalising_zeros_gives_zeros():
     with tf.Session() as session:
         np.testing.assert_array_equal(session.run(orthogonalise(tf.zeros([6, 4]))), np.zeros([6, 4]))
 
@@ -107,6 +107,6 @@ def test_filters_that_are_all_zero_take_the_step():
     with tf.Session() as session:
         initialise(session)
         session.run(step)
-        found = session.run(filters)
+        actual = session.run(filters)
     expected = -RATE * orthogonalised((1.6 * slopes).reshape(-1, 4)).reshape(slopes.shape)
-    np.testing.assert_allclose(found, expected, atol=2e-5)
+    np.testing.assert_allclose(actual, expected, atol=2e-5)

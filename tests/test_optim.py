@@ -1,4 +1,4 @@
-"""Loss, learning rates, optimizers and moving averages, against plain NumPy; alone, and in the steps of a run."""
+"""Loss, learning rates, optimizers and moving averages against plain NumPy, one by one and in the steps of a run."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from tests.helpers import initialise, plan_of, update_mode
 
 
 def numpys_loss(logits, labels, smoothing):
-    """Returns (the cross entropy of each example [n], its gradient by the logits [n, classes])."""
+    """Returns (the cross entropy of each example [n], its gradient with respect to the logits [n, classes])."""
     n, classes = logits.shape
     shares = np.exp(logits - logits.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
@@ -31,16 +31,16 @@ def test_cross_entropy_and_accuracy_equal_numpys(smoothing):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(0, 2, size=(40, 7)), rng.integers(0, 7, 40)
     labels[:30] = logits[:30].argmax(1)
-    given = tf.constant(logits, tf.float32), tf.constant(labels, tf.int32)
-    scalars = classifier.add_loss(lambda *_: given[0], tf.zeros([40, 8, 8, 3]), given[1], smoothing=smoothing)
+    inputs = tf.constant(logits, tf.float32), tf.constant(labels, tf.int32)
+    scalars = classifier.add_loss(lambda *_: inputs[0], tf.zeros([40, 8, 8, 3]), inputs[1], smoothing=smoothing)
     with tf.Session() as session:
-        each, found, losses = session.run([classifier.cross_entropies(*given, smoothing), scalars,
-                                           tf.get_collection(tf.GraphKeys.LOSSES)])
+        each, actual, losses = session.run([classifier.cross_entropies(*inputs, smoothing), scalars,
+                                            tf.get_collection(tf.GraphKeys.LOSSES)])
     expected, _ = numpys_loss(logits, labels, smoothing)
     np.testing.assert_allclose(each, expected, rtol=1e-5)
-    np.testing.assert_allclose([found['cross_entropy'], *losses], [expected.mean()] * 2, rtol=1e-5)
+    np.testing.assert_allclose([actual['cross_entropy'], *losses], [expected.mean()] * 2, rtol=1e-5)
     right = (logits.argmax(1) == labels).mean()
-    assert 0.7 < right < 0.9 and found['accuracy'] == np.float32(right)
+    assert 0.7 < right < 0.9 and actual['accuracy'] == np.float32(right)
 
 
 def test_the_linear_schedule_falls_to_0_at_the_end_and_stays_there():
@@ -58,7 +58,7 @@ def test_the_epochs_of_a_run_are_a_whole_number_of_examples():
 
 
 def numpys_steps(name, rate, start, gradients):
-    """Returns what an optimizer makes of `start` with one gradient after the other."""
+    """Returns the variable after an optimizer has started from `start` and applied all gradients in order."""
     w, m, v = np.array(start, float), 0.0, 0.0
     for t, g in enumerate(gradients, 1):
         if name == 'adam':
@@ -113,19 +113,21 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, tmp_path):
     data, cpus = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')
     plan = plan_of(config.replace(max_steps=4), data, cpus, update_mode('parameter_server', cpus))
     built = training.build(plan, {})
-    weights, speed = np.zeros([1728, 10]), 0.0
+    weights = np.zeros([1728, 10])
+    momentum = 0.0
     with tf.Session(config=session_config(cpus)) as session:
         session.run(tf.global_variables_initializer())
         session.run(built.start)
         for seen in (0, 16, 32, 48):  # of 64
             figures, batches, _ = session.run([built.figures, built.batches, built.train_step])
             images, labels = map(np.concatenate, zip(*batches))
-            pixels, left = images.reshape(16, -1).astype(float), 1 - seen / 64
+            pixels = images.reshape(16, -1).astype(float)
+            factor = 1 - seen / 64
             losses, slopes = numpys_loss(pixels @ weights, labels, smoothing=0.3)
-            np.testing.assert_allclose([figures['loss'], figures['learning_rate']], [losses.mean(), 0.5 * left],
+            np.testing.assert_allclose([figures['loss'], figures['learning_rate']], [losses.mean(), 0.5 * factor],
                                        rtol=1e-4)
             gradient = pixels.T @ slopes / 16
-            speed = 0.85 * speed + gradient
-            weights -= 0.05 * left * (gradient + 0.85 * speed)
+            momentum = 0.85 * momentum + gradient
+            weights -= 0.05 * factor * (gradient + 0.85 * momentum)
             np.testing.assert_allclose(session.run(tf.trainable_variables()[0]), weights, atol=1e-5)
     assert np.abs(weights).max() > 1e-2

@@ -1,4 +1,4 @@
-"""A network of the user's own: trained in every mode, evaluated, held to the rules of towers."""
+"""A user's own network: it is trained in every mode and evaluated, and must follow the rules of towers."""
 import os
 
 import numpy as np
@@ -42,12 +42,12 @@ def linear(tmp_path):
 
 @pytest.mark.parametrize('mode', ['parameter_server', 'mirrored', *[
     pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'async')]])
-def test_every_mode_trains_it_and_the_evaluator_takes_it(settings, tmp_path, capsys, mode):
+def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, capsys, mode):
     config = settings(network=RESIDUAL, num_gpus=2, variable_update=mode)
     training.train(config)
-    found = last_variables(config.run.train_dir)
-    assert found['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
-    assert not np.array_equal(found['first/moving_mean'], np.zeros(16))
+    values = last_variables(config.run.train_dir)
+    assert values['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
+    assert not np.array_equal(values['first/moving_mean'], np.zeros(16))
     evaluation.evaluate(eval_settings(
         checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
         num_examples=100, tower_device='cpu'))
@@ -70,7 +70,7 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('pass', '(pixels @ weights)[:4]', 'it returns a tensor float32 [4, 10]'),
     ("half = tf.get_variable('half', [], tf.bfloat16)", 'pixels @ weights * tf.cast(half, tf.float32)',
      'the variable half is not float32'),
-    ('pass', 'pixels[:, :10]', 'its logits depend on no variable'),
+    ('pass', 'pixels[:, :10]', 'its logits depend on no trainable variable'),
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 10 of '),
     ('tf.get_variable("weights")', 'None', 'ValueError: Variable weights already exists'),
     ('tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, tf.nn.l2_loss(weights))', 'pixels @ weights',
@@ -82,21 +82,22 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, 0.5)', 'pixels @ weights', 'it adds float 0.5 to the collection'),
     ('tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.reduce_sum(pixels))', 'pixels @ weights',
      'float32 [] to the collection tf.GraphKeys.ACTIVATIONS; add float tensors [images, ...]'),
-    ('pass', 'pixels @ tf.stop_gradient(weights)', 'its logits depend on no variable that can be trained'),
+    ('pass', 'pixels @ tf.stop_gradient(weights)', 'its logits depend on no trainable variable'),
     ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 10 of '),
     ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
      'it makes the variable more only where `training` is false'),
     ('more = tf.get_variable("more", [], trainable=training)', 'pixels @ weights * more',
      'the variable more is [], float32, trainable in training, but [], float32, not trainable in evaluation'),
     ('more = tf.get_variable("more", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)',
-     'pixels @ weights * more', 'the variable more is a local one'),
+     'pixels @ weights * more', 'the variable more is a local variable'),
     ('more = tf.get_variable("more", [4, 10], partitioner=tf.fixed_size_partitioner(2))',
-     'pixels @ weights + tf.reduce_sum(tf.convert_to_tensor(more))', 'leave the partitioner out'),
+     'pixels @ weights + tf.reduce_sum(tf.convert_to_tensor(more))', 'leave out the partitioner'),
     ('more = tf.get_variable("more", [], use_resource=False)', 'pixels @ weights * more', 'not a resource variable'),
     ('more = tf.cast(tf.train.get_global_step(), tf.float32)', 'pixels @ weights * more', 'line 10 of '),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
-    ('tf.add_to_collection("moving_statistics", (weights, weights))', 'pixels @ weights', 'is not a MovingStatistic'),
+    ('tf.add_to_collection("moving_statistics", (weights, weights))', 'pixels @ weights',
+     'it adds an invalid entry to the collection moving_statistics'),
     ('more = tf.get_variable("more", [], collections=["mine"])', 'pixels @ weights * more',
      'the variable more is not in the collection tf.GraphKeys.GLOBAL_VARIABLES'),
     *[(f'with tf.name_scope({scope}): tf.add_to_collection({collection}, tf.reduce_sum(weights, {axis}, name="mine"))',
@@ -119,27 +120,27 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
      'pixels @ weights', 'it adds L2Loss to the collection losses in one tower and not in the other'),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 10 of '),
 ])
-def test_a_broken_rule_is_told_in_a_line(call, linear, line, result, part):
+def test_a_broken_rule_is_reported_in_one_line(call, linear, line, result, part):
     name = linear(line, result)
     status, error = call('multi_gpu_train.py', f'--network={name}', '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and part in error and name in error
     assert len(error.strip().splitlines()) == 1
 
 
-def test_a_network_without_variables_is_told_so(call, linear, tmp_path):
+def test_a_network_without_variables_is_reported(call, linear, tmp_path):
     name = linear()
     path = tmp_path / 'mine.py'
     path.write_text(path.read_text().replace('tf.get_variable(', 'tf.zeros(').replace("'weights', ", '').replace(
         ', initializer=tf.zeros_initializer()', ''))
     status, error = call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')
-    assert status == 2 and 'its logits depend on no variable' in error
+    assert status == 2 and 'its logits depend on no trainable variable' in error
 
 
 @pytest.mark.parametrize('content, function, part', [
     (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f'), ('f = 1', 'f', 'has no function f'),
     ('def f(:', 'f', 'SyntaxError: invalid syntax (mine.py, line 1)'), ('import no_such_module', 'f', 'no_such_module'),
 ])
-def test_what_is_no_network_is_told_in_a_line(tmp_path, content, function, part):
+def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, function, part):
     if content:
         (tmp_path / 'mine.py').write_text(content)
     with pytest.raises(UsageError, match='--network=') as refused:

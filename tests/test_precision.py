@@ -31,8 +31,8 @@ def test_normalisation_is_the_exact_function_and_gradient(alpha, radius):
     dy = tf.constant(random.standard_normal([3, 5, 4, 64]), tf.float32)
     ours = local_response_normalisation(x, radius, alpha, 'norm')
     stock = tf.nn.lrn(x, radius, bias=1.0, alpha=alpha, beta=0.75)
-    found, expected = evaluate([[y, tf.gradients(y, x, dy)[0]] for y in (ours, stock)])
-    for one, other in zip(found, expected):
+    actual, expected = evaluate([[y, tf.gradients(y, x, dy)[0]] for y in (ours, stock)])
+    for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
@@ -43,15 +43,15 @@ def test_normalisation_in_half_precision_rounds_only_what_it_returns(half, bits)
     wide = tf.cast(x, tf.float32)
     ours = local_response_normalisation(x, 4, 0.01, 'norm')
     exact = local_response_normalisation(wide, 4, 0.01, 'norm')
-    found = [ours, tf.gradients(ours, x, dy)[0]]
-    assert [tensor.dtype for tensor in found] == [half, half]
+    actual = [ours, tf.gradients(ours, x, dy)[0]]
+    assert [tensor.dtype for tensor in actual] == [half, half]
     expected = [exact, tf.gradients(exact, wide, tf.cast(dy, tf.float32))[0]]
-    for one, other in zip(*evaluate([[tf.cast(tensor, tf.float32) for tensor in found], expected])):
+    for one, other in zip(*evaluate([[tf.cast(tensor, tf.float32) for tensor in actual], expected])):
         np.testing.assert_allclose(one, other, rtol=2.0 ** -bits, atol=1e-6)
 
 
-def test_the_network_is_the_tutorials():
-    # Built once more of stock operations in their classic order: ReLU before pooling, `tf.nn.lrn`.
+def test_the_network_equals_the_tutorials():
+    # The same network of stock operations in their classic order: ReLU before pooling, and `tf.nn.lrn`.
     images = tf.constant(np.random.default_rng(0).standard_normal([4, 24, 24, 3]), tf.float32)
     logits = classic.inference(images)
     by_name = {variable.op.name: variable for variable in tf.trainable_variables()}
@@ -69,9 +69,9 @@ def test_the_network_is_the_tutorials():
         x = layer(name, x @ by_name[name + '/weights'])
     stock = x @ by_name['softmax_linear/weights'] + by_name['softmax_linear/biases']
     weights = tf.constant(np.random.default_rng(1).standard_normal([4, 10]), tf.float32)
-    found, expected = evaluate([[y] + tf.gradients(tf.reduce_sum(y * weights), list(by_name.values()))
+    actual, expected = evaluate([[y] + tf.gradients(tf.reduce_sum(y * weights), list(by_name.values()))
                                 for y in (logits, stock)])
-    for one, other in zip(found, expected):
+    for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
 
 
@@ -91,9 +91,9 @@ def test_activations_are_those_before_pooling():
 
 @pytest.mark.parametrize('name, operation', [('bf16', tf.bfloat16), ('fp16', tf.float16)])
 def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(name, operation, settings, data_dir):
-    cpus = devices.choose(2, 'cpu')
-    built = build_training(settings(num_gpus=2, precision=name), records.prepare('shapes', data_dir), cpus,
-                              update_mode('parameter_server', cpus))
+    two_cpus = devices.choose(2, 'cpu')
+    built = build_training(settings(num_gpus=2, precision=name), records.prepare('shapes', data_dir), two_cpus,
+                           update_mode('parameter_server', two_cpus))
     graph = tf.get_default_graph()
     types = {op.name: op.outputs[0].dtype for op in graph.get_operations() if op.type in ('Conv2D', 'MatMul')}
     for k in range(2):
@@ -124,12 +124,12 @@ def test_checkpoints_cross_precisions(settings, capsys):
         last = train(settings(precision=name, variable_update=mode, num_gpus=2, max_steps=steps, summary_steps=0))
         counts.append((int(last['global_step']), int(last['examples_seen']), len(last)))
     assert counts == [(1, 16, 24), (2, 32, 22), (3, 40, 22), (4, 56, 24), (5, 72, 24)]
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed')]
-    assert told[1] == 'changed    precision from fp32 to bf16, from here on'
+    changes = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed')]
+    assert changes[1] == 'changed    precision from fp32 to bf16, from here on'
 
 
 @pytest.mark.stress
-def test_fp16_resumes_to_the_bit_scale_included(settings, tmp_path):
+def test_fp16_resumes_to_the_bit_including_the_loss_scale(settings, tmp_path):
     whole = train(settings(use_fp16=True, max_steps=4, train_dir=str(tmp_path / 'whole')))
     for steps in (2, 4):
         parts = train(settings(use_fp16=True, max_steps=steps, train_dir=str(tmp_path / 'parts')))
@@ -174,44 +174,45 @@ def test_the_scale_doubles_after_2000_good_steps():
             assert session.run([named['current_loss_scale'], variable]) == [scale, value]
 
 
-def test_emulation_is_known_from_the_cpus_flags():
+def test_emulation_depends_on_the_flags_of_the_cpu():
     assert precision.BF16.is_emulated({'avx2', 'avx512f'})
     assert not precision.BF16.is_emulated({'avx512_bf16'})
     assert precision.FP16.is_emulated({'avx512_bf16'})
     assert not precision.FP32.is_emulated(set())
 
 
-def test_emulation_is_told_in_a_line(settings, monkeypatch, capsys):
+def test_emulation_is_reported_in_one_line(settings, monkeypatch, capsys):
     monkeypatch.setattr(precision.Precision, 'is_emulated', lambda each: each is precision.BF16)
     train(settings(precision='bf16', max_steps=1))
     assert capsys.readouterr().out.count('so --precision=bf16 is emulated and slow\n') == 1
 
 
-def test_packing_is_a_detour_to_the_same_mean():
+def test_packed_gradients_have_the_same_mean():
     random = np.random.default_rng(0)
     shapes = [(3, 4), (600, 500), (5,), (), (1000, 300)]
     vs = [tf.get_variable(f'v{i}', shape) for i, shape in enumerate(shapes)]
     unused, table = tf.get_variable('unused', []), tf.get_variable('table', [6, 2])
-    towers = []
+    tower_grads = []
     for _ in range(3):
         pairs = [(tf.constant(random.standard_normal(shape), tf.float32), v) for shape, v in zip(shapes, vs)]
         sparse = tf.gradients(tf.reduce_sum(tf.gather(table, [1, 2])), table)[0]
-        towers.append(pairs[:2] + [(None, unused), (sparse, table)] + pairs[2:])
-    packed_grads, unpack = packing.pack_gradients(towers, ['/cpu:0'] * 3)
-    # Two large ones, the small ones as one, none, a sparse one.
+        tower_grads.append(pairs[:2] + [(None, unused), (sparse, table)] + pairs[2:])
+    packed_grads, unpack = packing.pack_gradients(tower_grads, ['/cpu:0'] * 3)
+    # Two large gradients, all small ones packed as one, the missing one, and the sparse one.
     assert [len(pairs) for pairs in packed_grads] == [5] * 3
-    plain, packed = average_gradients(towers), unpack(average_gradients(packed_grads))
+    plain = average_gradients(tower_grads)
+    packed = unpack(average_gradients(packed_grads))
     assert [v for _, v in plain] == [v for _, v in packed]
     assert isinstance(packed[3][0], tf.IndexedSlices) and packed[2][0] is None
-    found = evaluate([[tf.convert_to_tensor(g) for g, _ in pairs if g is not None] for pairs in (plain, packed)])
-    for one, other in zip(*found):
+    means = evaluate([[tf.convert_to_tensor(g) for g, _ in pairs if g is not None] for pairs in (plain, packed)])
+    for one, other in zip(*means):
         np.testing.assert_array_equal(one, other)
 
 
-def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_needed(settings, data_dir):
+def test_on_gpus_gradients_are_packed_and_batches_are_copied_ahead(settings, data_dir):
     gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
     build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), gpus,
-                      update_mode('parameter_server', gpus))
+                   update_mode('parameter_server', gpus))
     nodes = {node.name: node for node in tf.get_default_graph().as_graph_def().node}
     stacks = [node for node in nodes.values() if node.op == 'Pack' and node.name.startswith('update/stack')]
     sources = [nodes[name.split(':')[0]].device for node in stacks for name in node.input]
@@ -221,9 +222,9 @@ def test_on_gpus_few_gradients_travel_and_batches_are_there_before_they_are_need
 
 
 def test_batches_copied_ahead_are_the_same(data_dir):
-    found = records.prepare('shapes', data_dir)
+    data = records.prepare('shapes', data_dir)
     first, last = tf.constant(8, tf.int64), tf.constant(80, tf.int64)
-    source = pipeline.Source(found, ['/cpu:0'], 1, augment.Classic(None, None, 0), 8, 0)
+    source = pipeline.Source(data, ['/cpu:0'], 1, augment.Classic(None, None, 0), 8, 0)
     streams = [source.batches(first, last, devices=ahead) for ahead in (None, ['/cpu:1'])]
     following = [next_batch(0) for next_batch, _ in streams]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
@@ -236,7 +237,7 @@ def test_batches_copied_ahead_are_the_same(data_dir):
             session.run(following[1])
 
 
-def test_xla_is_asked_for_on_gpus_and_refused_on_cpus(settings):
+def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):
     gpus = devices.Devices((('/gpu:0',),), on_gpus=True)
     levels = [session_config(gpus, xla=on).graph_options.optimizer_options.global_jit_level for on in (0, 1)]
     assert levels == [tf.OptimizerOptions.DEFAULT, tf.OptimizerOptions.ON_1]

@@ -1,4 +1,4 @@
-"""Slurm steps as clusters: from variables to addresses, processes that have them, and a real Slurm if there is one."""
+"""Slurm steps as clusters: addresses from Slurm's variables, runs with them, and a real Slurm if it is installed."""
 import json
 import os
 import shutil
@@ -39,38 +39,38 @@ BASE = slurm.port_base(41, 0)
 def test_every_task_is_at_its_rank(nodes, tasks_per_node, expected, step):
     for rank, (node, local) in enumerate(expected):
         step(nodes, tasks_per_node, rank, node, local, len(expected))
-        found = membership.resolve(train_settings())
-        assert (found.job, found.index) == ('worker', rank) and found.ps == ()
-        assert found.workers == tuple(f'{host}:{BASE + k}' for host, k in expected)
+        cluster = membership.resolve(train_settings().cluster)
+        assert (cluster.job, cluster.index) == ('worker', rank) and cluster.ps == ()
+        assert cluster.workers == tuple(f'{host}:{BASE + k}' for host, k in expected)
     assert 'CUDA_VISIBLE_DEVICES' not in os.environ or os.environ['CUDA_VISIBLE_DEVICES'] == '-1'
 
 
-def test_ranks_that_alternate_between_nodes_are_refused(step):
+def test_ranks_that_alternate_between_nodes_are_rejected(step):
     step('n[1-2]', '2(x2)', 1, 'n2', 0, 4)
     with pytest.raises(UsageError, match='srun --distribution=block'):
-        membership.resolve(train_settings())
+        membership.resolve(train_settings().cluster)
 
 
 def test_without_a_step_of_several_tasks_there_is_no_cluster(step, monkeypatch):
-    assert membership.resolve(train_settings()) is None
+    assert membership.resolve(train_settings().cluster) is None
     step('n1', '1', 0, 'n1', 0, 1)
-    assert membership.resolve(train_settings()) is None
+    assert membership.resolve(train_settings().cluster) is None
     monkeypatch.delenv('SLURM_STEP_NUM_TASKS')  # as in an sbatch script itself
-    assert membership.resolve(train_settings()) is None
+    assert membership.resolve(train_settings().cluster) is None
 
 
-def test_variables_that_are_missing_are_told(step, monkeypatch):
+def test_missing_variables_are_reported(step, monkeypatch):
     step('n1', '2', 0, 'n1', 0, 2)
     monkeypatch.delenv('SLURM_STEP_NODELIST')
     with pytest.raises(UsageError, match="Slurm's variables do not describe this step .*STEP_NODELIST"):
-        membership.resolve(train_settings())
+        membership.resolve(train_settings().cluster)
 
 
-def test_flags_and_tf_config_go_before_slurm(step, monkeypatch):
+def test_flags_and_tf_config_take_precedence_over_slurm(step, monkeypatch):
     step('n1', '2', 0, 'n1', 0, 2)
-    assert membership.resolve(train_settings(job_name='worker', worker_hosts='a:1')).workers == ('a:1',)
+    assert membership.resolve(train_settings(job_name='worker', worker_hosts='a:1').cluster).workers == ('a:1',)
     monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=dict(worker=['b:1']), task=dict(type='worker', index=0))))
-    assert membership.resolve(train_settings()).workers == ('b:1',)
+    assert membership.resolve(train_settings().cluster).workers == ('b:1',)
 
 
 def test_jobs_and_steps_have_ports_of_their_own():

@@ -1,1 +1,1 @@
-"""What a person at a terminal meets: flags, messages, signals."""
+"""The command line: flags, what a run would do (--check), exit statuses."""

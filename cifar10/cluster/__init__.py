@@ -1,1 +1,1 @@
-"""The processes of a cluster: who they are, whether they can be reached, and this process's part."""
+"""The processes of a cluster: their addresses, whether they can be reached, and the part of this process."""

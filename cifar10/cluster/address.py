@@ -1,4 +1,4 @@
-"""Where a task of a cluster listens: the addresses of its host's name that are of this machine, on a free port."""
+"""Where a task of a cluster listens: those addresses of its host name that belong to this machine."""
 import errno
 import socket
 import time
@@ -8,17 +8,15 @@ from cifar10.errors import UsageError
 
 
 def own_addresses(cluster: Cluster, limit: float) -> list[str]:
-    """Returns the IP addresses of this task, having checked that its port is free and others can reach it.
+    """Returns the IP addresses at which this task can listen, after checking its port and that others reach it.
 
     Args:
-      cluster: a Cluster.
-      limit: seconds in which the name of this task's host must become known; a pod's is only once it is ready.
-
-    Raises:
-      UsageError: it cannot listen there.
+      cluster: the cluster that this process belongs to.
+      limit: seconds to wait until the host name resolves; a Kubernetes pod's resolves once the pod is ready.
     """
     host, port = split_address(cluster.address)
-    local, failure = [], None
+    local = []
+    failure = None
     for family, _, _, _, (ip, *_) in _resolved(host, port, limit):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -26,22 +24,23 @@ def own_addresses(cluster: Cluster, limit: float) -> list[str]:
                 probe.bind((ip, port))
             local.append(ip)
         except OSError as error:
-            # A name may have addresses of other machines too; a port in use says more than that.
+            # A name may resolve to addresses of other machines too. A port in use is the more useful message.
             failure = error if failure is None or error.errno == errno.EADDRINUSE else failure
     if failure and (not local or failure.errno == errno.EADDRINUSE):
         why = {errno.EADDRINUSE: 'the port is in use: does another task have this --task_index?',
                errno.EADDRNOTAVAIL: 'that is not an address of this machine'}.get(failure.errno, failure.strerror)
         raise UsageError(f'{cluster.job} {cluster.index} cannot listen at {cluster.address}: {why}') from failure
-    elsewhere = {split_address(peer)[0] for peer in cluster.others().values()} - {host}
-    if all(map(_is_loopback, local)) and not all(map(_is_loopback, elsewhere)):
-        raise UsageError(f'{host} is {local[0]} here, which no other machine can reach; give the address in the '
+    other_hosts = {split_address(peer)[0] for peer in cluster.others().values()} - {host}
+    if all(map(_is_loopback, local)) and not all(map(_is_loopback, other_hosts)):
+        raise UsageError(f'{host} is {local[0]} here, which no other machine can reach; give its address in the '
                          'network')
     return local
 
 
 def _resolved(host, port, limit):
-    """Returns what `socket.getaddrinfo` knows of this task, within so many seconds."""
-    begin, told = time.monotonic(), False
+    """Returns `socket.getaddrinfo` of this task's address, which is retried for up to `limit` seconds."""
+    begin = time.monotonic()
+    announced = False
     while True:
         try:
             return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -49,9 +48,9 @@ def _resolved(host, port, limit):
             if time.monotonic() - begin > limit or isinstance(error, UnicodeError):
                 cause = getattr(error, 'strerror', error)
                 raise UsageError(f'{host}, the host of this task, cannot be resolved ({cause})') from error
-            if not told:
-                print(f'waiting    for the name {host} of this task to be known, up to {limit} s')
-                told = True
+            if not announced:
+                print(f"waiting    for this task's host name {host} to resolve, up to {limit} s")
+                announced = True
         time.sleep(1)
 
 

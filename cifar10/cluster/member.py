@@ -1,7 +1,7 @@
-"""This process's part in a cluster: its server, its session with the others, and one end for all.
+"""What this process does in a cluster: it runs a server, waits for the others, and ends when the training ends.
 
-The chief (worker 0) builds the graph for the devices of all; the other processes run TensorFlow's server
-and wait.
+The chief (worker 0) builds the graph for the devices of all workers. The other processes run TensorFlow's
+server and wait until the chief tells them that the training has ended.
 """
 import contextlib
 from collections.abc import Callable, Sequence
@@ -17,31 +17,29 @@ from cifar10.parallel.devices import Devices, absent, spread
 from cifar10.parallel.session_config import LEADER, session_config
 from cifar10.signals import Termination
 
-_START_FACTOR = 5  # a start takes longer than a return: TensorFlow, a download, a container's image
-_ANSWER_SECS = 2  # in which a TensorFlow server that is running answers
+# A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
+# downloaded, a container image is pulled.
+_START_FACTOR = 5
+_ANSWER_SECS = 2  # a running TensorFlow server answers within this time
 
 
-def take_part(cluster: Cluster, local: Devices, chief: Callable, timeout: int, may_return: bool = True,
+def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,
               files: Sequence[str] = (), termination: Termination | None = None) -> None:
-    """Takes this process's part in a cluster until the training has ended: as its chief, or as a server.
+    """Runs this process's part of a training over a cluster, as the chief or as a server, until the training ends.
 
     Args:
-      cluster: a Cluster.
-      local: the `Devices` of a worker; `parallel.devices.NONE` for a ps.
-      chief: function (`Devices` of all workers, function to be called before a session is made),
-        which the chief calls.
+      cluster: the cluster, and this process's task in it.
+      local_devices: the devices of this worker's towers; `devices.NONE` for a ps.
+      train: function (devices of all workers, before_session) that trains; only the chief calls it. It must
+        call `before_session()` before it makes a session.
       timeout: seconds that a lost process may take to come back.
-      may_return: whether one may; if not, a loss ends this process.
-      files: paths that every worker is to have with the same contents.
-      termination: a `cli.signals.Termination`, or None.
-
-    Raises:
-      UsageError: this task cannot listen where it should, or a worker's files differ.
-      RunError: other tasks cannot be reached, or the training ended with an error.
+      may_return: whether a lost process may come back; if not, a loss ends this process.
+      files: paths of the training data, which must have the same contents on every worker.
+      termination: the handler of the termination signals; a server defers them until the chief has ended.
     """
     print(f'task       {cluster.job} {cluster.index} at {cluster.address}; {len(cluster.workers)} workers, '
           f'{len(cluster.ps)} ps')
-    member = Member(cluster, local, timeout, may_return)
+    member = Member(cluster, local_devices, timeout, may_return)
     if not cluster.is_chief:
         member.wait_for_peers()
         if termination:
@@ -52,41 +50,44 @@ def take_part(cluster: Cluster, local: Devices, chief: Callable, timeout: int, m
     status = 1
     try:
         member.wait_for_peers()
-        devices = spread(local, len(cluster.workers), len(cluster.ps), member.target)
+        devices = spread(local_devices, len(cluster.workers), len(cluster.ps), member.target)
         member.check_devices(devices)
         member.check_files(files)
-        chief(devices, lambda: member.before_session(devices))
+        train(devices, lambda: member.before_session(devices))
         status = 0
     finally:
         member.tell_end(status)
 
 
 class Member:
-    """This process's part in a cluster: its server, and the watch over the others.
+    """This process as a member of a cluster: its TensorFlow server, and its watch over the other processes.
 
     Args:
-      cluster: a Cluster.
-      local: the `Devices` of this task.
+      cluster: the cluster, and this process's task in it.
+      local_devices: the devices of this task.
       timeout: seconds that a lost peer may take to come back.
-      may_return: whether one may; if not, a loss ends this process at once.
+      may_return: whether a peer may come back; if not, a loss ends this process immediately.
     """
 
-    def __init__(self, cluster: Cluster, local: Devices, timeout: int, may_return: bool):
-        self._cluster, self._timeout = cluster, timeout
-        self._limit = timeout if may_return else 0
+    def __init__(self, cluster: Cluster, local_devices: Devices, timeout: int, may_return: bool):
+        self._cluster = cluster
+        self._timeout = timeout
+        self._return_limit = timeout if may_return else 0
         self._watch = None
-        self._server = self._start(local)
-        chief = {'worker 0': cluster.workers[0]}
-        # Who waits for the chief alone needs no other; who computes with all, all.
-        self._watched = cluster.others() if cluster.is_chief or not may_return else chief
+        self._server = self._start(local_devices)
+        # A server depends on the chief only, except where all processes compute an update together.
+        if cluster.is_chief or not may_return:
+            self._peers = cluster.others()
+        else:
+            self._peers = {'worker 0': cluster.workers[0]}
 
-    def _start(self, local):
-        """Returns a running server that takes connections to this task's address alone."""
+    def _start(self, local_devices):
+        """Returns a running server that accepts only connections to this task's address."""
         cluster = self._cluster
         port = split_address(cluster.address)[1]
         addresses = own_addresses(cluster, _START_FACTOR * self._timeout)
-        gpus.claim(local.num_gpus)
-        config = session_config(local)
+        gpus.claim(local_devices.num_gpus)
+        config = session_config(local_devices)
         config.experimental.collective_group_leader = LEADER
         jobs = {job: list(hosts) for job, hosts in (('worker', cluster.workers), ('ps', cluster.ps)) if hosts}
         try:
@@ -102,22 +103,24 @@ class Member:
 
     @property
     def target(self) -> str:
-        """What a session of the chief's wants as its target."""
+        """The target of the chief's sessions: the address of its own server."""
         return self._server.target
 
     def wait_for_peers(self) -> None:
-        """Returns once the peers that this process needs answer as TensorFlow servers, and watches them from then on.
+        """Waits until the peers that this process needs answer as TensorFlow servers, then watches them.
 
-        Raises:
-          RunError: they do not within five times the timeout.
+        The limit is five times the timeout.
         """
-        self._await(self._watched, _START_FACTOR * self._timeout)
-        self._watch = watch.Watch(self._watched, self._limit)
+        self._wait(self._peers, _START_FACTOR * self._timeout)
+        self._watch = watch.Watch(self._peers, self._return_limit)
 
-    def _await(self, addresses, limit, announce=True):
+    def _wait(self, peers, limit, announce=True):
+        """Waits until peers {name: address} answer; raises a RunError after `limit` seconds."""
         def answers(name, address):
-            return self._was_told() or watch.reachable(address) and self._answers(name)
-        missing = watch.wait_for(addresses, limit, answers, announce)
+            if self._end_was_announced():
+                return True
+            return watch.reachable(address) and self._answers(name)
+        missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
             if watch.reachable(address):
@@ -127,8 +130,8 @@ class Member:
             raise RunError(f'{watch.listed(missing)} cannot be reached after {limit} s; is it running, and is its '
                            'address right?')
 
-    def _was_told(self):
-        """Returns whether the chief has said that the training has ended, and may be gone before it was seen here."""
+    def _end_was_announced(self):
+        """Returns whether the chief has announced the end; it may be gone before this process has reached it."""
         cluster = self._cluster
         if cluster.is_chief:
             return False
@@ -148,25 +151,22 @@ class Member:
             return False
 
     def _devices(self, task):
-        """Returns the names of a task's devices, as it says itself; raises an OpError if it does not answer."""
+        """Returns the names of the devices that a task reports; raises an OpError if it does not answer."""
         with tf.Graph().as_default():
-            nothing = tf.no_op()
+            no_op = tf.no_op()
             with self._session(task, _ANSWER_SECS) as session:
-                # The run makes the session, within its time limit. The list by itself would wait without one, and
-                # without letting another thread see a signal.
-                session.run(nothing)
-                found = [device.name for device in session.list_devices()]
+                # The run makes the session, within its time limit. Listing the devices alone would wait
+                # without a limit, and meanwhile no other thread could handle a signal.
+                session.run(no_op)
+                names = [device.name for device in session.list_devices()]
         job, index = task
-        return [name for name in found if name.startswith(f'/job:{job}/replica:0/task:{index}/')]
+        return [name for name in names if name.startswith(f'/job:{job}/replica:0/task:{index}/')]
 
     def check_devices(self, devices: Devices) -> None:
-        """Checks that every worker has the devices of its towers: soft placement would put them elsewhere in silence.
+        """Checks that every worker has the devices of its towers: soft placement would silently use others.
 
         Args:
-          devices: the `Devices` of all workers.
-
-        Raises:
-          UsageError: one has not; it is named with what it has.
+          devices: the devices of all workers.
         """
         for i, address in enumerate(self._cluster.workers):
             try:
@@ -182,46 +182,37 @@ class Member:
                     '--num_gpus and --tower_device')
 
     def before_session(self, devices: Devices) -> None:
-        """Returns once every task answers and has its devices: making a session has no time limit of its own.
+        """Waits until every task answers and checks its devices, because making a session has no time limit.
 
-        Raises:
-          RunError: one does not within the time in which a lost peer may come back.
-          UsageError: one came back with other devices.
+        It waits as long as a lost peer may take to come back. A peer may come back with other devices.
         """
-        self._await(self._cluster.others(), self._timeout, announce=False)
+        self._wait(self._cluster.others(), self._timeout, announce=False)
         self.check_devices(devices)
 
     def check_files(self, paths: Sequence[str]) -> None:
-        """Looks that every worker has the chief's files, by their fingerprints.
-
-        Raises:
-          UsageError: one has not; it is named.
-        """
-        own = None
+        """Checks by size and fingerprint that every worker has the same files as the chief."""
+        chiefs_prints = None
         for i, address in enumerate(self._cluster.workers if paths else ()):
             with tf.Graph().as_default(), tf.device(f'/job:worker/task:{i}/cpu:0'):
                 contents = [tf.decode_raw(tf.io.read_file(path), tf.uint8) for path in paths]
-                prints = [(tf.size(each), tf.fingerprint(each[None])) for each in contents]
+                prints = [(tf.size(content), tf.fingerprint(content[None])) for content in contents]
                 try:
                     with self._session(('worker', i), _START_FACTOR * self._timeout) as session:
-                        found = [(int(size), bytes(mark)) for size, mark in session.run(prints)]
+                        worker_prints = [(int(size), bytes(digest)) for size, digest in session.run(prints)]
                 except (tf.errors.NotFoundError, tf.errors.PermissionDeniedError) as error:
                     raise UsageError(f'worker {i} at {address} cannot read the data: {reason(error)}; '
                                      'give every worker the same --data_dir') from error
                 except tf.errors.OpError as error:
                     raise RunError(f'worker {i} at {address} does not answer: {reason(error)}') from error
-            own = own or found
-            if found != own:
-                path = next(path for path, one, other in zip(paths, own, found) if one != other)
-                raise UsageError(f"worker {i} at {address}: its {path} is not the chief's; copy the chief's data "
+            if chiefs_prints is None:  # the chief is worker 0
+                chiefs_prints = worker_prints
+            if worker_prints != chiefs_prints:
+                path = next(path for path, one, other in zip(paths, chiefs_prints, worker_prints) if one != other)
+                raise UsageError(f"worker {i} at {address}: its {path} differs from the chief's; copy the chief's data "
                                  'there')
 
     def serve(self) -> None:
-        """Serves until the chief says that the training has ended.
-
-        Raises:
-          RunError: it ended with an error.
-        """
+        """Serves until the chief announces the end of the training; raises a RunError if it failed."""
         cluster = self._cluster
         with tf.Graph().as_default():
             ended = _end_queue(cluster.job, cluster.index).dequeue()
@@ -229,40 +220,45 @@ class Member:
                 status = session.run(ended)
         self._watch.stop()
         if status:
-            raise RunError(f'the chief, worker 0 at {cluster.workers[0]}, ended with an error; its line says which')
+            raise RunError(f'the chief, worker 0 at {cluster.workers[0]}, ended with an error; see its output')
 
     def tell_end(self, status: int) -> None:
-        """Tells the other processes that the training has ended; those that are away find it out themselves."""
+        """Tells the other processes that the training has ended. Those that are away learn it from their watch.
+
+        Args:
+          status: 0 if the training succeeded, else 1.
+        """
         if self._watch:
             self._watch.stop()
         for task, address in self._cluster.tasks.items():
             if task != (self._cluster.job, self._cluster.index) and watch.reachable(address):
                 with contextlib.suppress(tf.errors.OpError), tf.Graph().as_default():
-                    told = _end_queue(*task).enqueue(status)
+                    announcement = _end_queue(*task).enqueue(status)
                     with self._session(task, _ANSWER_SECS) as session:
-                        session.run(told)
+                        session.run(announcement)
 
     def _session(self, task, seconds):
-        """Returns a session of one task's own server, which waits for no other.
+        """Returns a session with one task's own server, which does not wait for any other task.
 
-        It is made by a call over the network, and such a call has a time limit. A session of this process's own
-        server for another task's devices would wait without one.
+        It is made by a call over the network, which has a time limit. A session with this process's own
+        server that uses another task's devices would wait without a limit.
 
         Args:
           task: (job, index).
-          seconds: after which making the session, or a run of it, ends with a DeadlineExceededError.
+          seconds: time limit of making the session and of each run, after which a DeadlineExceededError is
+            raised.
         """
-        # A server always has its own devices; this filter leaves out all others, which it would wait for.
+        # A server always has its own devices. This filter excludes all others, which it would wait for.
         config = tf.ConfigProto(device_filters=['/job:none'], operation_timeout_in_ms=1000 * seconds)
         return tf.Session('grpc://' + self._cluster.tasks[task], config=config)
 
 
 def _short(name):
-    """Returns 'CPU:0' of a device's full name."""
+    """Returns the last part of a device's full name: 'CPU:0'."""
     return name.rsplit('/', 1)[1].upper().removeprefix('DEVICE:')
 
 
 def _end_queue(job, index):
-    """Returns the queue through which the chief tells a task the status that the training ended with."""
+    """Returns a task's queue, in which the chief puts the status that the training ended with."""
     with tf.device(f'/job:{job}/task:{index}/cpu:0'):
         return tf.queue.FIFOQueue(1, tf.int32, shapes=[[]], shared_name='end_of_training')

@@ -1,5 +1,4 @@
-"""The members of a cluster: the addresses of all tasks, from flags, TF_CONFIG or a Slurm step.
-"""
+"""The members of a cluster: the addresses of all tasks, read from flags, TF_CONFIG or a Slurm step."""
 import dataclasses
 import json
 import os
@@ -11,12 +10,13 @@ from cifar10.settings.training import ClusterSettings
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Who is in a cluster, and which of them this process is.
+    """The tasks of a cluster, and which of them this process is.
 
     Attributes:
-      workers, ps: the addresses 'host:port' of the tasks of either job; the chief is worker 0.
-      job: 'worker' or 'ps', of this process.
-      index: its task.
+      workers: the addresses of the workers, each 'host:port'; worker 0 is the chief.
+      ps: the addresses of the parameter servers.
+      job: this process's job, 'worker' or 'ps'.
+      index: this process's task index in its job.
     """
     workers: tuple[str, ...]
     ps: tuple[str, ...]
@@ -30,26 +30,25 @@ class Cluster:
 
     @property
     def tasks(self) -> dict[tuple[str, int], str]:
-        """{(job, index): address} of all."""
+        """The address of every task, by (job, index)."""
         jobs = dict(worker=self.workers, ps=self.ps)
         return {(job, i): address for job, addresses in jobs.items() for i, address in enumerate(addresses)}
 
     @property
     def address(self) -> str:
-        """That of this process."""
+        """The address of this process."""
         return self.tasks[self.job, self.index]
 
     def others(self) -> dict[str, str]:
-        """Returns {'worker 1': address} of all other tasks."""
+        """Returns the addresses of all other tasks by their names, such as 'worker 1'."""
         return {f'{job} {index}': address for (job, index), address in self.tasks.items()
                 if (job, index) != (self.job, self.index)}
 
 
 def resolve(settings: ClusterSettings) -> Cluster | None:
-    """Returns the Cluster that the settings describe, otherwise TF_CONFIG, otherwise a Slurm step; None on one machine.
+    """Returns the Cluster that this process belongs to, or None on a single machine.
 
-    Raises:
-      UsageError: the description contradicts itself.
+    The flags decide, then TF_CONFIG, then Slurm's variables.
     """
     if settings.worker_hosts or settings.ps_hosts or settings.job_name or settings.task_index:
         if not settings.job_name or not settings.worker_hosts:
@@ -61,20 +60,24 @@ def resolve(settings: ClusterSettings) -> Cluster | None:
     if found is None:
         return None
     jobs, job, index = found
-    addresses = [tuple(host.strip() for host in jobs.get(name, []) if host.strip()) for name in ('worker', 'ps')]
-    cluster = Cluster(*addresses, job, index)
+    cluster = Cluster(_stripped(jobs.get('worker', [])), _stripped(jobs.get('ps', [])), job, index)
     _check(cluster)
     return cluster
 
 
+def _stripped(addresses):
+    """Returns addresses without the spaces around them, and without empty ones."""
+    return tuple(address.strip() for address in addresses if address.strip())
+
+
 def _from_tf_config(text):
-    """Reads TF_CONFIG; a job 'chief' or 'master' goes before the workers.
+    """Reads TF_CONFIG. The tasks of a job 'chief' or 'master' become the first workers.
 
     Args:
       text: its value, {"cluster": {job: [address]}, "task": {"type": job, "index": number}} as JSON, or None.
 
     Returns:
-      ({job: addresses}, this job, this index), or None if no cluster is described, as on a single machine.
+      (addresses by job, this process's job, its index), or None if TF_CONFIG describes no cluster.
     """
     if not text:
         return None
@@ -92,15 +95,17 @@ def _from_tf_config(text):
         if name in jobs:
             first = jobs.pop(name)
             jobs['worker'] = first + jobs.get('worker', [])
-            index = index if job == name else index + len(first) if job == 'worker' else index
-            job = 'worker' if job == name else job
+            if job == name:
+                job = 'worker'
+            elif job == 'worker':
+                index += len(first)
     if job not in ('worker', 'ps'):
-        raise UsageError(f'TF_CONFIG: the task has the type {job}; possible are chief, worker and ps')
+        raise UsageError(f'TF_CONFIG: the task type {job} is not supported; use chief, worker or ps')
     return jobs, job, index
 
 
 def _in_order(addresses):
-    """Returns a job's addresses as a list; TensorFlow also takes {task: address}, in which no task may be missing."""
+    """Returns a job's addresses as a list; also accepts {task index: address}, as TensorFlow does, without gaps."""
     if isinstance(addresses, dict):
         numbered = {int(number): address for number, address in addresses.items()}
         if sorted(numbered) != list(range(len(numbered))):
@@ -108,7 +113,7 @@ def _in_order(addresses):
             raise ValueError(f'tasks are numbered {numbers}, with gaps')
         addresses = [numbered[number] for number in sorted(numbered)]
     if not all(isinstance(address, str) for address in addresses) or isinstance(addresses, str):
-        raise TypeError('addresses are a list of texts')
+        raise TypeError('the addresses of a job must be a list of strings')
     return list(addresses)
 
 
@@ -119,6 +124,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _check(cluster):
+    """Raises a UsageError if an address is malformed or used twice, or if this task is not in the cluster."""
     addresses = list(cluster.tasks.values())
     for address in addresses:
         host, _, port = address.rpartition(':')
@@ -130,5 +136,6 @@ def _check(cluster):
         if addresses.count(address) > 1:
             raise UsageError(f'{address} is the address of two tasks; give each its own')
     if (cluster.job, cluster.index) not in cluster.tasks:
-        raise UsageError(f'--job_name={cluster.job} has no --task_index={cluster.index}; there are '
-                         f'{sum((job == cluster.job for job, _ in cluster.tasks))} tasks')
+        count = len([job for job, _ in cluster.tasks if job == cluster.job])
+        raise UsageError(f'--job_name={cluster.job} has no --task_index={cluster.index}; this job has '
+                         f"{count} task{'' if count == 1 else 's'}")

@@ -1,7 +1,7 @@
-"""The networks, one file each.
+"""The networks: `classic`, `fast`, and a user's own (`own`, which `rehearsal` checks).
 
-A network is a function of its images. It knows no tower and no update mode: where its variables live is
-decided around it.
+`layers` holds what they share, `classifier` the loss of all. A network is a function of its images. It knows
+no towers and no update modes: its caller decides where the variables are placed.
 """
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -11,24 +11,26 @@ import tensorflow.compat.v1 as tf
 
 NUM_CLASSES = 10  # of CIFAR-10
 
-# The name of the graph's collection of MovingStatistics.
+# The graph collection of MovingStatistics.
 MOVING_STATISTICS = 'moving_statistics'
 
 
 class Network(NamedTuple):
-    """A network.
+    """A network, as the registry has it.
 
     Attributes:
-      inference: function (images, devices, training, num_classes, **options) -> logits, float32 [n, num_classes]. It
-        makes its variables with `tf.get_variable`, adds its L2 losses to the collection LOSSES, its layers' outputs
-        to ACTIVATIONS and what it learns without gradients to MOVING_STATISTICS. `devices` names the devices that
-        share its work; `training` is whether the images are a training batch.
-      parts: into how many parts it can be divided, each on a device of its own.
+      inference: function (images, devices, training, num_classes, **options) -> logits, float32 of shape
+        [n, num_classes]. It makes its variables with `tf.get_variable`. It adds its L2 losses to the
+        collection LOSSES, its layers' outputs to ACTIVATIONS, and calls `add_moving_statistic` for what it
+        learns without gradients. `devices` are the names of the devices that share its work; `training` is
+        whether the images are a training batch.
+      parts: the number of parts that it can be divided into, each on its own device.
       image_size: the only height and width that it takes, or None if it takes any.
-      learn: function that computes options of `inference` from training images, float32 [n, height, width, 3] as
-        the network sees them, once in a run at its start; or None.
-      check: function (inference with its options bound, batch size, image sizes, type of the images, seed) that raises
-        a UsageError if the network breaks a rule, before it is trained; None for the built-in networks.
+      learn: function that computes options of `inference` at the start of a run, from training images
+        preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
+      check: function (inference with its options bound, batch size, image sizes, dtype of the images, seed)
+        that raises a UsageError if the network breaks a rule, before it is trained. None where no check is
+        needed.
     """
     inference: Callable
     parts: int = 1
@@ -38,27 +40,31 @@ class Network(NamedTuple):
 
 
 class MovingStatistic(NamedTuple):
-    """Where a tower's batch moves a variable that is not trained; as `add_moving_statistic` takes it."""
+    """A variable that follows a value of the tower's batch; the arguments of `add_moving_statistic`."""
     variable: tf.Variable
     value: tf.Tensor
     keep: float
 
     @property
     def name(self) -> str:
-        """The name by whose scope `tf.get_collection` finds a tower's."""
+        """The name of the value.
+
+        `tf.get_collection(MOVING_STATISTICS, scope)` returns only items whose `name` begins with the scope,
+        and leaves out items without a name. This is how a tower finds its own statistics.
+        """
         return self.value.name
 
 
 def add_moving_statistic(variable: tf.Variable, value: tf.Tensor, keep: float) -> None:
-    """Lets every update make a variable keep * variable + (1 - keep) * value.
+    """Makes every update set a variable to keep * variable + (1 - keep) * value.
 
-    The value is that of a tower's batch. The update mode averages it over the towers that it updates with, and reads
-    the variable when it applies the update, so several towers may move it at once.
+    `value` is computed from the tower's batch. The update mode averages it over the towers of the update and
+    reads the variable when it applies the update, so several towers may move it at the same time.
 
     Args:
       variable: float32, made by `tf.get_variable` with trainable=False.
       value: float32, of the variable's shape.
-      keep: from 0 to 1.
+      keep: the fraction of the variable's value that an update keeps, from 0 to 1.
     """
-    # In the scope of the tower that calls, wherever the value was computed.
+    # The identity puts the value into the name scope of the calling tower, wherever it was computed.
     tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, tf.identity(value, name='statistic'), keep))

@@ -1,6 +1,6 @@
 """The network of TensorFlow's CIFAR-10 tutorial: two convolutions, two dense layers, a softmax layer.
 
-Variables have the tutorial's names, so its checkpoints fit.
+Its variables have the tutorial's names, so the tutorial's checkpoints can be restored.
 """
 from collections.abc import Sequence
 
@@ -15,16 +15,16 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
     """Builds the network in the current variable scope.
 
     Args:
-      images: [n, 24, 24, 3], standardised; float32, or bfloat16 or float16 to compute in that. Variables,
-        L2 losses and the last layer are float32 in any case.
-      devices: names of the devices that share the work: the convolutional layers go to the first, the
-        dense ones to the last; '' is the device of the caller.
-      training: makes no difference.
-      num_classes: how many logits an image has.
+      images: [n, 24, 24, 3], standardised. The network computes in their type: float32, bfloat16 or float16.
+        Variables, L2 losses and the last layer are always float32.
+      devices: names of the devices that share the work: the convolutional layers run on the first, the dense
+        layers on the last; '' is the device of the caller.
+      training: ignored; the network is the same in training and evaluation.
+      num_classes: number of logits of each image.
 
     Returns:
-      Logits, float32 [n, num_classes]. Each layer's output is in the collection ACTIVATIONS, the L2 losses of
-      local3 and local4 in LOSSES.
+      Logits, float32 [n, num_classes]. The output of each layer is in the collection ACTIVATIONS, the L2
+      losses of local3 and local4 are in LOSSES.
     """
     del training
     with tf.device(devices[0]):
@@ -36,8 +36,8 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
     with tf.device(devices[-1]):
         local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
         local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
-        wide = tf.cast(local4, tf.float32)
-        return _dense('softmax_linear', wide, num_classes, bias=0.0, stddev=1 / 192, activation=None)
+        features = tf.cast(local4, tf.float32)
+        return _dense('softmax_linear', features, num_classes, bias=0.0, stddev=1 / 192, activation=None)
 
 
 def _convolution(name, x, channels, bias, pool=False):
@@ -46,9 +46,11 @@ def _convolution(name, x, channels, bias, pool=False):
         y = tf.nn.conv2d(x, tf.cast(weights, x.dtype), 1, 'SAME')
         biases = tf.cast(_biases(channels, bias), x.dtype)
         activation = _activation(tf.nn.bias_add(y, biases))
-        # Bias, ReLU and maximum commute: after pooling there is a quarter to add, clip and differentiate.
-        # The activation is for TensorBoard then, and computed when it looks.
-        return tf.nn.relu(tf.nn.bias_add(_pool(y, 'pool'), biases)) if pool else activation
+        if not pool:
+            return activation
+        # Bias and ReLU commute with the maximum, and after pooling only a quarter of the values is left to
+        # add, clip and differentiate. `activation` then is for TensorBoard only, and computed when fetched.
+        return tf.nn.relu(tf.nn.bias_add(_pool(y, 'pool'), biases))
 
 
 def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
@@ -61,6 +63,7 @@ def _dense(name, x, units, bias, stddev, l2=0.0, activation=tf.nn.relu):
 
 
 def _activation(x, function=tf.nn.relu):
+    """Applies an activation function, or none, and adds the output to the collection ACTIVATIONS."""
     y = function(x) if function else x
     tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, y)
     return y

@@ -10,34 +10,40 @@ def cross_entropies(logits: tf.Tensor, labels: tf.Tensor, smoothing: float = 0.0
     Args:
       logits: float32 [n, classes].
       labels: int32 [n].
-      smoothing: probability that is spread evenly over all classes (Szegedy et al. 2016, section 7).
+      smoothing: label smoothing, the probability that is spread evenly over all classes (Szegedy et al. 2016,
+        section 7).
     """
     if smoothing:
         classes = int(logits.shape[-1])
-        wanted = (1 - smoothing) * tf.one_hot(labels, classes) + smoothing / classes
-        return tf.nn.softmax_cross_entropy_with_logits_v2(labels=wanted, logits=logits)
+        targets = (1 - smoothing) * tf.one_hot(labels, classes) + smoothing / classes
+        return tf.nn.softmax_cross_entropy_with_logits_v2(labels=targets, logits=logits)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Returns which examples have their label's logit as the largest, bool [n]; arguments as above."""
+    """Returns which examples are classified correctly, bool [n].
+
+    Args:
+      logits: float32 [n, classes].
+      labels: int32 [n].
+    """
     return tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels)
 
 
 def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, devices: Sequence[str] = ('',),
              dtype: tf.DType = tf.float32, smoothing: float = 0.0) -> dict:
-    """Builds a network on a batch and adds its cross entropy to the collection LOSSES.
+    """Builds a network on a training batch and adds the mean cross entropy to the collection LOSSES.
 
     Args:
-      inference: a Network's, with its options bound.
+      inference: the network's `inference`, with its options bound.
       images: float32 [n, height, width, 3].
       labels: int32 [n].
       devices: names of the devices that share the network's work.
       dtype: the type that the network computes in.
-      smoothing: of the labels, as above.
+      smoothing: label smoothing, as in `cross_entropies`.
 
     Returns:
-      Float32 scalars: 'cross_entropy', the mean over the batch, and 'accuracy'.
+      Float32 scalars by name: 'cross_entropy' and 'accuracy', each the mean over the batch.
     """
     logits = inference(tf.cast(images, dtype), devices, True)
     cross_entropy = tf.reduce_mean(cross_entropies(logits, labels, smoothing), name='cross_entropy')

@@ -1,7 +1,7 @@
 """A network that learns in few epochs: whitened patches, three groups of two convolutions, batch normalisation.
 
-The architecture of cifar10-airbench (Keller Jordan 2024), with ReLU, and with a maximum over all that is left at the
-end, so that it takes images of any size.
+The architecture is that of cifar10-airbench (Keller Jordan 2024), but with ReLU, and with a maximum over all
+remaining positions at the end, so that it takes images of any size.
 """
 from collections.abc import Sequence
 
@@ -11,12 +11,12 @@ import tensorflow.compat.v1 as tf
 from cifar10.networks import NUM_CLASSES, Network
 from cifar10.networks.layers import batch_normalisation, convolution, read, seed_of
 
-_KEEP = 0.6  # of the moving statistics, in an update
-_OFFSET_SCALE = 8.0  # so that gradient descent moves offsets 64 times as fast
+_KEEP = 0.6  # the fraction of a moving statistic that an update keeps
+_OFFSET_SCALE = 8.0  # makes plain gradient descent move the offsets 64 times as fast
 _L2 = 1.33e-3
 _LOGIT_SCALE = 1 / 9
 _PATCH = 2  # height and width of the whitened patches
-_WHITENING_CHANNELS = 24  # twice the 2 x 2 x 3 numbers of a patch
+_WHITENING_CHANNELS = 24  # twice the 2 x 2 x 3 values of a patch: each filter has its negative
 _WHITENING_EPSILON = 5e-4
 
 
@@ -26,13 +26,14 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
     """Builds the network in the current variable scope.
 
     Args:
-      images: [n, height, width, 3], of mean 0 and variance 1; float32, or bfloat16 or float16 to compute in that.
-        Variables, statistics and the last layer are float32 in any case.
-      devices: one device's name; '' is the device of the caller.
-      training: whether batch normalisation uses the batch's statistics.
-      num_classes: how many logits an image has.
+      images: [n, height, width, 3], of mean 0 and variance 1. The network computes in their type: float32,
+        bfloat16 or float16. Variables, statistics and the last layer are always float32.
+      devices: the name of one device; '' is the device of the caller.
+      training: whether batch normalisation uses the statistics of the batch.
+      num_classes: number of logits of each image.
       widths: channels of each group.
-      whitening: float32 [2, 2, 3, 24], the first layer's filters, where they are not restored from a checkpoint.
+      whitening: initial filters of the first layer, float32 [2, 2, 3, 24], from `whitening_filters`; None
+        where they are restored from a checkpoint.
 
     Returns:
       Logits, float32 [n, num_classes].
@@ -52,6 +53,7 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
 
 
 def _whiten(images, filters):
+    """The first layer: a convolution with filters that are not trained."""
     with tf.variable_scope('whiten'):
         shape = [2, 2, 3, _WHITENING_CHANNELS]
         initial = tf.zeros_initializer() if filters is None else tf.constant_initializer(filters)
@@ -73,14 +75,14 @@ def _activate(x, name, training):
 
 
 def _uniform(shape, dtype=tf.float32, partition_info=None):
-    """Uniform within +-1/sqrt(inputs of an output), PyTorch's default."""
+    """Initialises uniformly within +-1/sqrt(fan-in), PyTorch's default."""
     del partition_info
     bound = float(np.prod(shape[:-1], dtype=int)) ** -0.5
     return tf.random.stateless_uniform(shape, seed_of('weights'), -bound, bound, dtype)
 
 
 def _identity_first(shape, dtype=tf.float32, partition_info=None):
-    """The first filters hand on a channel each; what is left is uniform."""
+    """Initialises the first filters to the identity, each passing on one channel; the others uniformly."""
     height, width, inputs, outputs = shape
     copies = min(inputs, outputs)
     identity = np.zeros(shape, np.float32)
@@ -89,16 +91,16 @@ def _identity_first(shape, dtype=tf.float32, partition_info=None):
 
 
 def whitening_filters(images: np.ndarray) -> np.ndarray:
-    """Returns filters whose outputs on the images are uncorrelated and of variance 1, each with its negative.
+    """Returns filters whose outputs on the images are uncorrelated and of variance 1, and the negatives of these.
 
-    The eigenvectors of the patches' second moments, each divided by the root of its eigenvalue; as the first layer of
-    cifar10-airbench (Keller Jordan 2024), after Page's cifar10-fast.
+    They are the eigenvectors of the second moments of all 2x2 patches, each divided by the root of its
+    eigenvalue, as in the first layer of cifar10-airbench (Keller Jordan 2024), after Page's cifar10-fast.
 
     Args:
-      images: float32 [n, height, width, channels], as the network sees them.
+      images: float32 [n, height, width, channels], preprocessed as for the network.
 
     Returns:
-      float32 [2, 2, channels, 2 * 4 * channels].
+      float32 [2, 2, channels, 2 * 4 * channels]: the filters, the largest eigenvalue first, then the negatives.
     """
     height, width, channels = images.shape[1:]
     patches = np.concatenate([images[:, row:height - _PATCH + 1 + row, column:width - _PATCH + 1 + column]

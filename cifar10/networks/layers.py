@@ -1,6 +1,6 @@
-"""The layers that networks share: variables, a 3x3 convolution, and two normalisations.
+"""What networks share: reading variables, seeds, a 3x3 convolution and two normalisations.
 
-They know no network, no tower and no update mode.
+The layers know no networks, no towers and no update modes.
 """
 import zlib
 from collections.abc import Callable, Sequence
@@ -10,31 +10,32 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.networks import add_moving_statistic
 
-_SMALL = 6  # up to this height, products of matrices are faster
+_SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
 _EPSILON = 1e-5  # of batch normalisation
 
 
 def read(name: str, shape: Sequence, initializer: Callable) -> tf.Tensor:
-    """Makes a variable in the current scope, or gets the one that is there; returns its value, for all uses."""
-    # Read once: each read of a variable on the CPU is a copy to the tower's device.
+    """Returns the value of a variable in the current variable scope, which is made if it does not exist."""
+    # One read for all uses: each read of a variable on the CPU copies it to the tower's device.
     return tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))
 
 
 def seed_of(name: str) -> tuple:
-    """Returns the seed of a variable in the current scope, for a stateless random operation.
+    """Returns the seed for a stateless random operation that initialises a variable in the current scope.
 
-    Drawn so, another operation elsewhere in the graph changes nothing, and a network's layers differ though they
-    share the graph's seed.
+    The seed depends on the graph's seed and on the variable's name. So operations elsewhere in the graph do
+    not change the initial value, and the layers of a network have different ones.
     """
     return tf.get_seed(zlib.crc32(f'{tf.get_variable_scope().name}/{name}'.encode()))
 
 
 def convolution(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
-    """Convolves images with 3x3 filters, with stride 1 and zeros around; its gradient is made for CPUs.
+    """Convolves images with 3x3 filters, stride 1 and zero padding; its gradient is optimised for CPUs.
 
-    oneDNN computes the gradient of the filters at half the rate of the forward convolution, and at a third where images
-    are a few pixels wide. There, nine products of matrices take about half the time. And where both gradients may run
-    at once, each waits for memory that the other has taken: one after the other is 5% faster for the whole step.
+    oneDNN computes the gradient of the filters at half the speed of the forward convolution, and at a third
+    of it where images are a few pixels wide. For those, nine matrix products take about half the time. If the
+    gradients of images and filters run at the same time, they compete for memory; one after the other makes
+    the whole step 5% faster.
 
     Args:
       x: [n, height, width, in].
@@ -48,45 +49,50 @@ def convolution(x: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
         def gradient(dy):
             dx = tf.nn.conv2d_backprop_input(tf.shape(x), filters, dy, [1, 1, 1, 1], 'SAME')
             with tf.control_dependencies([dx]):
-                dfilters = tf.cond(tf.shape(x)[1] <= _SMALL, lambda: filter_gradient(x, dy),
-                                   lambda: tf.nn.conv2d_backprop_filter(x, filters.shape, dy, [1, 1, 1, 1], 'SAME'))
+                dfilters = tf.cond(
+                    tf.shape(x)[1] <= _SMALL, lambda: filter_gradient(x, dy),
+                    lambda: tf.nn.conv2d_backprop_filter(x, filters.shape, dy, [1, 1, 1, 1], 'SAME'))
             return dx, dfilters
         return tf.nn.conv2d(x, filters, 1, 'SAME'), gradient
     return convolve(x, filters)
 
 
 def filter_gradient(x: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
-    """Returns the gradient of the filters as nine products: of x, shifted by each filter position, and dy.
+    """Returns the gradient of 3x3 filters: for each filter position, the product of x, shifted by it, and dy.
 
     Args:
-      x: [n, height, width, in].
-      dy: [n, height, width, out], the gradient of the convolution.
+      x: [n, height, width, in], the input of the convolution.
+      dy: [n, height, width, out], the gradient of its output.
 
     Returns:
       [3, 3, in, out].
     """
     height, width = tf.shape(x)[1], tf.shape(x)[2]
     inputs, outputs = x.shape[-1], dy.shape[-1]
-    padded, flat = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]]), tf.reshape(dy, [-1, outputs])
-    products = [tf.matmul(tf.reshape(padded[:, row:row + height, column:column + width], [-1, inputs]), flat,
-                          transpose_a=True) for row in range(3) for column in range(3)]
+    padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    flat_dy = tf.reshape(dy, [-1, outputs])
+    products = []
+    for row in range(3):
+        for column in range(3):
+            shifted = tf.reshape(padded[:, row:row + height, column:column + width], [-1, inputs])
+            products.append(tf.matmul(shifted, flat_dy, transpose_a=True))
     return tf.reshape(tf.stack(products), [3, 3, inputs, outputs])
 
 
 def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, name: str) -> tf.Tensor:
     """Computes y_c = x_c * s_c^-0.75, where s_c = 1 + alpha * sum of x_j^2 over |j - c| <= depth_radius.
 
-    `tf.nn.lrn` has a gradient that is a scalar loop on the CPU, and no bfloat16 there. Here the sum over neighbouring
-    channels is one product with a banded matrix, which is what CPUs and GPUs do best.
+    This is `tf.nn.lrn` with bias 1 and beta 0.75 (Krizhevsky et al. 2012, section 3.3). On CPUs the gradient
+    of `tf.nn.lrn` is a scalar loop, and it does not support bfloat16. Here the sum over neighbouring channels
+    is one product with a banded matrix of ones, B, which CPUs and GPUs compute fast. The gradient is
 
-    The function of `tf.nn.lrn` with bias 1 and beta 0.75 (Krizhevsky et al. 2012, section 3.3). With
-    B the band of ones, the gradient is dx = dy * s^-0.75 - 2 * 0.75 * alpha * x * B(dy * y / s).
+        dx = dy * s^-0.75 - 2 * 0.75 * alpha * x * B(dy * y / s)
 
     Args:
-      x: [n, height, width, channels] of float32, or of bfloat16 or float16, of which sums are still float32.
-      depth_radius: int.
-      alpha: float.
-      name: of the operations' scope.
+      x: [n, height, width, channels]; float32, bfloat16 or float16. Sums are computed in float32.
+      depth_radius: the number of neighbouring channels on each side.
+      alpha: the weight of the sum of squares.
+      name: name scope of the operations.
 
     Returns:
       A tensor of the shape and type of x.
@@ -102,15 +108,15 @@ def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, 
 
     @tf.custom_gradient
     def normalise(x):
-        wide = tf.cast(x, tf.float32)
-        s = 1.0 + summed(wide * wide, alpha)
+        x32 = tf.cast(x, tf.float32)
+        s = 1.0 + summed(x32 * x32, alpha)
         root = tf.rsqrt(s)
-        scale = root * tf.sqrt(root)  # s^-0.75, for less than a power costs
-        y = wide * scale
+        scale = root * tf.sqrt(root)  # s^-0.75, which is faster than a power
+        y = x32 * scale
 
         def gradient(dy):
             dy = tf.cast(dy, tf.float32)
-            return tf.cast(dy * scale + wide * summed(dy * (y / s), -1.5 * alpha), x.dtype)
+            return tf.cast(dy * scale + x32 * summed(dy * (y / s), -1.5 * alpha), x.dtype)
         return tf.cast(y, x.dtype), gradient
 
     with tf.name_scope(name):
@@ -118,33 +124,33 @@ def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, 
 
 
 def batch_normalisation(x: tf.Tensor, training: bool, keep: float, offset_scale: float, l2: float) -> tf.Tensor:
-    """Normalises each channel by its mean and variance over the batch, or over the training; without a scale.
+    """Batch normalisation with an offset and without a scale (Ioffe and Szegedy 2015).
 
-    Ioffe and Szegedy 2015. A training batch's mean and variance move the moving ones when the update is applied: with
-    several towers, each normalises with its own batch.
+    In training, each tower normalises with the statistics of its own batch, and the update moves the moving
+    mean and variance towards them (see `add_moving_statistic`). Evaluation uses the moving statistics.
 
     Args:
-      x: [n, height, width, channels]; float32, or bfloat16 or float16, of which statistics are still float32.
-      training: whether to normalise with the batch's statistics.
+      x: [n, height, width, channels]; float32, bfloat16 or float16. Statistics are computed in float32.
+      training: whether to normalise with the statistics of the batch.
       keep: fraction of the moving statistics that an update keeps.
-      offset_scale: the offset is this times its variable, so that plain gradient descent moves it by the square of
-        this times its learning rate.
-      l2: factor of the offset variable's L2 loss.
+      offset_scale: the offset is its variable times this factor, which multiplies the offset's learning rate
+        in plain gradient descent by the square of the factor.
+      l2: weight of the L2 loss of the offset's variable.
 
     Returns:
       A tensor of the shape and type of x.
     """
     channels = x.shape[-1]
     offset = tf.convert_to_tensor(tf.get_variable('offset', [channels], initializer=tf.zeros_initializer()))
-    moving = [tf.get_variable(name, [channels], initializer=initializer(), trainable=False)
-              for name, initializer in (('moving_mean', tf.zeros_initializer),
-                                        ('moving_variance', tf.ones_initializer))]
-    statistics = [] if training else [variable.read_value() for variable in moving]
-    y, *batch = tf.nn.fused_batch_norm(
-        x, tf.ones([channels]), offset_scale * offset, *statistics, epsilon=_EPSILON,
-        is_training=training)
+    moving_mean = tf.get_variable(
+        'moving_mean', [channels], initializer=tf.zeros_initializer(), trainable=False)
+    moving_variance = tf.get_variable(
+        'moving_variance', [channels], initializer=tf.ones_initializer(), trainable=False)
+    statistics = [] if training else [moving_mean.read_value(), moving_variance.read_value()]
+    y, mean, variance = tf.nn.fused_batch_norm(
+        x, tf.ones([channels]), offset_scale * offset, *statistics, epsilon=_EPSILON, is_training=training)
     if training:
         tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(offset), l2, name='weight_loss'))
-        for variable, value in zip(moving, batch):
-            add_moving_statistic(variable, value, keep)
+        add_moving_statistic(moving_mean, mean, keep)
+        add_moving_statistic(moving_variance, variance, keep)
     return y

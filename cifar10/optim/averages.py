@@ -1,5 +1,4 @@
 """The moving averages of the variables, which evaluation uses."""
-
 import tensorflow.compat.v1 as tf
 
 DECAY = 0.9999
@@ -9,17 +8,17 @@ def moving_averages(global_step: tf.Variable | None = None) -> tf.train.Exponent
     """Returns the moving averages of the classic recipe.
 
     Args:
-      global_step: makes the averages follow faster in the beginning; the decay is
-        min(0.9999, (1 + step) / (10 + step)). None where averages are only restored.
+      global_step: lowers the decay at the beginning, to min(0.9999, (1 + step) / (10 + step)), so that the
+        averages follow faster. None where averages are only restored.
     """
     return tf.train.ExponentialMovingAverage(DECAY, global_step)
 
 
 def saved_names(averaged: bool) -> dict[str, tf.Variable]:
-    """Returns the variables of the current graph by the names under which a checkpoint has their values.
+    """Returns the variables of the current graph by the names of their values in a checkpoint.
 
     Args:
-      averaged: whether those are the names of the moving averages, where a variable has one.
+      averaged: whether variables that have a moving average get the name of the average.
     """
     if averaged:
         return moving_averages().variables_to_restore()

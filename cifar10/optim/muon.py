@@ -1,7 +1,7 @@
-"""Muon: momentum whose matrix is orthogonalised before it is applied, for convolution filters."""
+"""Muon: momentum that is orthogonalised before it is applied, for convolution filters."""
 import tensorflow.compat.v1 as tf
 
-# The coefficients of the odd polynomial a x + b x^3 + c x^5 that drives singular values towards 1 (Keller Jordan,
+# Coefficients of the odd polynomial a x + b x^3 + c x^5 that moves singular values towards 1 (Keller Jordan,
 # https://kellerjordan.github.io/posts/muon/). They are chosen for speed: the values end between 0.7 and 1.2.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 3
@@ -11,17 +11,17 @@ _TINY = 2.0 ** -126  # float32's smallest normal number
 
 
 def orthogonalise(matrix: tf.Tensor, iterations: int = _ITERATIONS) -> tf.Tensor:
-    """Returns about the nearest matrix with orthonormal columns, or rows: U V^T of the singular value decomposition.
+    """Returns approximately the nearest matrix with orthonormal rows or columns: U V^T of the SVD.
 
-    Each Newton-Schulz iteration maps X to a X + (b A + c A^2) X with A = X X^T, which applies the polynomial to every
-    singular value; the norm is scaled to 1 first, so that none is above 1.
+    Each Newton-Schulz iteration maps X to a X + (b A + c A^2) X with A = X X^T, which applies the polynomial
+    to every singular value. The norm is scaled to 1 first, so that no singular value is above 1.
 
     Args:
       matrix: float32 [rows, columns].
-      iterations: int.
+      iterations: number of Newton-Schulz iterations.
     """
     a, b, c = NEWTON_SCHULZ
-    wide = matrix.shape[0] <= matrix.shape[1]  # the smaller of the two products
+    wide = matrix.shape[0] <= matrix.shape[1]  # A is X X^T or X^T X, whichever is smaller
     x = matrix * tf.rsqrt(tf.reduce_sum(matrix * matrix) + 1e-14)
     for _ in range(iterations):
         gram = tf.matmul(x, x, transpose_a=not wide, transpose_b=wide)
@@ -31,21 +31,22 @@ def orthogonalise(matrix: tf.Tensor, iterations: int = _ITERATIONS) -> tf.Tensor
 
 
 class Muon(tf.train.Optimizer):
-    """Muon for convolution filters, gradient descent with Nesterov's momentum for all other variables.
+    """Muon for convolution filters, gradient descent with Nesterov momentum for all other variables.
 
-    A filter bank [height, width, in, out] is the matrix [height * width * in, out]. With momentum m <- 0.6 m + g and
-    the update u = g + 0.6 m orthogonalised, w <- w sqrt(out) / |w| - rate u: the weights are brought back to one norm
-    before each step, which batch normalisation makes harmless and which stands in for weight decay. As in
-    cifar10-airbench's `airbench94_muon.py` (Keller Jordan 2024).
+    Filters [height, width, in, out] are treated as a matrix [height * width * in, out]. A step computes the
+    momentum m <- 0.6 m + g, orthogonalises g + 0.6 m to u, and sets w <- w sqrt(out) / |w| - rate u. The
+    weights get the same norm before each step, which replaces weight decay; batch normalisation makes their
+    scale irrelevant. The source is `airbench94_muon.py` of cifar10-airbench (Keller Jordan 2024).
 
     Args:
-      rate: float32 scalar, of the filters.
-      auxiliary_rate: float32 scalar, of the others.
+      rate: learning rate of the filters, float32 scalar.
+      auxiliary_rate: learning rate of all other variables, float32 scalar.
     """
 
     def __init__(self, rate: tf.Tensor | float, auxiliary_rate: tf.Tensor | float):
         super().__init__(use_locking=False, name='Muon')
-        self._rate, self._auxiliary_rate = rate, auxiliary_rate
+        self._rate = rate
+        self._auxiliary_rate = auxiliary_rate
 
     def _create_slots(self, var_list):
         for variable in var_list:
@@ -64,6 +65,6 @@ class Muon(tf.train.Optimizer):
         momentum = slot.assign(_MOMENTUM * slot.read_value() + grad).read_value()
         update = orthogonalise(tf.reshape(grad + _MOMENTUM * momentum, [-1, handle.shape[-1]]))
         weights = handle.read_value()
-        # Filters that are all zero stay so, and the update is added: the root of 0 would make them NaN.
-        norm = tf.rsqrt(tf.maximum(tf.reduce_sum(weights * weights), _TINY)) * float(handle.shape[-1]) ** 0.5
-        return handle.assign(weights * norm - self._rate_tensor * tf.reshape(update, handle.shape), read_value=False)
+        # The maximum is for filters that are all zero: without it, 0 * rsqrt(0) would make them NaN.
+        scale = tf.rsqrt(tf.maximum(tf.reduce_sum(weights * weights), _TINY)) * float(handle.shape[-1]) ** 0.5
+        return handle.assign(weights * scale - self._rate_tensor * tf.reshape(update, handle.shape), read_value=False)

@@ -1,4 +1,4 @@
-"""The types that towers compute in, and the scaled loss that float16 needs.
+"""The floating-point types that towers compute in, and the loss scaling that float16 needs.
 
 Variables, losses and updates are float32 in every precision.
 """
@@ -7,19 +7,19 @@ from collections.abc import Callable, Collection
 
 import tensorflow.compat.v1 as tf
 
-# Names of the variables that LossScaled keeps; checkpoints of other precisions have none.
+# Names of the variables that LossScaled makes; checkpoints of other precisions do not have them.
 LOSS_SCALE = ('current_loss_scale', 'good_steps')
 
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """A type that towers compute in.
+    """A floating-point type that towers compute in, and what hardware supports it.
 
     Attributes:
       dtype: the type.
-      cpu_flags: flags of /proc/cpuinfo, any of which means that the CPU multiplies in this type; empty: every CPU.
+      cpu_flags: flags of /proc/cpuinfo: a CPU with any of them multiplies in this type. Empty: every CPU does.
       gpu_capability: the lowest compute capability of GPUs that multiply in this type.
-      scales_loss: whether gradients are so small in this type that the loss must be scaled.
+      scales_loss: whether the loss must be scaled, because gradients may be too small for this type.
     """
     dtype: tf.DType
     cpu_flags: frozenset[str] = frozenset()
@@ -27,10 +27,10 @@ class Precision:
     scales_loss: bool = False
 
     def is_emulated(self, cpu_flags: Collection[str] | None = None) -> bool:
-        """Returns whether computing in this type is slow on CPU devices, for lack of an instruction.
+        """Returns whether computing in this type is slow, because the CPU has no instructions for it.
 
         Args:
-          cpu_flags: those of the CPU; default: this machine's.
+          cpu_flags: the flags of the CPU; default: those of this machine.
         """
         if not self.cpu_flags:
             return False
@@ -40,8 +40,10 @@ class Precision:
         return self.cpu_flags.isdisjoint(cpu_flags)
 
     def optimizer(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> Callable[[], tf.train.Optimizer]:
-        """Returns `make_optimizer`, or a function that makes the same optimizer with its loss scaled."""
-        return (lambda: LossScaled(make_optimizer())) if self.scales_loss else make_optimizer
+        """Returns a function that makes an optimizer for this type: with loss scaling if it needs that."""
+        if not self.scales_loss:
+            return make_optimizer
+        return lambda: LossScaled(make_optimizer())
 
 
 FP32 = Precision(tf.float32)
@@ -52,11 +54,11 @@ FP16 = Precision(tf.float16, frozenset({'avx512_fp16', 'amx_fp16'}), scales_loss
 class LossScaled(tf.mixed_precision.MixedPrecisionLossScaleOptimizer):
     """An optimizer that scales the loss, so that small float16 gradients do not become 0.
 
-    A step whose gradients overflow is skipped and halves the scale, but increments global_step, because its
-    examples are spent. After 2,000 good steps the scale is doubled.
+    If gradients overflow, the scale is halved and the variables stay as they are; global_step is still
+    incremented, because the step has consumed its examples. The scale is doubled after 2,000 good steps.
 
     Args:
-      optimizer: the `tf.train.Optimizer` that gets the unscaled gradients.
+      optimizer: the optimizer that applies the gradients, with the scale taken out again.
     """
 
     def __init__(self, optimizer: tf.train.Optimizer):

@@ -1,6 +1,6 @@
-"""Schedules: how the learning rate falls, as a function of the examples that were seen.
+"""Learning rate schedules, as functions of the number of training examples seen.
 
-They count examples, not steps, so that a run with another batch size has the same rate at the same example.
+They count examples instead of steps, so the rate at a given example does not depend on the batch size.
 """
 import dataclasses
 
@@ -15,8 +15,8 @@ class Schedule:
     """The factor that the initial learning rate is multiplied by.
 
     Attributes:
-      examples_per_epoch: examples in the training data.
-      total_examples: examples of the whole run, or None if it has no end that the rate follows.
+      examples_per_epoch: number of training images.
+      total_examples: examples of the whole run; None if its length is given in steps.
     """
     examples_per_epoch: int
     total_examples: int | None = None
@@ -26,16 +26,17 @@ class Schedule:
         raise NotImplementedError
 
     def describe(self, examples_per_step: int) -> str:
-        """Returns how the rate falls in a run with so many examples in a step, as a phrase."""
+        """Returns a phrase that says how the rate falls in a run with `examples_per_step` examples a step."""
         raise NotImplementedError
 
 
 class Staircase(Schedule):
-    """The classic recipe's: x0.1 every 350 epochs."""
+    """Staircase decay: x0.1 every 350 epochs, as in the classic recipe."""
 
     def factor(self, examples_seen):
-        # Whole periods, divided as integers: 350 epochs of CIFAR-10 are more examples than float32 counts, and
-        # graph optimisation turns a division by a constant into a product that may fall short of the stair.
+        # The integer division counts whole periods exactly. In float32 it would not: 350 epochs of CIFAR-10
+        # are more examples than float32 counts, and graph optimisation turns a division by a constant into a
+        # multiplication, which may round to just below the step.
         stairs = examples_seen // (DECAY_EPOCHS * self.examples_per_epoch)
         return tf.train.exponential_decay(1.0, stairs, 1, DECAY_FACTOR)
 
@@ -45,11 +46,11 @@ class Staircase(Schedule):
 
 
 class Linear(Schedule):
-    """Falls linearly to 0 at the end of the run."""
+    """Linear decay to 0 at the end of the run."""
 
     def factor(self, examples_seen):
-        left = tf.cast(self.total_examples - examples_seen, tf.float32) / self.total_examples
-        return tf.maximum(left, 0.0)
+        remaining = tf.cast(self.total_examples - examples_seen, tf.float32) / self.total_examples
+        return tf.maximum(remaining, 0.0)
 
     def describe(self, examples_per_step):
         del examples_per_step
