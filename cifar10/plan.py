@@ -283,7 +283,7 @@ def _told(prefix, stored: Stored | None):
         return {}
     division = checkpoint.stored_division(prefix, stored.settings.towers.batch_size if stored else None)
     settings = (stored or Stored.of_tutorial()).settings.flat()
-    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.TOLD]
+    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.REPORTED]
     return {**division, **{name: settings[name] for name in names if name not in checkpoint.DIVISION}}
 
 

@@ -1,6 +1,6 @@
-"""A recipe: what is trained and how, put together from the settings of a run; for training and evaluation alike.
+"""The recipe of a run: network, augmentation, optimizer and learning rates, for training and for evaluation.
 
-It knows networks, images and optimizers, but not towers, devices or files of a run.
+It does not know towers, devices, or the files of a run.
 """
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,27 +13,26 @@ from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
 
-_LEARN_FROM = 2000  # training images
+_LEARN_FROM = 2000  # number of training images that `Recipe.learn` uses
 
 
 class Recipe:
-    """The parts that the settings of a run choose.
+    """What is trained and how: the objects that the settings of a run name.
 
     Args:
-      settings: those of the recipe.
-      num_classes: of the data set.
-      seed: of the run.
-      count: training examples in an epoch; None where nothing is trained.
-      epochs: the length of the run, or None if it has a number of steps instead.
+      settings: the settings of the recipe.
+      num_classes: classes of the data set.
+      seed: seed of the augmentation.
+      count: training examples in an epoch; None for evaluation.
+      epochs: the length of the run, or None if it is a number of steps.
 
     Attributes:
       augmentation: a `data.augment.Augmentation`.
-      schedule: an `optim.schedule.Schedule`; None where nothing is trained.
-      total_examples: of the whole run, or None if it has a number of steps instead.
+      schedule: an `optim.schedule.Schedule`; None for evaluation.
+      total_examples: training examples of the whole run, or None if its length is a number of steps.
 
     Raises:
-      UsageError: the network does not take the augmentation's images.
-      KeyError: something is not registered.
+      KeyError: a setting is a name that is not registered.
     """
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
@@ -51,23 +50,23 @@ class Recipe:
         for size in self.augmentation.image_sizes():
             if self._network.image_size not in (None, size):
                 raise UsageError(f'--network={settings.network} takes images of {self._network.image_size} pixels, and '
-                                 f'--augmentation={settings.augmentation} makes some of {size}; change one of them')
+                                 f'--augmentation={settings.augmentation} makes images of {size}; change one of them')
 
     def learn(self, data: records.Records) -> Mapping[str, Any]:
-        """Returns what the network takes from the training images before it is trained, once in a run.
+        """Returns the options of `inference` that the network computes from training images before it is trained.
 
-        It is an option of `inference`: the initial values of variables, which checkpoints store.
+        They are initial values of variables. A run computes them once; its checkpoints store the variables.
         """
         if not self._network.learn:
             return {}
-        # Without GPUs, whose memory options the first session that has them sets for the process.
+        # Without GPUs: the first session that has any sets their memory options for the whole process.
         on_cpu = tf.ConfigProto(device_count={'GPU': 0})
         with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
             images = session.run(self.augmentation.plain(tf.constant(data.planes(_LEARN_FROM))))
         return self._network.learn(images)
 
     def check(self, batch_size: int, dtype: tf.DType) -> None:
-        """Raises a UsageError if a network of the user's own cannot be trained and evaluated.
+        """Raises a UsageError if a network of the user's own breaks a rule of networks.
 
         Args:
           batch_size: images in a tower's batch.
@@ -80,28 +79,35 @@ class Recipe:
         """Builds the network; returns logits.
 
         Args:
-          images, devices, training: as `networks.Network` has them.
-          learnt: what `learn` returned, where variables are not restored from a checkpoint.
+          images, devices, training: the arguments of `networks.Network.inference`.
+          learnt: what `learn` returned; nothing if the variables are restored from a checkpoint.
         """
         return self._network.inference(images, devices, training, **self._options, **learnt)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """Returns (the learning rate, the auxiliary one or None), float32 scalars, at `examples_seen`, int64."""
+        """Returns the learning rate and the auxiliary one: float32 scalars; the latter is None if there is none.
+
+        Args:
+          examples_seen: int64 scalar, the training examples before this step.
+        """
         auxiliary = self._settings.auxiliary_learning_rate
         with tf.name_scope('learning_rate'):
             factor = self.schedule.factor(examples_seen)
-            return self._settings.learning_rate * factor, None if auxiliary is None else auxiliary * factor
+            rate = self._settings.learning_rate * factor
+            auxiliary_rate = None if auxiliary is None else auxiliary * factor
+        return rate, auxiliary_rate
 
     def optimizer(self, rate: tf.Tensor, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
         """Returns a function that makes an optimizer with these learning rates."""
         make = OPTIMIZERS.load(self._settings.optimizer)
-        return lambda: make(rate) if auxiliary_rate is None else make(rate, auxiliary_rate)
+        rates = [rate] if auxiliary_rate is None else [rate, auxiliary_rate]
+        return lambda: make(*rates)
 
     def __str__(self):
         settings = self._settings
         preset = PRESETS[settings.preset]
-        changed = [name for name, value in vars(settings).items() if name in preset and value != preset[name]]
-        name = f"{settings.preset} but for {', '.join(changed)}" if changed else settings.preset
+        changes = [name for name, value in vars(settings).items() if name in preset and value != preset[name]]
+        name = f"{settings.preset} except for {', '.join(changes)}" if changes else settings.preset
         widths = f' of {settings.widths}' if settings.widths else ''
         sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
         smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''

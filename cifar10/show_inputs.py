@@ -1,8 +1,8 @@
-"""Draws what a run feeds its network: images before and after augmentation, with the names of their classes.
+"""Plots the images that a run feeds its network, before and after augmentation, with the names of their classes.
 
     python -m cifar10.show_inputs --out=inputs.png --preset=fast
 
-Takes all flags of multi_gpu_train.py, so that those of a run can be repeated; `--help` shows the ones that matter most.
+Accepts all flags of multi_gpu_train.py, so the flags of a run can be repeated; `--help` shows those that matter here.
 """
 import dataclasses
 import sys
@@ -21,29 +21,29 @@ _COLUMNS = 10
 
 @dataclasses.dataclass(frozen=True)
 class OutputSettings:
-    """Where the plot goes."""
+    """The file of the plot."""
     TITLE = 'Output'
-    out: str = setting('inputs.png', 'PNG file to write; needs matplotlib')
+    out: str = setting('inputs.png', 'PNG file to write; requires matplotlib')
 
 
 class Inputs(NamedTuple):
-    """Consecutive images of a run's stream.
+    """Consecutive images of the stream that feeds a run.
 
     Attributes:
       title: where in the run they are.
-      names: of their classes.
-      originals: uint8 [n, 32, 32, 3].
-      fed: float32 [n, height, width, 3], as the network gets them.
+      names: the names of their classes.
+      originals: uint8 [n, 32, 32, 3], before augmentation.
+      augmented: float32 [n, height, width, 3], as the network gets them.
     """
     title: str
     names: list[str]
     originals: np.ndarray
-    fed: np.ndarray
+    augmented: np.ndarray
 
 
 def main() -> None:
     """Reads the flags and writes the plot."""
-    description = __doc__.splitlines()[0] + ' Takes the other flags of multi_gpu_train.py, too.'
+    description = __doc__.splitlines()[0] + ' Accepts all other flags of multi_gpu_train.py too.'
     given = flags.parse([OutputSettings, *GROUPS], description, sys.argv[1:], ('Output', 'Data', 'Recipe'))
     out = given.pop('out', OutputSettings.out)
     settings = train_settings(**given)
@@ -54,7 +54,10 @@ def main() -> None:
 
 
 def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
-    """Returns the first images of a run and the last, or those of its second epoch where its end is a step."""
+    """Returns the first n images of a run and the last n.
+
+    If the length of the run is a number of steps, the first of the second epoch take the place of the last.
+    """
     import tensorflow.compat.v1 as tf
 
     from cifar10.data import draws, pipeline, records
@@ -63,43 +66,49 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
     data = records.prepare(
         settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
     recipe = Recipe(settings.recipe, len(data.classes), seed, data.count, settings.run.epochs)
-    last = recipe.total_examples
-    places = [('at the beginning', 0), ('at the end', last - n) if last else ('in the second epoch', data.count)]
-    found = []
-    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(
-            config=tf.ConfigProto(device_count={'GPU': 0})) as session:  # beside a trainer, whose GPUs they are
+    places = [('at the beginning', 0)]
+    if recipe.total_examples:
+        places.append(('at the end', recipe.total_examples - n))
+    else:
+        places.append(('in the second epoch', data.count))
+    blocks = []
+    on_cpu = tf.ConfigProto(device_count={'GPU': 0})  # leaves the GPUs to a trainer
+    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
         memory, read = pipeline.load(data)
         first = tf.placeholder(tf.int64, [])
-        fed, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
+        augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
         examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, seed)
         planes = tf.reshape(tf.gather(memory, examples)[:, 1:], [n, 3, records.SIZE, records.SIZE])
         session.run(read)
         for title, position in places:
-            images, classes, originals = session.run([fed, labels, planes], {first: position})
-            found.append(Inputs(title, [data.classes[i] for i in classes], originals.transpose(0, 2, 3, 1), images))
-    return found
+            images, classes, originals = session.run([augmented, labels, planes], {first: position})
+            names = [data.classes[i] for i in classes]
+            blocks.append(Inputs(title, names, originals.transpose(0, 2, 3, 1), images))
+    return blocks
 
 
 def draw(path: str, blocks: list[Inputs]) -> None:
-    """Draws a row of originals and one of what is fed for each of the blocks, to a PNG."""
+    """Draws a PNG with two rows for each block: the originals, and the augmented images below them."""
     from matplotlib import pyplot
     columns = len(blocks[0].names)
     figure, axes = pyplot.subplots(2 * len(blocks), columns, figsize=(columns, 2.4 * len(blocks)), squeeze=False)
     for i, block in enumerate(blocks):
         for k, name in enumerate(block.names):
-            low, high = block.fed[k].min(), block.fed[k].max()
+            image = block.augmented[k]
+            low = image.min()
+            high = image.max()
             axes[2 * i, k].imshow(block.originals[k])
-            title = name.encode(errors='backslashreplace').decode()  # a name of a folder may not be UTF-8
+            title = name.encode(errors='backslashreplace').decode()  # the name of a folder may not be UTF-8
             axes[2 * i, k].set_title(title, fontsize=8, parse_math=False)
-            axes[2 * i + 1, k].imshow((block.fed[k] - low) / max(high - low, 1e-6))
-        height, width = block.fed.shape[1:3]
+            axes[2 * i + 1, k].imshow((image - low) / max(high - low, 1e-6))
+        height, width = block.augmented.shape[1:3]
         axes[2 * i, 0].set_ylabel(f'{block.title}:\nfrom the files', fontsize=7)
         axes[2 * i + 1, 0].set_ylabel(f'as fed,\n{height}x{width}', fontsize=7)
-    for each in axes.flat:
-        each.set_xticks([])
-        each.set_yticks([])
+    for axis in axes.flat:
+        axis.set_xticks([])
+        axis.set_yticks([])
     with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'Glyph')  # a name in a script that matplotlib's font does not have
+        warnings.filterwarnings('ignore', 'Glyph')  # matplotlib's font may lack a name's characters
         figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
     pyplot.close(figure)
 

@@ -265,7 +265,7 @@ def _open_outputs(plan, graph, directory):
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
-    first, last = settings.reports.traced
+    first, last = settings.reports.traced_steps
     return _Outputs(directory, checkpoints, events, metrics.Metrics(directory.path),
                     Trace(first, last, directory.trace_path(first, last)))
 

@@ -249,9 +249,9 @@ def test_ratios_are_of_the_same_round():
     ('scaling.py', '--towers=3', 'cannot be shared by 3 towers'),
     ('scaling.py', '--batch_size=128 --global_batch=128', 'not allowed with argument'),
     ('scaling.py', '--json=/nowhere/out.json', '/nowhere/out.json'),
-    ('scaling.py', '--rounds=0', 'the least is 1'),
+    ('scaling.py', '--rounds=0', 'the minimum is 1'),
     ('convergence.py', '--images=1000', 'not a multiple of 128'),
-    ('convergence.py', '--every=0', 'the least is 1')])
+    ('convergence.py', '--every=0', 'the minimum is 1')])
 def test_what_cannot_be_is_refused_before_measuring(script, argument, said, data_dir):
     result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, *argument.split())
     line, = result.stderr.splitlines()

@@ -10,6 +10,8 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from tests.helpers import run_script, small_disk, train
 
+ONE_PROBLEM = "the run cannot start; see the line 'problem' above"
+
 
 def tree(folder):
     """Returns {name: time of its last change} of all files in a folder."""
@@ -50,7 +52,7 @@ def test_every_reason_is_told(data_dir, tmp_path):
                             train_dir=tmp_path / 'file', tower_device='gpu', job_name='worker', task_index=0,
                             worker_hosts=f'127.0.0.1:{port},127.0.0.1:1')
     assert result.returncode == 2
-    assert result.stderr.startswith('multi_gpu_train.py: error: the run cannot start, for 4 reasons')
+    assert result.stderr.startswith('multi_gpu_train.py: error: the run cannot start; see the 4 lines ')
     problems = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith('problem')]
     for problem, part in zip(problems, ('the port is in use', '--tower_device=gpu', '--data_dir', '--train_dir'),
                              strict=True):
@@ -64,7 +66,7 @@ def test_what_training_would_refuse_is_a_reason(settings, capsys, tmp_path):
 
     def problem(**changes):
         capsys.readouterr()
-        with pytest.raises(UsageError, match='for a reason; see the lines'):
+        with pytest.raises(UsageError, match=ONE_PROBLEM):
             check(settings(**changes))
         line, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('problem')]
         return line
@@ -94,7 +96,7 @@ def test_missing_data_are_no_reason_and_the_run_is_checked_as_if_they_were_there
 
 
 def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys):
-    with small_disk(tmp_path / 'disk', 370) as disk, pytest.raises(UsageError, match='for a reason'):
+    with small_disk(tmp_path / 'disk', 370) as disk, pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(data_dir=str(disk / 'data'), train_dir=str(disk / 'train'), tower_device='cpu'))
     problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
     assert problem.startswith(f'--train_dir={disk}/train has no room for ')
@@ -113,24 +115,24 @@ def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
     (tmp_path / 'own' / 'train' / 'eel').mkdir()
     (tmp_path / 'own' / 'test' / 'eel').mkdir()
-    with pytest.raises(UsageError, match='for a reason'):
+    with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     assert 'class eel has no image for the part train' in capsys.readouterr().out
 
 
 def test_one_reason_hides_no_other(tmp_path, data_dir, capsys):
     (tmp_path / 'file').write_text('')
-    with pytest.raises(UsageError, match='for 4 reasons'):
+    with pytest.raises(UsageError, match='see the 4 lines'):
         check(train_settings(dataset='shapes', data_dir=str(tmp_path / 'file'), train_dir=str(tmp_path / 'file'),
                           tower_device='gpu', network='missing.py:network'))
     problems = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
     for problem, part in zip(problems, ('missing.py', '--tower_device=gpu', '--data_dir', '--train_dir'), strict=True):
         assert part in problem
-    with pytest.raises(UsageError, match='for a reason'):
+    with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), tower_device='cpu',
                           num_gpus=2, network='missing.py:network'))
     assert 'devices    on 2 CPU devices (as requested): /cpu:0 /cpu:1' in capsys.readouterr().out
-    with pytest.raises(UsageError, match='for 2 reasons'):
+    with pytest.raises(UsageError, match='see the 2 lines'):
         check(train_settings(dataset='shapes', data_dir=os.path.join(data_dir, 'shapes-bin'), tower_device='cpu',
                           train_dir=str(tmp_path / 'train'), network='missing.py:network'))
     assert 'holds the .bin files themselves' in capsys.readouterr().out
@@ -147,7 +149,7 @@ def test_the_settings_are_those_of_the_run(settings, capsys):
 def test_a_run_that_is_going_on_is_a_reason(tmp_path, data_dir, capsys):
     directory = TrainDir(str(tmp_path / 'train'))
     directory.refuse_another_process()
-    with directory.locked(), pytest.raises(UsageError, match='for a reason'):
+    with directory.locked(), pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset='shapes', data_dir=data_dir, train_dir=directory.path, tower_device='cpu'))
     assert 'another process is training' in capsys.readouterr().out
     directory.refuse_another_process()

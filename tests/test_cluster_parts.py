@@ -236,7 +236,7 @@ def test_the_local_cluster_passes_signals_on(small):
 
 
 @pytest.mark.parametrize('arguments, said', [
-    ([], 'there is no command'), (['--workers=0', '--', 'true'], 'the least is 1'),
+    ([], 'there is no command'), (['--workers=0', '--', 'true'], 'the minimum is 1'),
     (['--', '/nowhere/command'], '/nowhere/command cannot be run'), (['--', '/tmp'], '/tmp cannot be run')])
 def test_the_local_cluster_says_what_is_wrong(arguments, said):
     result = local(*arguments)

@@ -97,9 +97,9 @@ def test_the_fit_is_plotted(call, tmp_path):
 @pytest.mark.parametrize('script, argument, said', [
     ('parabola.py', '--towers=51', '1 to 50 towers'),
     ('parabola.py', '--job_name=worker', '--worker_hosts'),
-    ('parabola.py', '--steps=0', 'the least is 1'),
+    ('parabola.py', '--steps=0', 'the minimum is 1'),
     ('parabola.py', '--plot=/nowhere/fit.png', '/nowhere/fit.png'),
-    ('lenet_fashion_mnist.py', '--epochs=0', 'the least is 1'),
+    ('lenet_fashion_mnist.py', '--epochs=0', 'the minimum is 1'),
     ('lenet_fashion_mnist.py', '--learning_rate=0', "'0' is not a number above 0"),
     ('lenet_fashion_mnist.py', '--tower_device=gpu', 'hides all GPUs; use --tower_device=cpu'),
     ('towers_by_hand.py', '--towers=7', 'cannot share 1200 points evenly')])

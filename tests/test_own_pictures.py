@@ -232,7 +232,7 @@ def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder,
     (eval_settings, 'checkpoint_dir'), (eval_settings, 'eval_dir'), (eval_settings, 'export_dir'),
     (eval_settings, 'data_dir')])
 def test_a_path_that_tensorflow_does_not_take_is_told(make, name):
-    with pytest.raises(UsageError, match=f'^--{name}=/x/\udcff/y is not a name in UTF-8, as TensorFlow needs'):
+    with pytest.raises(UsageError, match=f'^--{name}=/x/\udcff/y is not valid UTF-8, which TensorFlow requires'):
         make(**{name: '/x/\udcff/y'})
 
 
@@ -241,7 +241,7 @@ def test_a_path_below_a_directory_that_is_not_utf8(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / '\udcff')
     assert train_settings(train_dir='here').run.train_dir == 'here'  # TensorFlow is given no more than this
     for name in ('dataset', 'data_dir'):  # which the run stores as absolute paths
-        with pytest.raises(UsageError, match=f'--{name}=.*/\udcff/mine is not a name in UTF-8'):
+        with pytest.raises(UsageError, match=f'--{name}=.*/\udcff/mine is not valid UTF-8'):
             train_settings(**{name: './mine'})
 
 

@@ -58,11 +58,11 @@ def test_what_a_preset_leaves_is_what_the_flags_say():
 
 @pytest.mark.parametrize('flags, message', [
     (dict(epochs=1, max_steps=5), '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them out'),
-    (dict(preset='fast', max_steps=5), '--sizes=.* follows the length of the run, so it needs --epochs in place of '
+    (dict(preset='fast', max_steps=5), '--sizes=.* follows the length of the run, so it requires --epochs instead of '
                                        '--max_steps=5'),
-    (dict(schedule='linear'), '--schedule=linear follows the length of the run, so it needs --epochs'),
+    (dict(schedule='linear'), '--schedule=linear follows the length of the run, so it requires --epochs'),
     (dict(epochs=0), '--epochs=0 trains nothing'),
-    (dict(label_smoothing=1.0), '--label_smoothing=1 leaves nothing for the label itself; give a number from 0 up to'),
+    (dict(label_smoothing=1.0), '--label_smoothing=1 leaves no probability for the label itself; give a number below 1'),
     (dict(epochs=-1.0), '--epochs=-1.0 is not a number from 0 upwards'),
     (dict(learning_rate=float('nan')), '--learning_rate=nan is not a number'),
     (dict(widths='64'), '--widths is for --network=fast, but this run has --network=classic; leave it out'),
@@ -71,7 +71,7 @@ def test_what_a_preset_leaves_is_what_the_flags_say():
     (dict(preset='fast', widths='64,x'), '--widths=64,x is not of the form 64,128,256'),
     (dict(preset='fast', sizes='20:0.5'), '--sizes=20:0.5 is not of the form'),
     (dict(preset='fast', sizes='20:0.5,99'), '--sizes=20:0.5,99: 99 pixels; use 12 to 32'),
-    (dict(preset='fast', sizes='20:0.5,24:0.5,32'), '--sizes=20:0.5,24:0.5,32: the parts add up to 1 or more'),
+    (dict(preset='fast', sizes='20:0.5,24:0.5,32'), '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
     (dict(preset='quick'), '--preset=quick is unknown; choose from: classic, fast')])
 def test_what_contradicts_itself_is_refused_in_a_line(flags, message):
     with pytest.raises(UsageError, match=message) as raised:
@@ -88,7 +88,7 @@ def test_a_network_that_does_not_take_the_images_is_refused(settings):
 def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
     result = run_script('multi_gpu_train.py', **fast)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith('recipe     fast but for widths, sizes: network fast of 8, muon, augmentation '
+    assert result.stdout.startswith('recipe     fast except for widths, sizes: network fast of 8, muon, augmentation '
                                     'shift at 16:0.5,20 pixels, label smoothing 0.2, fp32\n')
     assert 'rate       0.2 (auxiliary 0.75), linearly to 0 after 640 images\n' in result.stdout
     assert 'warning: the run has only 20 steps; use a smaller --batch_size or more --epochs\n' in result.stdout

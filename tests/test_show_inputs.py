@@ -24,14 +24,14 @@ def test_what_is_drawn_is_what_the_first_tower_gets(settings, data_dir, changes)
         initialise(session)
         session.run(built.start)
         images, labels = session.run(built.batches[0])
-    np.testing.assert_array_equal(first.fed, images)
+    np.testing.assert_array_equal(first.augmented, images)
     assert first.names == [CLASSES[i] for i in labels]
     rows = np.concatenate([np.fromfile(path, np.uint8) for path in data.files]).reshape(-1, 3073)
     for each in (first, last):
         for name, original in zip(each.names, each.originals):
             row, = rows[(rows[:, 1:] == original.transpose(2, 0, 1).reshape(-1)).all(1)]
             assert CLASSES[row[0]] == name
-    assert last.fed.shape[1] == (28 if changes else 24) and first.fed.shape[1] == (20 if changes else 24)
+    assert last.augmented.shape[1] == (28 if changes else 24) and first.augmented.shape[1] == (20 if changes else 24)
 
 
 def test_it_is_drawn(settings, data_dir, tmp_path, monkeypatch, capsys):

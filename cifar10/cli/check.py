@@ -1,6 +1,6 @@
-"""`--check`: what a training command would do, or what prevents it; nothing is written.
+"""`--check`: prints what a training command would do, or what prevents it; writes nothing.
 
-It goes through the stages that training goes through, and continues after one that fails.
+It takes the stages of `plan` that training takes, and continues after one that fails.
 """
 import collections
 import contextlib
@@ -29,11 +29,7 @@ _WIDTH = 110
 
 
 def check(settings: TrainSettings) -> None:
-    """Prints what a run would do.
-
-    Raises:
-      UsageError: it could not start; the lines that were printed have every reason.
-    """
+    """Prints what a run would do. Raises a UsageError if it could not start, after printing all reasons."""
     checks = _Checks()
     start = plan.Start(settings)
     cluster = None
@@ -51,7 +47,7 @@ def check(settings: TrainSettings) -> None:
         has_devices = start.devices is not None
         if has_devices:
             print(f'devices    {start.devices}')
-        else:  # the rest is checked as far as CPU devices can stand in for those that are missing
+        else:  # CPU devices stand in for the missing ones, so that the rest can be checked
             start.devices = choose(settings.towers.num_gpus, 'cpu', settings.towers.gpus_per_tower)
         gpus.claim(start.devices.num_gpus)
         with checks.collected():
@@ -62,43 +58,45 @@ def check(settings: TrainSettings) -> None:
         if start.data:
             if cluster:
                 start.devices = spread(start.devices, len(cluster.workers), len(cluster.ps), '')
-            checks.decide(start, plan.WITH_DATA, is_told=has_devices)
+            checks.decide(start, plan.WITH_DATA, prints=has_devices)
         if start.plan:
             with checks.collected():
-                _check_room(start, checks)
+                _check_space(start, checks)
     if start.plan and has_devices:
         settings = start.plan.settings
-    text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
-    print(textwrap.fill(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
-                        break_on_hyphens=False))
+    _print_settings(settings)
     checks.end()
 
 
 class _Checks:
-    """Collects what is wrong."""
+    """Collects the problems that the checks find.
+
+    Attributes:
+      outlook: what the run would do if there are no problems.
+    """
 
     def __init__(self):
-        self._problems = []
         self.outlook = 'without --check the run would start'
-        self._taken = collections.Counter()  # bytes of each disk that the run would fill
+        self._problems = []
+        self._needed = collections.Counter()  # bytes that the run would write, by the number of the disk
 
-    def decide(self, start, stages, is_told=True):
-        """Decides as training does; collects what stops it, and goes on behind these stages.
+    def decide(self, start, stages, prints=True):
+        """Takes stages until one fails, and collects its problem.
 
         Args:
           start: a `plan.Start`.
-          stages: each needs those before it.
-          is_told: whether to print what they return.
+          stages: functions of `plan`, each of which needs those before it.
+          prints: whether to print the lines that they return.
         """
         with self.collected():
             for stage in stages:
                 for line in stage(start):
-                    if is_told:
+                    if prints:
                         print(line)
 
     @contextlib.contextmanager
     def collected(self):
-        """Context that collects what is wrong, once, and goes on behind it."""
+        """Context that an error ends early; the error is collected as a problem, unless it was already."""
         try:
             yield
         except UsageError as error:
@@ -110,33 +108,40 @@ class _Checks:
         if problem not in self._problems:
             self._problems.append(problem)
 
-    def room(self, size, why, flag, path):
-        """Prints the free space of a disk; raises a UsageError if `size` more bytes of the run do not fit on it."""
+    def require_space(self, size, what, flag, path):
+        """Prints the free space of a disk; raises a UsageError if it is too little for the run.
+
+        Args:
+          size: bytes that the run would write there, beyond those of earlier calls.
+          what: a phrase that says what they are.
+          flag: the flag that names the path.
+          path: where they would be written; need not exist.
+        """
         folder = existing(path)
         free = shutil.disk_usage(folder).free
         disk = os.stat(folder).st_dev
-        print(f'disk       {free / 1e9:.1f} GB free in {path}; {why}')
-        self._taken[disk] += size
-        if self._taken[disk] > free:
-            before = self._taken[disk] - size
-            beside = f' in addition to {before / 1e6:.1f} MB' if before else ''
-            raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({why}){beside}; free some space, or '
-                             f'use another {flag}')
+        print(f'disk       {free / 1e9:.1f} GB free in {path}; {what}')
+        earlier = self._needed[disk]
+        self._needed[disk] += size
+        if self._needed[disk] > free:
+            addition = f' in addition to {earlier / 1e6:.1f} MB' if earlier else ''
+            raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}){addition}; free some space, '
+                             f'or use another {flag}')
 
     def end(self):
-        """Prints all that is wrong; raises a UsageError if there is anything."""
+        """Prints all problems and raises a UsageError if there are any; otherwise prints the outlook."""
         for problem in self._problems:
             print(f'problem    {problem}')
+        if len(self._problems) == 1:
+            raise UsageError("the run cannot start; see the line 'problem' above")
         if self._problems:
-            count = len(self._problems)
-            reasons = 'a reason' if count == 1 else f'{count} reasons'
-            raise UsageError(f"the run cannot start, for {reasons}; see the lines 'problem' above")
+            raise UsageError(f"the run cannot start; see the {len(self._problems)} lines 'problem' above")
         print(f'ready      {self.outlook}')
 
 
 def _print_versions():
-    built = tf2.sysconfig.get_build_info()
-    cuda = f"for CUDA {built['cuda_version']}" if built.get('cuda_version') else 'without CUDA'
+    build = tf2.sysconfig.get_build_info()
+    cuda = f"for CUDA {build['cuda_version']}" if build.get('cuda_version') else 'without CUDA'
     print(f'versions   Python {platform.python_version()}, TensorFlow {tf.__version__} {cuda}, NumPy {np.__version__}')
     names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
              for gpu in tf.config.list_physical_devices('GPU')]
@@ -144,24 +149,33 @@ def _print_versions():
 
 
 def _print_cluster(cluster):
-    """Prints this process's part in a cluster, and which peers answer already."""
+    """Prints what this process is in a cluster, and which peers answer already."""
     chief = ', the chief' if cluster.is_chief else ''
     print(f'cluster    {cluster.job} {cluster.index} at {cluster.address}{chief}')
     for name, address in cluster.others().items():
-        print(f"peer       {name} at {address} {'answers' if watch.reachable(address) else 'does not answer yet'}")
+        answer = 'answers' if watch.reachable(address) else 'does not answer yet'
+        print(f'peer       {name} at {address} {answer}')
 
 
 def _print_directory(start):
-    """Prints what the run would do with a run that is in its directory, beyond resuming it."""
+    """Prints what would happen to an earlier run in the directory, other than being resumed."""
     if start.replaces:
         print(f'restart    the run in {start.directory.path} would be deleted')
     elif loss := start.directory.describe_loss():
         print(f'warning: {loss}; give the flags of the run')
 
 
+def _print_settings(settings):
+    text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
+    print(textwrap.fill(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
+                        break_on_hyphens=False))
+
+
 def _expected_data(settings, checks):
-    """Returns the training data; if they are not there yet, what they will be."""
-    dataset, data_dir, fraction = settings.data.dataset, settings.data.data_dir, settings.data.test_fraction
+    """Returns the Records of the training images; if they do not exist yet, prints how the run would make them."""
+    dataset = settings.data.dataset
+    data_dir = settings.data.data_dir
+    fraction = settings.data.test_fraction
     parts = records.expected(dataset, data_dir, fraction)
     if parts is None:
         if settings.reports.eval_steps:
@@ -170,31 +184,39 @@ def _expected_data(settings, checks):
     data = parts[records.TRAIN]
     parent = os.path.dirname(data.folder)
     download = records.download_bytes(dataset, data_dir)
+    flag = '--data_dir'
+    state = 'there'
     if DATASETS.is_own(dataset):
-        flag, state, how = '--dataset', 'converted', 'converting it'
+        flag = '--dataset'
+        state = 'converted'
+        action = 'converting it'
     elif download:
-        flag, state, how = '--data_dir', 'there', f'downloading {download / 1e6:.0f} MB'
+        action = f'downloading {download / 1e6:.0f} MB'
+    elif DATASETS.load(dataset).archive:
+        action = 'unpacking it'
     else:
-        flag, state, how = '--data_dir', 'there', 'unpacking it' if DATASETS.load(dataset).archive else 'making it'
-    print(f'data       {dataset} is not {state} yet; the run would begin by {how}, into {data.folder}')
+        action = 'making it'
+    print(f'data       {dataset} is not {state} yet; the run would begin by {action}, into {data.folder}')
     size = download + sum(part.count * part.record_bytes for part in parts.values())
     with checks.collected():
         check_dir(parent, flag)
-        checks.room(size, f'the data take {size / 1e6:.1f} MB', flag, parent)
+        checks.require_space(size, f'the data take {size / 1e6:.1f} MB', flag, parent)
     return data
 
 
-def _check_room(start, checks):
-    """Looks whether there is room for the checkpoints: the graph is built, whose variables say what one takes."""
-    decided = start.plan
-    with tf.Graph().as_default(), tf.device(decided.devices.home):
-        tf.set_random_seed(decided.settings.run.seed)
-        training.build(decided, {})
+def _check_space(start, checks):
+    """Checks that there is space for the checkpoints. Builds the graph, whose variables tell the size of one."""
+    settings = start.plan.settings
+    with tf.Graph().as_default(), tf.device(start.plan.devices.home):
+        tf.set_random_seed(settings.run.seed)
+        training.build(start.plan, {})
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
-    keep = decided.settings.reports.max_to_keep
-    # While one more is written, the oldest is still there; those that are there have their place.
-    count = max((keep + 1 if keep else 1) - len(start.directory.checkpoints()), 1)
-    kept = f'--max_to_keep={keep}' if keep else 'all are kept'
-    if decided.finished:
+    keep = settings.reports.max_to_keep
+    # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
+    most = keep + 1 if keep else 1
+    count = max(most - len(start.directory.checkpoints()), 1)
+    limit = f'--max_to_keep={keep}' if keep else 'all are kept'
+    if start.plan.finished:
         checks.outlook = 'the run has ended; nothing would be done'
-    checks.room(size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {kept}', '--train_dir', start.directory.path)
+    checks.require_space(
+        size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}', '--train_dir', start.directory.path)

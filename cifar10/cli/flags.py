@@ -1,6 +1,6 @@
-"""Groups of settings as a command line: one flag for each setting, help by groups, errors in one line.
+"""Command lines: a flag for each setting, help in groups, and errors in one line.
 
-Used by programs only: the scripts, the examples, the benchmarks, local_cluster and show_inputs.
+Only programs use it: the scripts, the examples, the benchmarks, `local_cluster` and `show_inputs`.
 """
 import argparse
 import difflib
@@ -14,7 +14,7 @@ from cifar10.settings.training import ClusterSettings
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are UsageErrors, of one line."""
+    """An argument parser that raises a UsageError where argparse would print its usage and exit."""
 
     def __init__(self, description: str, **options):
         super().__init__(description=description, allow_abbrev=False, **options)
@@ -23,14 +23,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f'{message}; see --help')
 
 
-def at_least(least: int) -> Callable[[str], int]:
-    """Returns an argparse type: a whole number that is not below `least`."""
-    def kind(text):
+def at_least(minimum: int) -> Callable[[str], int]:
+    """Returns an argparse type: a whole number that is not below a minimum."""
+    def parse_number(text):
         value = whole_number(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f'{value} is too small; the least is {least}')
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f'{value} is too small; the minimum is {minimum}')
         return value
-    return kind
+    return parse_number
 
 
 def positive(text: str) -> float:
@@ -46,54 +46,63 @@ def positive(text: str) -> float:
 
 def parse(groups: Sequence[type], description: str, arguments: Sequence[str],
           shown: Collection[str] | None = None) -> dict[str, Any]:
-    """Returns the settings that a command line gives, by their names.
+    """Returns the values that a command line gives to settings, by the names of the settings.
 
-    Flags are written `--name=value` or `--name value`; a bool may also stand alone as `--name`, or as `--noname`.
+    Flags are written `--name=value` or `--name value`; those of bool settings also `--name` and `--noname`.
 
     Args:
-      groups: of settings.
-      description: for `--help`.
-      arguments: the command line.
+      groups: the groups of settings that have flags.
+      description: the first line of `--help`.
+      arguments: the command line without the program.
       shown: titles of the groups that `--help` shows; default: all.
     """
     parser = Parser(description, argument_default=argparse.SUPPRESS,
                     formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=100))
     for group in groups:
-        flags = parser.add_argument_group(group.TITLE)
+        parser_group = parser.add_argument_group(group.TITLE)
         for field in fields(group):
-            _add_flag(flags, field, shown is None or group.TITLE in shown)
+            _add_flag(parser_group, field, shown is None or group.TITLE in shown)
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         name = unknown[0].split('=')[0]
-        close = difflib.get_close_matches(name, ['--' + field.name for field in fields(*groups)], 1, cutoff=0.8)
+        names = ['--' + field.name for field in fields(*groups)]
+        similar = difflib.get_close_matches(name, names, 1, cutoff=0.8)
         kind = 'flag' if name.startswith('-') else 'argument'
-        hint = f' (did you mean {close[0]}?)' if close else ''
+        hint = f' (did you mean {similar[0]}?)' if similar else ''
         raise UsageError(f'unknown {kind} {name}{hint}; see --help')
     return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()}
 
 
 def add_cluster(parser: Parser) -> None:
-    """Gives a parser the flags of a cluster, as multi_gpu_train.py has them."""
+    """Adds the flags of a cluster to a parser, as multi_gpu_train.py has them."""
     for field in fields(ClusterSettings):
         _add_flag(parser, field)
         parser.set_defaults(**{field.name: field.default})
 
 
 def _add_flag(group, field, shown=True):
+    """Adds the flag of a setting to a parser or to a group of its flags; `--help` leaves it out unless `shown`."""
+    flag = '--' + field.name
     text = field.metadata['help'] if shown else argparse.SUPPRESS
     if shown and field.default is not None:
         default = str(field.default).lower() if field.type is bool else field.default
         text += f' (default: {default})'
     if field.type is tuple:
-        group.add_argument('--' + field.name, action='extend', nargs='+', metavar='FILE', help=text)
+        group.add_argument(flag, action='extend', nargs='+', metavar='FILE', help=text)
     elif field.type is bool:
-        group.add_argument('--' + field.name, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
+        group.add_argument(flag, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
     else:
-        choices = field.metadata['choices']
-        kind = {int: whole_number, float: _number}.get(field.type, str)
-        group.add_argument('--' + field.name, type=kind, help=text, metavar='|'.join(forms(choices)) if choices else
-                           {int: 'N', float: 'X'}.get(field.type, field.name.rsplit('_', 1)[-1].upper()))
+        parse_value = {int: whole_number, float: _number}.get(field.type, str)
+        group.add_argument(flag, type=parse_value, metavar=_metavar(field), help=text)
+
+
+def _metavar(field):
+    """Returns what stands for the value of a flag in `--help`, such as N, a|b|c, or DIR for `--train_dir`."""
+    if field.metadata['choices']:
+        return '|'.join(forms(field.metadata['choices']))
+    last_word = field.name.rsplit('_', 1)[-1]
+    return {int: 'N', float: 'X'}.get(field.type, last_word.upper())
 
 
 def whole_number(text: str) -> int:

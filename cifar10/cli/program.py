@@ -1,4 +1,4 @@
-"""Runs a program to its exit status: errors in one line on standard error, without a traceback.
+"""Runs a program and returns its exit status; prints errors in one line on standard error, without a traceback.
 
 This module must not import TensorFlow, so that `--help` and a mistyped flag are answered at once.
 """
@@ -15,16 +15,13 @@ from cifar10.signals import Termination
 def run(main: Callable[[], None]) -> int:
     """Calls a script's `main` and returns the exit status of the process.
 
-    Args:
-      main: a function without arguments.
-
     Returns:
-      0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + its number
-      after a signal that came before there was anything to save.
+      0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + the number of a
+      signal that came before there was anything to save.
     """
     program = os.path.basename(sys.argv[0])
     _reopen_closed(program)
-    # Also in a file or a pipe, lines appear at once; a file name that cannot be encoded is escaped.
+    # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:
         main()
@@ -34,27 +31,29 @@ def run(main: Callable[[], None]) -> int:
     except RunError as error:
         status = _fail(program, error, 1)
     except BrokenPipeError:
-        discard(sys.stdout)  # nobody is left to tell
+        discard(sys.stdout)  # the reader is gone
         status = 1
     except OSError as error:
         status = _fail(program, describe_os_error(error), 1)
     except BaseException as error:
         # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
-        number = Termination.interrupted or (isinstance(error, KeyboardInterrupt) and signal.SIGINT)
-        if not number:
-            raise
+        number = Termination.interrupted
+        if number is None:
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            number = signal.SIGINT
         status = _fail(program, 'interrupted', 128 + number)
     return status
 
 
 def _reopen_closed(program):
-    """Opens standard streams that the process was started without (`>&-`).
+    """Opens the standard streams that were closed when the process started (`>&-`).
 
-    Otherwise the next files that are opened get their numbers, and whatever a library prints is written into them.
+    Otherwise the next files that are opened would get their numbers, and libraries would print into them.
     """
     closed = [number for number in range(3) if not _is_open(number)]
     for _ in closed:
-        os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+        os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     if 2 in closed:
         os.dup2(1, 2)
     for number, name in ((1, 'stdout'), (2, 'stderr')):

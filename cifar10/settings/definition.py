@@ -12,30 +12,34 @@ from typing import Any
 from cifar10.errors import UsageError
 from cifar10.registry import Registry
 
+_TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string', tuple: 'a tuple'}
+_LARGEST_INT = 2 ** 31 - 1
+
 
 class Change(enum.Enum):
     """Whether a setting may change when a run is resumed."""
-    NEVER = enum.auto()  # a run with another value is another run
-    TOLD = enum.auto()  # it may, and a line says so
+    NEVER = enum.auto()  # another value makes it another run
+    REPORTED = enum.auto()  # it may, and a line reports the change
     FREE = enum.auto()
 
 
-def setting(default: Any, help: str, *, least: int | None = None, choices: Collection[str] | None = None,
+def setting(default: Any, help: str, *, minimum: int | None = None, choices: Collection[str] | None = None,
             change: Change = Change.FREE, only_with: tuple[str, str] | None = None,
             checks: Iterable[Callable[[str, Any], None]] = ()) -> Any:
-    """Returns a field of a group of settings.
+    """Returns a dataclass field for one setting.
 
     Args:
-      default: its value if it is not given. Where it is None, None is a value too: what is said in `help` then applies.
-      help: for the command line; begins with the thing.
-      least: the lowest value.
-      choices: the values that it can have.
-      change: whether it may change when a run is resumed.
-      only_with: (name of another setting, its value) without which this one has no meaning, and is None.
-      checks: functions (name, value) that raise a UsageError about a value.
+      default: the value if none is given. If it is None, None is a valid value, and `help` says what it means.
+      help: the help text of the flag; starts with the thing.
+      minimum: the smallest valid value.
+      choices: the valid values.
+      change: whether the setting may change when a run is resumed.
+      only_with: (name of another setting, a value of it). With any other value of that setting, this one has
+        no meaning and is None.
+      checks: functions (name, value) that raise a UsageError if the value is not valid.
     """
     return dataclasses.field(default=default, metadata=dict(
-        help=help, least=least, choices=choices, change=change, only_with=only_with, checks=tuple(checks)))
+        help=help, minimum=minimum, choices=choices, change=change, only_with=only_with, checks=tuple(checks)))
 
 
 def fields(*groups: type) -> list[dataclasses.Field]:
@@ -44,76 +48,83 @@ def fields(*groups: type) -> list[dataclasses.Field]:
 
 
 def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns values of settings, with the paths of the user's own files absolute: a run stores them.
+    """Returns values of settings after checking each of them.
+
+    Paths of the user's own files become absolute, because a run stores them.
 
     Args:
-      groups: those that have all of the settings.
-      values: by the names of settings; only those that are given.
+      groups: the groups that the settings belong to.
+      values: the values that were given, by the names of their settings.
 
     Raises:
-      UsageError: a value is not one that its setting can have.
-      TypeError: there is no setting of a name.
+      TypeError: there is no setting of that name.
     """
-    known = {field.name: field for field in fields(*groups)}
+    by_name = {field.name: field for field in fields(*groups)}
     result = {}
     for name, value in values.items():
-        if name not in known:
+        if name not in by_name:
             raise TypeError(f'there is no setting {name}')
-        choices = known[name].metadata['choices']
-        if isinstance(value, str) and isinstance(choices, Registry) and choices.is_own(value):
+        if isinstance(value, str) and _is_own(value, by_name[name]):
             value = os.path.abspath(value)
-        _check(known[name], value)
+        _check(by_name[name], value)
         result[name] = value
     return result
 
 
+def _is_own(value, field):
+    """Returns whether a string names something of the user's own, such as a network in a file."""
+    choices = field.metadata['choices']
+    return isinstance(choices, Registry) and choices.is_own(value)
+
+
 def _check(field, value):
+    """Raises a UsageError if a setting cannot have a value."""
     if value is None and field.default is None:
         return
+    # Not isinstance: a bool is an int for Python. A whole number may stand for a float.
     if type(value) is not field.type and not (field.type is float and type(value) is int):
-        kind = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string',
-                tuple: 'a tuple'}[field.type]
-        raise UsageError(f'--{field.name}={value!r} is not {kind}')
+        raise UsageError(f'--{field.name}={value!r} is not {_TYPES[field.type]}')
     choices = field.metadata['choices']
     if choices and value not in choices:
-        hint = f' (did you mean {value}/?)' if field.name == 'dataset' and os.path.isdir(value) else ''
+        is_folder = os.path.isdir(value) and _is_own(value + '/', field)
+        hint = f' (did you mean {value}/?)' if is_folder else ''
         raise UsageError(f"--{field.name}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")
-    least = field.metadata['least']
-    if least is not None and value < least:
-        raise UsageError(f'--{field.name}={value} is too small; the least is {least}')
-    if field.type is float and not (0 <= value < math.inf):
+    minimum = field.metadata['minimum']
+    if minimum is not None and value < minimum:
+        raise UsageError(f'--{field.name}={value} is too small; the minimum is {minimum}')
+    if field.type is float and not 0 <= value < math.inf:
         raise UsageError(f'--{field.name}={value} is not a number from 0 upwards')
-    if field.type is int and value >= 2 ** 31:
-        raise UsageError(f'--{field.name}={value} is too large; the most is {2 ** 31 - 1}')
+    if field.type is int and value > _LARGEST_INT:
+        raise UsageError(f'--{field.name}={value} is too large; the maximum is {_LARGEST_INT}')
     if field.type is str and not value:
         raise UsageError(f'--{field.name} is empty; give it a value or leave it out')
-    for special in field.metadata['checks']:
-        special(field.name, value)
+    for check in field.metadata['checks']:
+        check(field.name, value)
 
 
 def forms(choices: Collection[str]) -> Collection[str]:
-    """Returns what a setting with choices can have, as a user would write it."""
-    return getattr(choices, 'forms', choices)
+    """Returns the values that a setting with choices can have, as a user would write them."""
+    return choices.forms if isinstance(choices, Registry) else choices
 
 
 # Checks of single values.
 
 def utf8(name: str, path: str) -> None:
-    """Raises a UsageError if a path is not UTF-8, as TensorFlow needs it."""
+    """Raises a UsageError if a path is not valid UTF-8, which TensorFlow requires."""
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise UsageError(f'--{name}={path} is not a name in UTF-8, as TensorFlow needs it; rename the directory, or '
+        raise UsageError(f'--{name}={path} is not valid UTF-8, which TensorFlow requires; rename the directory, or '
                          'use another') from None
 
 
-def utf8_from_root(name: str, path: str) -> None:
-    """As `utf8`, of the absolute path, which is what a run stores."""
+def absolute_utf8(name: str, path: str) -> None:
+    """Raises a UsageError if the absolute form of a path, which a run stores, is not valid UTF-8."""
     utf8(name, os.path.abspath(path))
 
 
-def no_pattern(name: str, path: str) -> None:
-    """Raises a UsageError if TensorFlow would take a path for a pattern of names."""
+def no_wildcard(name: str, path: str) -> None:
+    """Raises a UsageError if TensorFlow would expand a path as a pattern of file names."""
     if set(path) & set('*?[]\\'):
-        raise UsageError(f'--{name}={path} holds one of * ? [ ] \\, which TensorFlow takes for a pattern of '
-                         'names; use another directory')
+        raise UsageError(f'--{name}={path} contains one of * ? [ ] \\, which TensorFlow reads as wildcards; use '
+                         'another directory')

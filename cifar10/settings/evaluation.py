@@ -5,7 +5,7 @@ from typing import Any
 from cifar10.directories import DATA_DIR, EVAL_DIR, TRAIN_DIR
 from cifar10.errors import UsageError
 from cifar10.registry import DATASETS, NETWORKS
-from cifar10.settings.definition import checked, no_pattern, setting, utf8, utf8_from_root
+from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
 from cifar10.settings.training import TOWER_DEVICES
 
 EVAL_DATA = ('test', 'train_eval')
@@ -13,47 +13,52 @@ EVAL_DATA = ('test', 'train_eval')
 
 @dataclasses.dataclass(frozen=True)
 class _Checkpoints:
+    """What is evaluated and how, and where the results go."""
     TITLE = 'Checkpoints'
-    checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', checks=[no_pattern, utf8])
+    checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', checks=[no_wildcard, utf8])
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files, metrics and the best checkpoint', checks=[utf8])
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
     keep_best: bool = setting(True, 'keep a copy of the best checkpoint in eval_dir/best')
     per_class: bool = setting(False, 'print precision and recall of each class and the confusion matrix')
-    eval_interval_secs: int = setting(300, 'seconds between two checks for a new checkpoint', least=1)
+    eval_interval_secs: int = setting(300, 'seconds between two checks for a new checkpoint', minimum=1)
     use_ema: bool = setting(
         None, 'evaluate the moving averages of the variables (default: if the run has them)')
     test_time_averaging: bool = setting(
         None, 'also average the predictions of six views of each image (default: if the run has the shift '
         'augmentation)')
-    network: str = setting(None, "where the run's own network is now, if it was moved", choices=NETWORKS)
+    network: str = setting(None, "new location of the run's own network, if its file was moved", choices=NETWORKS)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Use:
+    """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
     image: tuple = setting(None, 'image files to classify: --image A B, or --image=A --image=B')
-    json: bool = setting(False, 'print what --image finds as one JSON object per line')
+    json: bool = setting(False, 'print the classes of each --image as one JSON object per line')
     export_dir: str = setting(
         None, 'write a SavedModel to this directory, which must be new or empty', checks=[utf8])
 
 
 @dataclasses.dataclass(frozen=True)
 class _Data:
+    """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
-        None, f"directory of the data set (default: the run's, else {DATA_DIR})", checks=[utf8_from_root])
+        None, f"directory of the data set (default: the run's, else {DATA_DIR})", checks=[absolute_utf8])
     dataset: str = setting(
-        None, "data set, or the new place of the run's own images (default: the run's, else cifar10)",
+        None, "data set, or the new location of the run's own images (default: the run's, else cifar10)",
         choices=DATASETS, checks=[utf8])
-    eval_data: str = setting('test', 'test images, or training images without augmentation', choices=EVAL_DATA)
-    num_examples: int = setting(None, 'number of images (default: all)', least=1)
+    eval_data: str = setting(
+        'test', 'test images, or training images without augmentation (train_eval)', choices=EVAL_DATA)
+    num_examples: int = setting(None, 'number of images (default: all)', minimum=1)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Device:
+    """The device of the network."""
     TITLE = 'Device'
-    batch_size: int = setting(128, 'images in a batch; the result does not depend on it', least=1)
+    batch_size: int = setting(128, 'images in a batch; the result does not depend on it', minimum=1)
     tower_device: str = setting('auto', 'device; cpu leaves the GPUs to a trainer', choices=TOWER_DEVICES)
 
 
@@ -62,14 +67,16 @@ GROUPS = (_Checkpoints, _Use, _Data, _Device)
 
 @dataclasses.dataclass(frozen=True)
 class EvalSettings(_Device, _Data, _Use, _Checkpoints):
-    """All settings of an evaluation, as `eval_settings` makes them."""
+    """All settings of an evaluation, as `eval_settings` makes them.
+
+    The groups are bases here, the last one first: a dataclass takes the fields of its last base first.
+    """
 
 
 def eval_settings(**given: Any) -> EvalSettings:
-    """Returns the settings of an evaluation from those that are given, by their names; the others have their defaults.
+    """Returns the settings of an evaluation; those that are not given have their defaults.
 
-    Raises:
-      UsageError: a value that its setting cannot have, or settings that do not fit together.
+    Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
     settings = EvalSettings(**checked(GROUPS, given))
     if settings.image and settings.export_dir:

@@ -1,12 +1,9 @@
-"""The presets: tables of the settings that make up a recipe, by their names.
-
-Every entry is a setting of the same name, which overrides it if it is given.
-"""
+"""The presets: named tables of the settings that make up a recipe. A flag overrides the entry of its name."""
 import re
 
 from cifar10.errors import UsageError
 
-# What each setting means is said in `settings.training`.
+# `settings.training` says what each setting means.
 PRESETS = {
     # The recipe of TensorFlow's CIFAR-10 tutorial.
     'classic': dict(
@@ -19,7 +16,7 @@ PRESETS = {
         optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
         augmentation='shift', sizes='20:0.5,28', label_smoothing=0.2, precision='auto', moving_averages=False)}
 
-# The default one, with its own name.
+# The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')
 
 _WIDTHS = re.compile(r'[1-9]\d{0,4}(,[1-9]\d{0,4}){0,7}')
@@ -28,35 +25,32 @@ _SMALLEST, _LARGEST = 12, 32
 
 
 def parse_widths(text: str) -> tuple[int, ...]:
-    """Returns the numbers of channels in a text such as '64,128,128'.
-
-    Raises:
-      UsageError: it is not of that form.
-    """
+    """Returns the numbers of channels in a string such as '64,128,128'."""
     if not _WIDTHS.fullmatch(text):
-        raise UsageError(f'--widths={text} is not of the form 64,128,256, the channels of each group of layers')
+        raise UsageError(f'--widths={text} is not of the form 64,128,256 (channels of each group of layers)')
     return tuple(map(int, text.split(',')))
 
 
 def parse_sizes(text: str) -> list[tuple[float, int]]:
-    """Returns the image sizes in a text, each with the fraction of the run at which it begins.
+    """Returns (fraction of the run at which it begins, size in pixels) for each image size in a string.
 
     Args:
-      text: such as '20:0.3,24:0.3,32': 20 pixels for three tenths of the run, then 24, then 32 for the rest.
-
-    Raises:
-      UsageError: it is not of that form.
+      text: such as '20:0.3,24:0.3,32': 20 pixels for three tenths of the run, then 24 for as long, then 32.
     """
     if not _SIZES.fullmatch(text):
-        raise UsageError(f'--sizes={text} is not of the form 20:0.3,24:0.3,32, sizes in pixels and for which part of '
-                         'the run; the last is for the rest')
-    sizes, begin = [], 0.0
-    for entry in text.split(','):
-        size, _, part = entry.partition(':')
+        raise UsageError(f'--sizes={text} is not of the form 20:0.3,24:0.3,32 (sizes in pixels, each but the last with '
+                         'its fraction of the run)')
+    *entries, last = text.split(',')
+    sizes = []
+    begin = 0.0
+    for entry in entries:
+        size, fraction = entry.split(':')
         sizes.append((begin, int(size)))
-        begin += float(part or 0)
-    wrong = [size for _, size in sizes if not _SMALLEST <= size <= _LARGEST]
-    if wrong or sizes[-1][0] >= 1:
-        raise UsageError(f"--sizes={text}: " + (f'{wrong[0]} pixels; use {_SMALLEST} to {_LARGEST}' if wrong else
-                         'the parts add up to 1 or more, which leaves nothing for the last'))
+        begin += float(fraction)
+    sizes.append((begin, int(last)))
+    for _, size in sizes:
+        if not _SMALLEST <= size <= _LARGEST:
+            raise UsageError(f'--sizes={text}: {size} pixels; use {_SMALLEST} to {_LARGEST}')
+    if begin >= 1:
+        raise UsageError(f'--sizes={text}: the fractions add up to 1 or more, which leaves nothing for the last size')
     return sizes

@@ -1,6 +1,6 @@
 """The settings of a training run, in groups. Every setting is a flag of multi_gpu_train.py of the same name.
 
-This is the one place that says what each is; the presets are tables of values for some of them.
+This is the only place that defines them. A preset is a table of values for those of a recipe.
 """
 import dataclasses
 import re
@@ -10,31 +10,33 @@ from typing import Any
 from cifar10.directories import DATA_DIR, TRAIN_DIR
 from cifar10.errors import UsageError
 from cifar10.registry import AUGMENTATIONS, AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
-from cifar10.settings.definition import Change, checked, fields, no_pattern, setting, utf8, utf8_from_root
+from cifar10.settings.definition import Change, absolute_utf8, checked, fields, no_wildcard, setting, utf8
 from cifar10.settings.presets import CLASSIC, PRESETS, parse_sizes, parse_widths
 
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 JOBS = ('worker', 'ps')
-_STEPS = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
+_STEP_RANGE = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
 
 
-def _form_of_steps(name, value):
-    if not _STEPS.fullmatch(value):
-        raise UsageError(f'--{name}={value} is not of the form FROM:TO, as 100:103')
+# Checks of single values.
+
+def _step_range(name, value):
+    if not _STEP_RANGE.fullmatch(value):
+        raise UsageError(f'--{name}={value} is not of the form FROM:TO, such as 100:103')
     first, last = map(int, value.split(':'))
     if first > last:
         raise UsageError(f'--{name}={value} ends before it begins')
 
 
-def _within_0_and_1(name, value):
+def _between_0_and_1(name, value):
     if not 0 < value < 1:
-        raise UsageError(f'--{name}={value:g} leaves no images to train on or none to test; give one between 0 and 1')
+        raise UsageError(f'--{name}={value:g} leaves no images for training or none for testing; give a number between '
+                         '0 and 1')
 
 
 def _below_1(name, value):
     if value >= 1:
-        raise UsageError(f'--{name}={value:g} leaves nothing for the label itself; give a number from 0 up to but '
-                         'below 1')
+        raise UsageError(f'--{name}={value:g} leaves no probability for the label itself; give a number below 1')
 
 
 def _above_0(name, value):
@@ -44,19 +46,19 @@ def _above_0(name, value):
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-    """Where a run is, how long it is, and how it starts."""
+    """The directory, the length and the start of a run."""
     TITLE = 'Run'
     train_dir: str = setting(
         TRAIN_DIR, 'directory for checkpoints and TensorBoard files; a run found there is resumed',
-        checks=[no_pattern, utf8])
+        checks=[no_wildcard, utf8])
     max_steps: int = setting(
-        None, "total number of steps, including those before a resume (default: the preset's)", least=1)
+        None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
         None, "length of the run in passes over the data, instead of --max_steps (default: the preset's)",
         checks=[_above_0])
     seed: int = setting(
-        0, 'seed for initialisation, shuffling and augmentation', least=0, change=Change.NEVER)
-    check: bool = setting(False, 'report what a run would do, or what prevents it, and stop')
+        0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
+    check: bool = setting(False, 'report what a run would do, or what prevents it, and exit')
     restart: bool = setting(False, "delete this program's files in train_dir and start a new run")
 
 
@@ -64,39 +66,41 @@ class RunSettings:
 class DataSettings:
     """The images."""
     TITLE = 'Data'
-    data_dir: str = setting(DATA_DIR, 'directory of the data set, created if need be', checks=[utf8_from_root])
+    data_dir: str = setting(DATA_DIR, 'directory of the data set, created if necessary', checks=[absolute_utf8])
     dataset: str = setting(
-        'cifar10', 'data set; CIFAR is downloaded if need be, shapes is built in, FOLDER/ has images of your own',
+        'cifar10', 'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ contains your own images',
         choices=DATASETS, change=Change.NEVER, checks=[utf8])
     test_fraction: float = setting(
         0.1, 'fraction of your own images to hold out for testing, if FOLDER/ has no train/ and test/',
-        change=Change.NEVER, checks=[_within_0_and_1])
+        change=Change.NEVER, checks=[_between_0_and_1])
 
 
 @dataclasses.dataclass(frozen=True)
 class RecipeSettings:
-    """What is trained and how. What is not given is the preset's."""
+    """What is trained and how. Settings that are not given come from the preset."""
     TITLE = 'Recipe'
     preset: str = setting(
-        'classic', 'the settings of a whole recipe; each of those below changes one', choices=PRESETS)
+        'classic', 'complete recipe; the flags below override single settings of it', choices=PRESETS)
     network: str = setting(
-        None, 'the network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, change=Change.NEVER)
+        None, 'network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, change=Change.NEVER)
     widths: str = setting(
-        None, 'channels of each group of layers of the fast network, as 64,128,128', change=Change.NEVER,
+        None, 'channels of each group of layers of the fast network, such as 64,128,128', change=Change.NEVER,
         only_with=('network', 'fast'), checks=[lambda name, value: parse_widths(value)])
     optimizer: str = setting(
-        None, 'how gradients change the variables', choices=OPTIMIZERS, change=Change.NEVER)
-    learning_rate: float = setting(None, 'learning rate at the start', change=Change.TOLD)
+        None, 'optimizer, which applies the gradients to the variables', choices=OPTIMIZERS, change=Change.NEVER)
+    learning_rate: float = setting(None, 'learning rate at the start', change=Change.REPORTED)
     auxiliary_learning_rate: float = setting(
-        None, "muon's learning rate for what is not a filter", change=Change.TOLD, only_with=('optimizer', 'muon'))
-    schedule: str = setting(None, 'how the learning rate falls', choices=SCHEDULES, change=Change.NEVER)
+        None, "muon's learning rate for variables other than convolution filters", change=Change.REPORTED,
+        only_with=('optimizer', 'muon'))
+    schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
     augmentation: str = setting(
-        None, 'how training images are varied', choices=AUGMENTATIONS, change=Change.NEVER)
+        None, 'augmentation of the training images', choices=AUGMENTATIONS, change=Change.NEVER)
     sizes: str = setting(
-        None, 'image sizes of the shift augmentation and the part of the run for each, as 20:0.5,28',
+        None, 'image sizes of the shift augmentation, each with its fraction of the run, such as 20:0.5,28',
         change=Change.NEVER, only_with=('augmentation', 'shift'), checks=[lambda name, value: parse_sizes(value)])
     label_smoothing: float = setting(
-        None, 'probability that is spread over all classes', change=Change.TOLD, checks=[_below_1])
+        None, 'label smoothing: probability that is spread evenly over all classes', change=Change.REPORTED,
+        checks=[_below_1])
     moving_averages: bool = setting(
         None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
 
@@ -105,20 +109,21 @@ class RecipeSettings:
 class TowerSettings:
     """The towers, their devices, and how they update the variables."""
     TITLE = 'Towers'
-    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', least=1)
+    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1)
     gpus_per_tower: int = setting(
-        1, "GPUs of one tower; with 2, the network's parts are on different ones", least=1)
+        1, 'GPUs of one tower; with 2, each computes a part of the network', minimum=1)
     num_towers: int = setting(
-        None, "number of towers (default: the run's, else one on each device)", least=1, change=Change.TOLD)
+        None, "number of towers (default: the run's, else one per device)", minimum=1, change=Change.REPORTED)
     batch_size: int = setting(
-        None, "examples of one tower in one step (default: the run's, else the preset's)", least=1, change=Change.TOLD)
+        None, "examples of one tower in one step (default: the run's, else the preset's)", minimum=1,
+        change=Change.REPORTED)
     tower_device: str = setting(
         'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES)
     variable_update: str = setting(
         'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES)
     precision: str = setting(
-        None, "type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
-        "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.TOLD)
+        None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
+        "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.REPORTED)
     use_fp16: bool = setting(False, "the tutorial's name for --precision=fp16")
     deterministic: bool = setting(False, 'deterministic operations for GPUs, at some cost in speed')
     xla: bool = setting(False, 'compile the towers with XLA; GPUs only')
@@ -126,14 +131,14 @@ class TowerSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ClusterSettings:
-    """The processes of a cluster, and which of them this one is."""
+    """The processes of a cluster, and which of them this process is."""
     TITLE = 'Cluster'
     job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS)
-    task_index: int = setting(0, 'number of this process within its job', least=0)
+    task_index: int = setting(0, 'number of this process within its job', minimum=0)
     worker_hosts: str = setting(None, 'host:port of every worker, comma-separated')
     ps_hosts: str = setting(
-        None, 'host:port of the processes that hold the variables; default: the chief holds them')
-    cluster_timeout_secs: int = setting(60, 'seconds that a lost process may take to come back', least=1)
+        None, 'host:port of the processes that hold the variables (default: the chief holds them)')
+    cluster_timeout_secs: int = setting(60, 'seconds that a lost process may take to come back', minimum=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,28 +146,30 @@ class ReportSettings:
     """What is printed, summarised, evaluated, saved and traced, and how often."""
     TITLE = 'Reports'
     log_device_placement: bool = setting(False, 'print the device of every operation')
-    log_frequency: int = setting(10, 'steps between two lines', least=1)
-    summary_steps: int = setting(100, 'steps between two summaries for TensorBoard; 0: none', least=0)
+    log_frequency: int = setting(10, 'steps between two log lines', minimum=1)
+    summary_steps: int = setting(100, 'steps between two summaries for TensorBoard; 0: none', minimum=0)
     eval_steps: int = setting(
-        0, 'steps between two evaluations on the test images, and one at the end; 0: none', least=0)
-    save_steps: int = setting(1000, 'steps between two checkpoints', least=1)
-    max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', least=0)
+        0, 'steps between two evaluations on the test images, and one at the end; 0: none', minimum=0)
+    save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
+    max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0)
     profile_steps: str = setting(
-        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[_form_of_steps])
+        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[_step_range])
 
     @property
-    def traced(self) -> tuple[int, int]:
-        """The first and the last step to be traced; (0, 0) for none."""
-        first, last = (self.profile_steps or '0:0').split(':')
+    def traced_steps(self) -> tuple[int, int]:
+        """The first and the last step to trace; (0, 0) for none."""
+        if self.profile_steps is None:
+            return 0, 0
+        first, last = self.profile_steps.split(':')
         return int(first), int(last)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSettings:
-    """All settings of a training run, complete, as `train_settings` makes them.
+    """All settings of a training run, as `train_settings` makes them.
 
-    What depends on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the precision 'auto') may be
-    open still; `plan` decides it.
+    Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the precision
+    'auto') may still be undecided; `plan` decides them.
     """
     run: RunSettings
     data: DataSettings
@@ -172,11 +179,11 @@ class TrainSettings:
     reports: ReportSettings
 
     def flat(self) -> dict[str, Any]:
-        """Returns every setting by its name."""
+        """Returns all settings by their names."""
         return {name: value for group in vars(self).values() for name, value in vars(group).items()}
 
     def replace(self, **values: Any) -> 'TrainSettings':
-        """Returns the settings with other values of some, which are not checked."""
+        """Returns the settings with some values replaced; the new values are not checked."""
         return _grouped({**self.flat(), **values})
 
 
@@ -184,10 +191,9 @@ GROUPS = tuple(field.type for field in dataclasses.fields(TrainSettings))
 
 
 def train_settings(**given: Any) -> TrainSettings:
-    """Returns the settings of a training run from those that are given, by their names; the others have their defaults.
+    """Returns the settings of a training run; those that are not given have the preset's values or their defaults.
 
-    Raises:
-      UsageError: a value that its setting cannot have, or settings that do not fit together.
+    Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
     values = checked(GROUPS, given)
     if values.get('max_steps') is not None and values.get('epochs') is not None:
@@ -204,15 +210,15 @@ def train_settings(**given: Any) -> TrainSettings:
 
 
 def completed(stored: Mapping[str, Any]) -> TrainSettings:
-    """Returns the settings of a run as a version of this program stored them; what it did not store is the default.
+    """Returns the settings of a run from those that it stored; settings that it did not store have their defaults.
 
-    Versions without presets stored none: their recipe is the classic one. Nothing is checked.
+    Versions without presets did not store one: their recipe is the classic one. Nothing is checked.
     """
     return _grouped({**CLASSIC, **stored})
 
 
 def _grouped(values):
-    """Returns the TrainSettings with these values; what is missing has its default, what is no setting is left out."""
+    """Returns the TrainSettings with these values; missing settings have their defaults, unknown names are ignored."""
     groups = []
     for group in GROUPS:
         names = [field.name for field in fields(group) if field.name in values]
@@ -221,41 +227,44 @@ def _grouped(values):
 
 
 def _with_preset(values):
-    """Returns the TrainSettings in which the preset completes what is not given."""
+    """Returns the TrainSettings with the preset's values of settings that are not given."""
     given = {name for name, value in values.items() if value is not None}
     preset = PRESETS[values.get('preset', CLASSIC['preset'])]
-    kept = given | {'batch_size'}  # which may be the run's
-    if given & {'max_steps', 'epochs'}:
-        kept |= {'max_steps', 'epochs'}
-    values = {**values, **{name: value for name, value in preset.items() if name not in kept}}
+    not_from_preset = given | {'batch_size'}  # a run that is resumed may have another, so `plan` decides
+    if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
+        not_from_preset |= {'max_steps', 'epochs'}
+    from_preset = {name: value for name, value in preset.items() if name not in not_from_preset}
+    values = {**values, **from_preset}
     for field in fields(*GROUPS):
-        owner, only = field.metadata['only_with'] or (None, None)
-        if owner and values[owner] != only:
+        if field.metadata['only_with'] is None:
+            continue
+        other, required = field.metadata['only_with']
+        if values[other] != required:
             if field.name in given:
-                raise UsageError(f'--{field.name} is for --{owner}={only}, but this run has --{owner}='
-                                 f'{values[owner]}; leave it out')
+                raise UsageError(f'--{field.name} is for --{other}={required}, but this run has --{other}='
+                                 f'{values[other]}; leave it out')
             values[field.name] = None
     return _grouped(values)
 
 
 def _check_recipe(settings):
-    """Raises a UsageError if the recipe follows the length of the run, but the length is a number of steps."""
+    """Raises a UsageError if the recipe depends on the length of the run in epochs, but only --max_steps is given."""
     sizes = settings.recipe.sizes
     if sizes and len(parse_sizes(sizes)) > 1:
-        follows = f'--sizes={sizes}'
+        flag = f'--sizes={sizes}'
     elif settings.recipe.schedule == 'linear':
-        follows = '--schedule=linear'
+        flag = '--schedule=linear'
     else:
         return
     if settings.run.epochs is None:
-        raise UsageError(f'{follows} follows the length of the run, so it needs --epochs in place of '
+        raise UsageError(f'{flag} follows the length of the run, so it requires --epochs instead of '
                          f'--max_steps={settings.run.max_steps}')
 
 
 def _check_towers(towers):
     if towers.num_gpus % towers.gpus_per_tower:
         raise UsageError(f'--num_gpus={towers.num_gpus} cannot be divided into towers of --gpus_per_tower='
-                         f'{towers.gpus_per_tower}; use a multiple of it')
+                         f'{towers.gpus_per_tower}; use a multiple')
     if towers.deterministic and towers.variable_update == 'async':
         raise UsageError('--deterministic is incompatible with --variable_update=async, whose towers update in the '
                          'order in which they happen to finish; use another update mode')
