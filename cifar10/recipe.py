@@ -22,7 +22,7 @@ class Recipe:
     Args:
       settings: the settings of the recipe.
       num_classes: classes of the data set.
-      seed: seed of the augmentation.
+      seed: the seed of the run.
       count: training examples in an epoch; None for evaluation.
       epochs: the length of the run, or None if it is a number of steps.
 

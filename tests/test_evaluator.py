@@ -68,7 +68,7 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
     np.testing.assert_array_equal(found.confusion, confusion)
     right, averaged_right = [int((each[:count] == labels[:count]).sum()) for each in (plain, averaged)]
     assert not np.array_equal(confusion, confusion.T) and 20 < right != averaged_right < count
-    assert (found.count, found.correct, found.averaged) == (count, right, averaged_right)
+    assert (found.count, found.correct, found.averaged_correct) == (count, right, averaged_right)
     assert found.averaged_precision == averaged_right / count
     losses = -np.log(softmax(known.logits[0]))[np.arange(count), labels[:count]]
     np.testing.assert_allclose(found.cross_entropy, losses.mean(), rtol=1e-5)

@@ -137,17 +137,17 @@ def test_tables_of_a_confusion():
     assert [line.split() for line in lines[-3:]] == [['cat', '8', '2', '0'], ['dog', '0', '9', '1'],
                                                      ['eel', '0', '0', '0']]
     assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in confusion.markdown(counts, ['cat', 'dog', 'eel'])
-    assert lines[-5] == 'row: the class; column: what its images were taken for'
+    assert lines[-5] == 'row: the true class; column: the predicted class'
     alike = confusion.lines(counts, ['large cat', 'large dog', 'large eel'])
     assert [line.split() for line in alike[-4:-1]] == [['0', '1', '2'], ['0', 'large', 'cat', *map(str, counts[0])],
                                                        ['1', 'large', 'dog', *map(str, counts[1])]]
     many = np.eye(100, dtype=int)
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
-    pixels = confusion.picture(counts)
+    pixels = confusion.image(counts)
     cell = len(pixels) // 3
     blue, white, red = pixels[cell // 2, cell // 2], pixels[cell // 2, -2], pixels[cell // 2, cell + cell // 2]
     assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
-    assert confusion.picture(many).shape == (400, 400, 3)
+    assert confusion.image(many).shape == (400, 400, 3)
 
 
 def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys):

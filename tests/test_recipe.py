@@ -62,7 +62,7 @@ def test_what_a_preset_leaves_is_what_the_flags_say():
                                        '--max_steps=5'),
     (dict(schedule='linear'), '--schedule=linear follows the length of the run, so it requires --epochs'),
     (dict(epochs=0), '--epochs=0 trains nothing'),
-    (dict(label_smoothing=1.0), '--label_smoothing=1 leaves no probability for the label itself; give a number below 1'),
+    (dict(label_smoothing=1.0), '--label_smoothing=1 leaves no probability for the label itself; give a number'),
     (dict(epochs=-1.0), '--epochs=-1.0 is not a number from 0 upwards'),
     (dict(learning_rate=float('nan')), '--learning_rate=nan is not a number'),
     (dict(widths='64'), '--widths is for --network=fast, but this run has --network=classic; leave it out'),

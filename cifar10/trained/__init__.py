@@ -1,1 +1,1 @@
-"""Evaluation: how much of a data set a network gets right, within a run or beside it."""
+"""What is done with a trained model: evaluation during a run or beside it, classification, export."""

@@ -12,40 +12,45 @@ from typing import Any
 from cifar10 import files
 from cifar10.run.train_dir import SETTINGS
 
-_NAME, _FIGURES, _LOCK = 'best', 'best.json', 'lock'
+_NAME = 'best'
+_FIGURES = 'best.json'
+_EVALUATION = 'of'  # the key in best.json under which the evaluation is
+_LOCK = 'lock'
 
 
 def folder(eval_dir: str) -> str:
-    """Returns the folder in an eval_dir in which the best checkpoint is."""
+    """Returns the folder of the best checkpoint in an eval_dir."""
     return os.path.join(eval_dir, _NAME)
 
 
 class Best:
-    """The folder `best` of an eval_dir: a checkpoint, the settings of its run, and its figures as JSON.
+    """The folder `best` of an eval_dir: a checkpoint, the settings of its run, and its figures in best.json.
 
-    Programs can read it as a train_dir. It is replaced as a whole, and only by a checkpoint of the same run and
-    evaluation settings. A candidate has a private name (see `files`) and holds a lock as long as its process lives,
-    by which others know what a process that was killed has left.
+    Programs can read it as a train_dir. It is replaced as a whole, and only by a checkpoint of the same run that
+    was evaluated with the same settings. A candidate is a folder with a private name (see `files`). Its process
+    holds its lock, so that other processes can tell whether that process was killed.
 
     Args:
-      eval_dir: of the evaluator.
-      of: what is evaluated and how.
+      eval_dir: the directory of the evaluator.
+      evaluation: what is evaluated and how. Only precisions of the same evaluation are compared.
 
     Attributes:
-      path: of the folder.
+      path: the path of the folder.
     """
 
-    def __init__(self, eval_dir: str, of: dict[str, Any]):
-        self.path, self._eval_dir, self._of = folder(eval_dir), eval_dir, of
-        self._told = False
+    def __init__(self, eval_dir: str, evaluation: dict[str, Any]):
+        self.path = folder(eval_dir)
+        self._eval_dir = eval_dir
+        self._evaluation = evaluation
+        self._has_reported = False
 
     def figures(self) -> dict | None:
-        """Returns the figures of the best checkpoint so far; None if there is none."""
+        """Returns the figures of the best checkpoint so far, or None if there is none."""
         return _figures(self.path)
 
     @contextlib.contextmanager
     def candidate(self, prefix: str) -> Iterator[str]:
-        """Context with a folder that holds a checkpoint, so that it is there after its evaluation, too."""
+        """Context with a folder that keeps a checkpoint's files, even if training deletes them meanwhile."""
         with contextlib.ExitStack() as stack:
             with files.locked(self._eval_dir):
                 self._tidy()
@@ -55,113 +60,127 @@ class Best:
             # The index last: a checkpoint is there when its index is.
             paths = sorted(glob.glob(glob.escape(prefix) + '.*'), key=lambda path: path.endswith('.index'))
             for path in [*paths, os.path.join(os.path.dirname(prefix), SETTINGS)]:
-                with contextlib.suppress(FileNotFoundError):  # rotated away, which the evaluation finds out
+                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, which the evaluation finds out
                     _link(path, os.path.join(folder, os.path.basename(path)))
             yield folder
 
     def offer(self, candidate: str, step: int, precision: float, **figures: Any) -> bool:
-        """Takes a candidate if its precision is higher than that of all before it; returns whether it does.
+        """Takes a candidate as the best checkpoint if its precision is the highest; returns whether it is.
 
         The caller holds the lock of the eval_dir.
 
         Args:
-          candidate: what `candidate` gave, of a checkpoint that was evaluated.
-          step: of the checkpoint.
-          precision: of it.
-          figures: what else is known of it.
+          candidate: the folder from `candidate`, whose checkpoint has been evaluated.
+          step: the step of the checkpoint.
+          precision: its precision.
+          figures: other figures to store.
 
         Raises:
-          OSError: it cannot be written. What was there stays.
+          OSError: the folder cannot be written. The previous best checkpoint stays.
         """
         self._tidy()
         best = self.figures()
-        if os.path.lexists(self.path) and (best is None or best['of'] != self._of):
-            if not self._told:
-                why = ('cannot be read as a best checkpoint of this program and is kept; remove it, or use'
-                       if best is None else
-                       'belongs to another run or other evaluation settings and is kept; use')
-                print(f'best       {self.path} {why} another --eval_dir')
-                self._told = True
+        if os.path.lexists(self.path) and (best is None or best[_EVALUATION] != self._evaluation):
+            self._report_foreign(best)
             return False
         if best and best['precision'] >= precision:
             return False
-        files.replace(os.path.join(candidate, _FIGURES), json.dumps(
-            dict(step=step, precision=precision, **figures, of=self._of), indent=2) + '\n')
+        figures = dict(step=step, precision=precision, **figures)
+        figures[_EVALUATION] = self._evaluation
+        files.replace(os.path.join(candidate, _FIGURES), json.dumps(figures, indent=2) + '\n')
         os.chmod(candidate, 0o755)
         os.remove(os.path.join(candidate, _LOCK))
         for name in os.listdir(candidate):
-            _copy_alone(os.path.join(candidate, name))
+            _make_independent(os.path.join(candidate, name))
         files.sync_tree(candidate)
-        replaced = None
+        previous = None
         if best:
-            replaced = tempfile.mkdtemp(prefix=f'.{_NAME}.', dir=self._eval_dir)
-            os.rename(self.path, replaced)
+            previous = tempfile.mkdtemp(prefix=f'.{_NAME}.', dir=self._eval_dir)
+            os.rename(self.path, previous)
         try:
             os.rename(candidate, self.path)
         except OSError:
-            if replaced:
-                os.rename(replaced, self.path)
+            if previous:
+                os.rename(previous, self.path)
             raise
         files.sync(self._eval_dir)
-        if replaced:
-            shutil.rmtree(replaced, ignore_errors=True)
+        if previous:
+            shutil.rmtree(previous, ignore_errors=True)
         return True
 
-    def _tidy(self):
-        """Removes what evaluators that were killed have left; the caller holds the lock of the eval_dir.
+    def _report_foreign(self, figures):
+        """Prints, once, why the folder is not replaced.
 
-        One that was killed between the two renames of a replacement has left two folders with figures and none of the
-        name; the better one gets it.
+        Args:
+          figures: what is in its best.json, or None if that cannot be read.
+        """
+        if self._has_reported:
+            return
+        self._has_reported = True
+        if figures is None:
+            print(f'best       {self.path} cannot be read as a best checkpoint of this program and is kept; '
+                  'remove it, or use another --eval_dir')
+        else:
+            print(f'best       {self.path} belongs to another run or other evaluation settings and is kept; '
+                  'use another --eval_dir')
+
+    def _tidy(self):
+        """Removes the folders of evaluators that were killed; the caller holds the lock of the eval_dir.
+
+        An evaluator that was killed between the two renames of a replacement leaves two complete folders with
+        private names, and no folder `best`. The better one is given that name.
         """
         names = [name for name in os.listdir(self._eval_dir) if files.is_private(name, _NAME)]
-        left = [path for name in names if _abandoned(path := os.path.join(self._eval_dir, name))]
-        whole = [path for path in left if _figures(path)]
-        if whole and not os.path.lexists(self.path):
-            best = max(whole, key=lambda path: _figures(path)['precision'])
+        paths = [os.path.join(self._eval_dir, name) for name in names]
+        abandoned = [path for path in paths if _is_abandoned(path)]
+        complete = [path for path in abandoned if _figures(path)]
+        if complete and not os.path.lexists(self.path):
+            best = max(complete, key=lambda path: _figures(path)['precision'])
             os.rename(best, self.path)
-            left.remove(best)
-        for path in left:
+            abandoned.remove(best)
+        for path in abandoned:
             files.remove(path)
 
 
 def _figures(folder):
-    """Returns the figures of a best checkpoint; None if there are none that can be read as this program's."""
+    """Returns the figures of the best checkpoint in a folder, or None if there is none that this program wrote."""
     try:
         with open(os.path.join(folder, _FIGURES)) as stream:
             figures = json.load(stream)
-        is_ours = isinstance(figures['precision'], float) and isinstance(figures['of'], dict)
-        return figures if is_ours and glob.glob(os.path.join(glob.escape(folder), '*.index')) else None
+        is_valid = isinstance(figures['precision'], float) and isinstance(figures[_EVALUATION], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    has_checkpoint = glob.glob(os.path.join(glob.escape(folder), '*.index'))
+    return figures if is_valid and has_checkpoint else None
 
 
-def _abandoned(folder):
-    """Returns whether no process holds a candidate any more."""
+def _is_abandoned(folder):
+    """Returns whether the process that made a candidate was killed."""
     try:
         descriptor = os.open(os.path.join(folder, _LOCK), os.O_RDWR)
     except OSError:
-        return True  # its process was killed before it had the lock, or after it had removed it
+        return True  # it was killed before it made the lock, or after it had removed it
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return False  # it is held, or this file system has no locks
+        return False  # it is alive, or this file system has no locks
     finally:
         os.close(descriptor)
     return True
 
 
-def _copy_alone(path):
-    """Makes a file that has other names a copy of its own, which does not change when somebody writes to those."""
+def _make_independent(path):
+    """Replaces a hard link by a copy, which does not change when the file is written to under its other name."""
     if os.stat(path).st_nlink > 1:
         shutil.copyfile(path, path + '.copy')
         os.replace(path + '.copy', path)
 
 
 def _link(source, target):
-    """Links a file, which costs nothing and outlives its first name; or copies it, to another file system."""
+    """Makes a hard link, which takes no space and survives the deletion of `source`; or a copy, if it cannot."""
     try:
         os.link(source, target)
     except FileNotFoundError:
         raise
-    except OSError:
+    except OSError:  # such as another file system
         shutil.copyfile(source, target)

@@ -10,105 +10,109 @@ from cifar10.data.pictures import Decoder, NoPicture, shown
 from cifar10.data.records import SIZE
 from cifar10.data.shift import average, views
 from cifar10.errors import UsageError
-from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import session_config
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
 
-_LIKELIEST = 3  # classes that are shown of each picture
+_TOP = 3  # classes that are printed for each image
 
 
 class Classifier:
     """The graph of a classifier, built in the current default graph.
 
     Args:
-      run: what is known of the run.
-      device: computes the network.
+      run: the run whose model it is.
+      device: name of the device that computes the network.
 
     Attributes:
       images: placeholder uint8 [n, 32, 32, 3].
       probabilities: float32 [n, classes].
-      restorer: gives the variables their values.
+      restorer: restores the variables.
     """
 
     def __init__(self, run: model.Trained, device: str):
-        # In scopes as in evaluation, because a variable that has the name of an operation gets another.
+        # The same name scopes as in evaluation: a variable whose name an operation has already would get another
+        # one, and would not be found in the checkpoint.
         with tf.device('/cpu:0'), tf.name_scope('input'):
             self.images = tf.placeholder(tf.uint8, [None, SIZE, SIZE, 3], name='images')
-            # An exported model is fed images of any shape, and no network computes with none.
+            # An exported model may be fed images of any shape, which this refuses.
             images = tf.ensure_shape(self.images, self.images.shape)
+            # A batch of no images is padded with a black one, because no network accepts an empty batch.
             count = tf.shape(images)[0]
             images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
-            # Not transposed, which for bytes oneDNN does not have on every CPU and says so.
+            # Not tf.transpose: on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
             planes = tf.stack(tf.unstack(images, axis=-1), 1)
             images = run.recipe.augmentation.plain(planes)
         with tf.device(device), tf.name_scope('tower_0'):
-            logits = run.recipe.inference(views(images) if run.averaging else images, [device])
-            found = tf.nn.softmax(average(logits) if run.averaging else logits)
-            self.probabilities = tf.identity(found[:count], name='probabilities')
+            if run.averaging:
+                logits = average(run.recipe.inference(views(images), [device]))
+            else:
+                logits = run.recipe.inference(images, [device])
+            probabilities = tf.nn.softmax(logits)
+            self.probabilities = tf.identity(probabilities[:count], name='probabilities')
         self.restorer = model.Restorer(run.use_ema)
 
 
 def classify(settings: EvalSettings) -> None:
-    """Prints the likeliest classes of each picture in `settings.image`, as a table or as JSON, an object a line.
+    """Prints the most likely classes of each file in `settings.image`, as a table or as one JSON object per line.
 
-    Raises:
-      UsageError: invalid configuration, or a file that is no picture, after all others are classified.
-      RunError: the run has no checkpoint.
+    Raises a UsageError if a file is not an image, after classifying all others.
     """
-    # Standard output is for what was found alone, so that a program can read it.
-    with contextlib.redirect_stdout(sys.stderr) if settings.json else contextlib.nullcontext():
-        directory, run, device = open_run(settings)
-    decoder, wrong = Decoder(), 0
+    with _json_only(settings):
+        directory, devices = model.open_checkpoint_dir(settings)
+        run = model.load_run(settings, directory)
+    decoder = Decoder()
+    failures = 0
+    width = max(len(shown(path)) for path in settings.image)
     with model.plain_errors(), tf.Graph().as_default():
-        classifier = Classifier(run, device.tower_devices[0])
-        with tf.Session(config=session_config(device)) as session:
-            with contextlib.redirect_stdout(sys.stderr) if settings.json else contextlib.nullcontext():
+        classifier = Classifier(run, devices.tower_devices[0])
+        with tf.Session(config=session_config(devices)) as session:
+            with _json_only(settings):
                 prefix, step = classifier.restorer.restore_newest(session, directory)
             if not settings.json:
                 print(f'model      {prefix}, step {step}')
             for first in range(0, len(settings.image), settings.batch_size):
                 paths = settings.image[first:first + settings.batch_size]
-                found = decoder.try_each(paths)
-                good = [image for image in found if not isinstance(image, NoPicture)]
-                rows = iter(session.run(classifier.probabilities, {classifier.images: np.array(good)}) if good else ())
-                for path, image in zip(paths, found):
-                    likeliest = image if isinstance(image, NoPicture) else _likeliest(next(rows), run.classes)
-                    print(_as_json(path, likeliest) if settings.json else _as_row(path, likeliest, settings.image))
-                wrong += len(found) - len(good)
-    if wrong:
-        raise UsageError(f'{wrong} of {len(settings.image)} files could not be classified; the lines above name them')
+                outcomes = _classify_batch(session, classifier, decoder, paths, run.classes)
+                for path, outcome in zip(paths, outcomes):
+                    print(_as_json(path, outcome) if settings.json else _as_row(path, outcome, width))
+                failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
+    if failures:
+        raise UsageError(
+            f'{failures} of {len(settings.image)} files could not be classified; the lines above name them')
 
 
-def _likeliest(probabilities, classes):
-    """Returns the (class, probability) pairs of the likeliest classes, in order."""
-    return [(classes[i], float(probabilities[i])) for i in np.argsort(-probabilities, kind='stable')[:_LIKELIEST]]
+def _json_only(settings):
+    """Context that keeps messages out of standard output if that is JSON for a program to read."""
+    return contextlib.redirect_stdout(sys.stderr) if settings.json else contextlib.nullcontext()
 
 
-def _as_json(path, likeliest):
-    if isinstance(likeliest, NoPicture):
-        return json.dumps(dict(file=path, error=str(likeliest)))
-    return json.dumps(dict(file=path, classes=[dict(name=name, probability=round(probability, 6))
-                                               for name, probability in likeliest]))
+def _classify_batch(session, classifier, decoder, paths, classes):
+    """Returns for each file its most likely classes, as `_top_classes` does, or the NoPicture that says why not."""
+    images = decoder.try_each(paths)
+    valid = [image for image in images if not isinstance(image, NoPicture)]
+    if not valid:
+        return images
+    rows = iter(session.run(classifier.probabilities, {classifier.images: np.array(valid)}))
+    return [image if isinstance(image, NoPicture) else _top_classes(next(rows), classes) for image in images]
 
 
-def _as_row(path, likeliest, paths):
-    row = f'{shown(path):{max(len(shown(each)) for each in paths)}}  '
-    if isinstance(likeliest, NoPicture):
-        return row + str(likeliest)
-    return row + '  '.join(f'{name} {probability:.3f}' for name, probability in likeliest)
+def _top_classes(probabilities, classes):
+    """Returns (class, probability) pairs of the most likely classes, in descending order."""
+    order = np.argsort(-probabilities, kind='stable')
+    return [(classes[i], float(probabilities[i])) for i in order[:_TOP]]
 
 
-def open_run(settings: EvalSettings) -> tuple[TrainDir, model.Trained, devices.Devices]:
-    """Returns the train_dir, what is known of its run, and the device to use, claimed.
+def _as_json(path, outcome):
+    if isinstance(outcome, NoPicture):
+        return json.dumps(dict(file=path, error=str(outcome)))
+    classes = [dict(name=name, probability=round(probability, 6)) for name, probability in outcome]
+    return json.dumps(dict(file=path, classes=classes))
 
-    Raises:
-      UsageError: invalid configuration.
-      RunError: the run has no checkpoint.
-    """
-    device = devices.choose(1, settings.tower_device)
-    gpus.claim(device.num_gpus)
-    directory = TrainDir(settings.checkpoint_dir)
-    model.check_checkpoint_dir(directory, needed=True)
-    return directory, model.load_run(settings, directory), device
+
+def _as_row(path, outcome, width):
+    if isinstance(outcome, NoPicture):
+        text = str(outcome)
+    else:
+        text = '  '.join(f'{name} {probability:.3f}' for name, probability in outcome)
+    return f'{shown(path):{width}}  {text}'

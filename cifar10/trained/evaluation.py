@@ -6,11 +6,10 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import session_config
 from cifar10.registry import DATASETS
 from cifar10.run import checkpoint
-from cifar10.run.train_dir import TrainDir, check_eval_dir
+from cifar10.run.train_dir import check_eval_dir
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
 from cifar10.trained.evaluator import Evaluator
@@ -18,18 +17,15 @@ from cifar10.trained.report import Report
 
 
 def evaluate(settings: EvalSettings) -> None:
-    """Evaluates the newest checkpoint, and unless `settings.run_once`, each newer one as it appears."""
-    directory = TrainDir(settings.checkpoint_dir)
-    device = devices.choose(1, settings.tower_device)
-    gpus.claim(device.num_gpus)
-    model.check_checkpoint_dir(directory, needed=settings.run_once)
+    """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer one as it appears."""
+    directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
     check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
-    while _evaluate_run(settings, directory, device):
+    while _evaluate_run(settings, directory, devices):
         print(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
 
 
-def _evaluate_run(settings, directory, device):
-    """Evaluates the run that is in a directory; returns True when another one takes its place, False at the end."""
+def _evaluate_run(settings, directory, devices):
+    """Evaluates the run in a directory. Returns True if another run takes its place, False if `run_once` is done."""
     if not settings.run_once:
         _wait_for_first(directory)
     stored = model.load_stored(settings, directory)
@@ -39,12 +35,13 @@ def _evaluate_run(settings, directory, device):
     def is_another():
         stored_now = directory.stored()
         return (stored_now.run if stored_now else None) != stored.run
+
     with model.plain_errors(), tf.Graph().as_default():
-        evaluator = Evaluator(data, run.recipe, device.tower_devices, settings.batch_size, settings.num_examples,
+        evaluator = Evaluator(data, run.recipe, devices.tower_devices, settings.batch_size, settings.num_examples,
                               run.averaging)
         restorer = model.Restorer(run.use_ema)
         report = _report(settings, run, evaluator.fetched)
-        with tf.Session(config=session_config(device)) as session:
+        with tf.Session(config=session_config(devices)) as session:
             session.run(evaluator.read)
 
             def evaluate_one(prefix):
@@ -55,15 +52,17 @@ def _evaluate_run(settings, directory, device):
                         if is_another():  # with another network
                             return False
                         raise
-                    # Settings are written before checkpoints, so while they are this run's, what was read is, too.
+                    # Another run writes its settings before its checkpoints. So if the settings are still those of
+                    # this run, the checkpoint was too.
                     if step is None or is_another():
                         return False
                     report(session, candidate, step, evaluator.run(session))
                     return True
-            another = _watch(directory, settings, evaluate_one, is_another)
-            # Not after an interrupt: a file whose flush was broken off cannot be closed.
+
+            has_another = _watch(directory, settings, evaluate_one, is_another)
+            # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
             report.close()
-            return another
+            return has_another
 
 
 def _wait_for_first(directory):
@@ -81,9 +80,9 @@ def _prepare_data(stored, settings):
     images = records.prepare(data.dataset, data_dir, part, data.test_fraction)
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
         count = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction).count
-        if count != stored.examples:  # what was held out of these may have been trained on
+        if count != stored.examples:  # the run may have been trained on images that are test images now
             raise UsageError(f'the run in {settings.checkpoint_dir} was trained on {stored.examples} images of '
-                             f'{data.dataset}, which has {count} now; evaluate it on those that it was trained with')
+                             f'{data.dataset}, which has {count} now; evaluate it on the images it was trained with')
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')
@@ -92,44 +91,45 @@ def _prepare_data(stored, settings):
 
 
 def _report(settings, run, fetched):
-    """Returns the Report of an evaluation."""
-    evaluated = dict(run=run.stored.run, data=settings.eval_data, num_examples=settings.num_examples,
-                     use_ema=run.use_ema)
-    return Report(settings.eval_dir, run.classes, fetched, evaluated, settings.keep_best, settings.per_class)
+    """Returns the Report of a run's evaluation."""
+    evaluation = dict(run=run.stored.run, data=settings.eval_data, num_examples=settings.num_examples,
+                      use_ema=run.use_ema)
+    return Report(settings.eval_dir, run.classes, fetched, evaluation, settings.keep_best, settings.per_class)
 
 
 def _watch(directory, settings, evaluate_one, is_another=lambda: False):
-    """Calls `evaluate_one` with the newest readable checkpoint, then with each newer one; with none twice.
+    """Calls `evaluate_one` with the newest readable checkpoint and then with each newer one, once each.
 
     Args:
-      directory: a TrainDir.
-      settings: of the evaluation.
-      evaluate_one: function prefix -> bool; False: it is there no longer, or it is another run's.
-      is_another: function that returns whether the directory has another run by now.
+      directory: the TrainDir of the run.
+      settings: the settings of the evaluation.
+      evaluate_one: function prefix -> bool; False if the checkpoint was deleted, or is another run's.
+      is_another: function without arguments that returns whether the directory has another run by now.
 
     Returns:
-      Whether it has; False: the only checkpoint that was asked for is evaluated.
+      True if it has; False if `settings.run_once` and the newest checkpoint has been evaluated.
     """
     done = None
     while True:
         if is_another():
             return True
         prefix = checkpoint.newest(directory)
-        # A new run may reuse the name, so the time counts too.
-        look = (prefix, _modified(prefix)) if prefix else None
-        if look and look != done:
+        # With its time, because a new run may write a checkpoint of the same name.
+        newest = (prefix, _modified(prefix)) if prefix else None
+        if newest and newest != done:
             if not evaluate_one(prefix):
                 continue
-            done = look
+            done = newest
         if settings.run_once:
-            if not done:
+            if done is None:
                 raise model.no_checkpoint(directory)
             return False
         time.sleep(settings.eval_interval_secs)
 
 
 def _modified(prefix):
+    """Returns when a checkpoint was written, or None if it was deleted this moment."""
     try:
         return os.path.getmtime(prefix + '.index')
     except OSError:
-        return None  # rotated away this moment
+        return None

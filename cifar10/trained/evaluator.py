@@ -17,16 +17,16 @@ from cifar10.recipe import Recipe
 
 
 class Result(NamedTuple):
-    """What one pass over the examples found.
+    """The result of one pass over the examples.
 
     Attributes:
-      confusion: int64 [classes, classes], how many examples of each class (row) were taken for each (column).
+      confusion: int64 [classes, classes], how many examples of each class (row) were predicted as each (column).
       cross_entropy: the mean.
-      averaged: how many are right with test-time averaging; None without it.
+      averaged_correct: how many predictions are correct with test-time averaging; None without it.
     """
     confusion: np.ndarray
     cross_entropy: float
-    averaged: int | None = None
+    averaged_correct: int | None = None
 
     @property
     def count(self) -> int:
@@ -35,44 +35,61 @@ class Result(NamedTuple):
 
     @property
     def correct(self) -> int:
-        """How many of them are right."""
+        """How many predictions are correct."""
         return int(self.confusion.trace())
 
     @property
     def precision(self) -> float:
-        """The fraction that is right."""
+        """The fraction of predictions that are correct."""
         return self.correct / self.count
 
     @property
     def averaged_precision(self) -> float | None:
-        """The fraction that is right with test-time averaging; None without it."""
-        return None if self.averaged is None else self.averaged / self.count
+        """The fraction of predictions that are correct with test-time averaging; None without it."""
+        return None if self.averaged_correct is None else self.averaged_correct / self.count
 
     @property
     def figures(self) -> dict[str, float]:
-        """The figures as a record has them."""
-        found = dict(precision=self.precision, cross_entropy=self.cross_entropy, correct=self.correct,
-                     examples=self.count)
-        return found if self.averaged is None else dict(found, averaged_precision=self.averaged_precision)
+        """The figures of a record in metrics.jsonl."""
+        figures = dict(precision=self.precision, cross_entropy=self.cross_entropy, correct=self.correct,
+                       examples=self.count)
+        if self.averaged_correct is not None:
+            figures['averaged_precision'] = self.averaged_precision
+        return figures
 
     def __str__(self):
-        also = '' if self.averaged is None else f', {self.averaged_precision:.3f} with test-time averaging'
-        return f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count}){also}'
+        line = f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count})'
+        if self.averaged_correct is not None:
+            line += f', {self.averaged_precision:.3f} with test-time averaging'
+        return line
+
+
+class _Share(NamedTuple):
+    """What one device computes of a pass.
+
+    Attributes:
+      start: operation that starts its batches at the first.
+      sums: scalars and a matrix of the next batch, by their names; their sums over all batches make a Result.
+      num_batches: how many batches it has.
+    """
+    start: tf.Operation
+    sums: dict[str, tf.Tensor]
+    num_batches: int
 
 
 class Evaluator:
-    """The evaluation graph, built in the current default graph; the batches are shared out among devices.
+    """The evaluation graph, built in the current default graph. The devices take the batches in turn.
 
     Args:
       data: the images.
-      recipe: of the run.
+      recipe: the recipe of the run.
       devices: names of the devices that compute the network.
       batch_size: images in a batch; the result does not depend on it.
-      num_examples: how many; None: all.
-      averaging: whether to average the predictions for several views of an image, too.
+      num_examples: how many images to evaluate on; None for all.
+      averaging: whether to average the predictions for several views of an image too.
 
     Attributes:
-      read: the operation that reads the data; once a session.
+      read: the operation that reads the data; to be run once in a session.
     """
 
     def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
@@ -82,37 +99,46 @@ class Evaluator:
             memory, self.read = pipeline.load(data)
             inputs = [pipeline.eval_batches(memory, recipe.augmentation, self._count, batch_size, k, len(devices))
                       for k in range(len(devices))]
-        batches = [len(range(k * batch_size, self._count, len(devices) * batch_size)) for k in range(len(devices))]
 
         def tower(k, scope):
             del scope
+            batches, start = inputs[k]
             with tf.device('/cpu:0'):
-                images, labels = inputs[k][0].get_next()
-            return _results(recipe, images, labels, devices[k], len(data.classes), averaging)
-        found = build_towers(devices, tower)
-        self._shares = [(start, each, count) for (_, start), each, count in zip(inputs, found, batches)]
+                images, labels = batches.get_next()
+            sums = _batch_sums(recipe, images, labels, devices[k], len(data.classes), averaging)
+            # Batch k, and every len(devices)-th after it.
+            num_batches = len(range(k * batch_size, self._count, len(devices) * batch_size))
+            return _Share(start, sums, num_batches)
+        self._shares = build_towers(devices, tower)
 
     @property
     def fetched(self) -> list[tf.Tensor]:
-        """The tensors that a pass over the examples runs."""
-        return [tensor for _, found, _ in self._shares for tensor in found]
+        """The tensors that a pass over the examples fetches."""
+        return [tensor for share in self._shares for tensor in share.sums.values()]
 
     def run(self, session: tf.Session) -> Result:
         """Makes one pass over the examples."""
-        session.run([start for start, _, _ in self._shares])
+        session.run([share.start for share in self._shares])
+
+        def run_share(share):
+            return [session.run(share.sums) for _ in range(share.num_batches)]
         with multiprocessing.pool.ThreadPool(len(self._shares)) as pool:
-            shares = pool.map(lambda share: [session.run(share[1]) for _ in range(share[2])], self._shares)
-        # In the same order whichever device was faster, so that the sum rounds alike.
-        confusion, cross_entropy, *averaged = map(sum, zip(*(batch for share in shares for batch in share)))
-        return Result(confusion, float(cross_entropy) / self._count, *map(int, averaged))
+            batches_by_share = pool.map(run_share, self._shares)
+        # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.
+        batches = [batch for share_batches in batches_by_share for batch in share_batches]
+        totals = {name: sum(batch[name] for batch in batches) for name in batches[0]}
+        cross_entropy = float(totals['cross_entropy']) / self._count
+        averaged_correct = int(totals['averaged_correct']) if 'averaged_correct' in totals else None
+        return Result(totals['confusion'], cross_entropy, averaged_correct)
 
 
-def _results(recipe, images, labels, device, num_classes, averaging):
-    """Returns what a batch adds to a Result, a few numbers whatever its size."""
+def _batch_sums(recipe, images, labels, device, num_classes, averaging):
+    """Returns what a batch adds to a Result, by names: sums over its examples, so a few numbers whatever its size."""
     logits = recipe.inference(views(images) if averaging else images, [device])
-    plain = logits[:tf.shape(labels)[0]]
-    found = [tf.math.confusion_matrix(labels, tf.argmax(plain, 1), num_classes, dtype=tf.int64),
-             tf.reduce_sum(tf.cast(classifier.cross_entropies(plain, labels), tf.float64))]
+    plain = logits[:tf.shape(labels)[0]]  # the first view of each image is the image itself
+    sums = dict(
+        confusion=tf.math.confusion_matrix(labels, tf.argmax(plain, 1), num_classes, dtype=tf.int64),
+        cross_entropy=tf.reduce_sum(tf.cast(classifier.cross_entropies(plain, labels), tf.float64)))
     if averaging:
-        found.append(tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64)))
-    return found
+        sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64))
+    return sums

@@ -11,7 +11,7 @@ from cifar10.files import making, new_folder, remove_leftovers
 from cifar10.parallel.session_config import session_config
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
-from cifar10.trained.classification import Classifier, open_run
+from cifar10.trained.classification import Classifier
 
 
 def export(settings: EvalSettings) -> None:
@@ -19,21 +19,19 @@ def export(settings: EvalSettings) -> None:
 
     Its signature takes `images`, uint8 [n, 32, 32, 3], and returns `probabilities`, float32 [n, classes],
     `class_index`, int64 [n], and `class_name`, string [n].
-
-    Raises:
-      UsageError: invalid configuration, no such run, or there is something at that place.
-      RunError: the run has no checkpoint.
     """
     target = os.path.abspath(settings.export_dir)
-    if os.path.exists(target) and not (os.path.isdir(target) and not os.listdir(target)):
+    is_empty_folder = os.path.isdir(target) and not os.listdir(target)
+    if os.path.exists(target) and not is_empty_folder:
         remove_leftovers(target)
         raise UsageError(f'--export_dir={settings.export_dir} exists and is not empty; use a new directory')
-    directory, run, device = open_run(settings)
+    directory, devices = model.open_checkpoint_dir(settings)
+    run = model.load_run(settings, directory)
     make_dir(os.path.dirname(target), '--export_dir')
     with model.plain_errors(), tf.Graph().as_default():
-        classifier = Classifier(run, device.tower_devices[0])
+        classifier = Classifier(run, devices.tower_devices[0])
         signature = _signature(classifier, run.classes)
-        with tf.Session(config=session_config(device)) as session:
+        with tf.Session(config=session_config(devices)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
             with making(target), new_folder(target) as temporary:
                 builder = tf.saved_model.Builder(temporary)
@@ -45,6 +43,7 @@ def export(settings: EvalSettings) -> None:
 
 
 def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:
+    """Returns the signature of the SavedModel; builds its outputs for the class."""
     with tf.device('/cpu:0'):
         index = tf.argmax(classifier.probabilities, 1, name='class_index')
         names = tf.constant([name.encode('utf-8', 'surrogateescape') for name in classes])

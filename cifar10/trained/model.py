@@ -1,6 +1,6 @@
-"""A trained run as evaluation, classification and export use it.
+"""A trained run, for evaluation, classification and export.
 
-Settings and classes come from its train_dir, variables from its checkpoints.
+Its settings and classes come from its train_dir, the variables from its checkpoints.
 """
 import contextlib
 import dataclasses
@@ -15,6 +15,8 @@ from cifar10.data.records import Records
 from cifar10.directories import refuse_default_of_others
 from cifar10.errors import RunError, UsageError, difference, reason
 from cifar10.optim.averages import saved_names
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
 from cifar10.registry import DATASETS, NETWORKS
 from cifar10.run import checkpoint
@@ -27,14 +29,14 @@ from cifar10.trained import best
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """What is known of a run without its checkpoints.
+    """What can be known of a run without reading a checkpoint.
 
     Attributes:
-      stored: what the run stored, with what the user says has moved.
+      stored: what the run stored, with the new locations of the user's own files.
       classes: the names of the classes.
       recipe: what was trained and how.
-      use_ema: whether the moving averages of the variables are used.
-      averaging: whether predictions for several views of an image are averaged.
+      use_ema: whether to use the moving averages of the variables.
+      averaging: whether to average the predictions for several views of an image.
     """
     stored: Stored
     classes: tuple[str, ...]
@@ -44,27 +46,24 @@ class Trained:
 
 
 def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None = None) -> Trained:
-    """Returns the run of a directory.
+    """Returns the run in a directory, used as the settings say.
 
     Args:
-      settings: what the user says of it.
-      directory: its train_dir.
-      data: the images that it is used with, whose classes are its own; None where there are none.
-
-    Raises:
-      UsageError: it cannot be used as the settings say, or by this version.
+      settings: the settings of the evaluation, classification or export.
+      directory: the train_dir of the run.
+      data: the images to evaluate on, which must have the classes of the run; None if there are none.
     """
     stored = load_stored(settings, directory)
     dataset = stored.settings.data.dataset
     classes = stored.classes
-    if classes is None:  # early versions did not store them
+    if classes is None:  # an early version, which did not store them
         classes = data.classes if data else DATASETS.load(dataset).classes
     if data and data.classes != classes:
         raise UsageError(f'--dataset={dataset} has other classes than the run in {directory.path} was '
-                         f'trained on (now {difference(classes, data.classes)}); use its own images')
+                         f"trained on (now {difference(classes, data.classes)}); use the run's own images")
     if not classes:
-        raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training once more '
-                         'to have them added')
+        raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training again '
+                         'to add them')
     recipe = Recipe(stored.settings.recipe, len(classes))
     use_ema = settings.use_ema
     if use_ema is None:
@@ -76,85 +75,100 @@ def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None =
 
 
 def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
-    """Returns what a run stored, with what the user says has moved; raises UsageErrors as `load_run` does."""
+    """Returns what a run stored, with the new locations of the user's own files as the settings give them."""
     if loss := directory.describe_loss():
-        raise UsageError(f'{loss}; start the training once more, with the flags of the run, to have it written again')
+        raise UsageError(f'{loss}; start the training again with the flags of the run to restore it')
     stored = directory.stored()
     if stored is None:
         stored = Stored.of_tutorial()
         if settings.dataset:
             stored = stored._replace(settings=stored.settings.replace(dataset=settings.dataset))
-    dataset = _moved('dataset', settings.dataset, stored.settings.data.dataset, directory)
-    network = _moved('network', settings.network, stored.settings.recipe.network, directory)
+    dataset = _present_name('dataset', DATASETS, settings.dataset, stored.settings.data.dataset, directory)
+    network = _present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
     if NETWORKS.is_own(network) and not settings.network:
         _refuse_code_of_others(network, directory)
     for field in fields(DataSettings, RecipeSettings):
-        choices, value = field.metadata['choices'], stored.settings.flat()[field.name]
+        choices = field.metadata['choices']
+        value = stored.settings.flat()[field.name]
         if choices and value not in choices:
             raise UsageError(f'the run in {directory.path} has {field.name}={value}, which this version does not know')
     return stored._replace(settings=stored.settings.replace(dataset=dataset, network=network))
 
 
-def _moved(name, given, stored, directory):
-    """Returns the user's own file or folder as it is called now; any other setting is what the run has stored."""
-    choices = {field.name: field for field in fields(DataSettings, RecipeSettings)}[name].metadata['choices']
+def _present_name(flag, registry, given, stored, directory):
+    """Returns the name of a run's data set or network. Of the user's own files, the new location may be given.
+
+    Args:
+      flag: the flag that gives it.
+      registry: the registry of such names.
+      given: the name that the user gives, or None.
+      stored: the name that the run stored.
+      directory: the train_dir of the run.
+    """
     if given is None or given == stored:
         return stored
-    if choices.is_own(given) and choices.is_own(stored):
+    if registry.is_own(given) and registry.is_own(stored):
         return given
-    raise UsageError(f'--{name}={given}, but the run in {directory.path} has {name}={stored}; leave --{name} out')
+    raise UsageError(f'--{flag}={given}, but the run in {directory.path} has {flag}={stored}; leave --{flag} out')
 
 
 def _refuse_code_of_others(network, directory):
-    """Raises a UsageError if the Python file that a run names may be somebody else's: it would be run."""
+    """Raises a UsageError if somebody else may have written the Python file that a run names, which would be run."""
     file = network.rpartition(':')[0]
+    folder = os.path.dirname(file)
     settings = os.path.join(directory.path, SETTINGS)
-    for path in (directory.path, settings, file, os.path.dirname(file)):
-        # In a folder such as /tmp everybody may write, but not replace what belongs to another user.
-        shared = path == os.path.dirname(file) and os.path.isdir(path) and os.stat(path).st_mode & stat.S_ISVTX
-        if os.path.exists(path) and not shared and (why := files.open_to_others(path)):
+    for path in (directory.path, settings, file, folder):
+        # In a folder such as /tmp everybody may write, but not replace the files of other users.
+        if path == folder and os.path.isdir(path) and os.stat(path).st_mode & stat.S_ISVTX:
+            continue
+        if os.path.exists(path) and (why := files.open_to_others(path)):
             raise UsageError(f"the run in {directory.path} names the Python file {file}, which may be somebody else's "
                              f'code, because {path} {why}; give --network={network} if you trust it')
 
 
-def check_checkpoint_dir(directory: TrainDir, needed: bool) -> None:
-    """Raises a UsageError if what was named as a directory of checkpoints is a checkpoint or an eval_dir.
+def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[TrainDir, Devices]:
+    """Returns the directory of the checkpoints, after checking it, and the device to use, after claiming it.
 
     Args:
-      directory: that was named.
-      needed: whether a checkpoint must be there; if there is none, the error that `no_checkpoint` returns is raised.
+      settings: the settings of the evaluation, classification or export.
+      required: whether a checkpoint must exist already.
     """
+    devices = choose(1, settings.tower_device)
+    gpus.claim(devices.num_gpus)
+    directory = TrainDir(settings.checkpoint_dir)
+    _check_checkpoint_dir(directory, required)
+    return directory, devices
+
+
+def _check_checkpoint_dir(directory, required):
+    """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
     refuse_default_of_others(directory.path, '--checkpoint_dir')
     if directory.checkpoints():
         return
     if os.path.exists(directory.path + '.index'):
-        raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that it is in')
-    found = best.folder(directory.path)
-    if TrainDir(found).checkpoints():
+        raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
+    best_dir = best.folder(directory.path)
+    if TrainDir(best_dir).checkpoints():
         raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
-                         f'--checkpoint_dir={found}')
-    if needed:
+                         f'--checkpoint_dir={best_dir}')
+    if required:
         raise no_checkpoint(directory)
 
 
 class Restorer:
-    """Puts the values of a checkpoint into the variables of the current graph.
+    """Restores the variables of the current graph from checkpoints.
 
     Args:
-      use_ema: whether to take the moving averages of the variables.
+      use_ema: whether to restore them from their moving averages.
     """
 
     def __init__(self, use_ema: bool):
-        self._restored = saved_names(use_ema)
+        self._variables = saved_names(use_ema)
         with tf.device('/cpu:0'):
-            self._saver = tf.train.Saver(self._restored)
+            self._saver = tf.train.Saver(self._variables)
 
     def restore(self, session: tf.Session, prefix: str) -> int | None:
-        """Restores a checkpoint; returns its step, or None if it was rotated away before it was read.
-
-        Raises:
-          UsageError: it is of another network.
-        """
+        """Restores a checkpoint; returns its step, or None if training deleted it before it was read."""
         try:
             self._check(prefix)
             step = checkpoint.saved_step(prefix)
@@ -166,12 +180,7 @@ class Restorer:
         return step
 
     def restore_newest(self, session: tf.Session, directory: TrainDir) -> tuple[str, int]:
-        """Restores the newest checkpoint of a directory; returns (its prefix, its step).
-
-        Raises:
-          RunError: there is none that can be read.
-          UsageError: it is of another network.
-        """
+        """Restores the newest checkpoint of a directory that can be read; returns its prefix and its step."""
         while True:
             prefix = checkpoint.newest(directory)
             if prefix is None:
@@ -181,25 +190,30 @@ class Restorer:
                 return prefix, step
 
     def _check(self, prefix):
-        found = checkpoint.incompatibility(prefix, self._restored)
-        if found:
-            plain = {name.removesuffix('/ExponentialMovingAverage'): v for name, v in self._restored.items()}
-            of_another = checkpoint.incompatibility(prefix, plain)
-            remedy = 'it belongs to another network' if of_another else 'use --use_ema=false'
-            raise UsageError(f'{prefix} {found}; {remedy}')
+        """Raises a UsageError if a checkpoint does not have the variables of this graph."""
+        incompatibility = checkpoint.incompatibility(prefix, self._variables)
+        if incompatibility is None:
+            return
+        plain = {name.removesuffix('/ExponentialMovingAverage'): variable
+                 for name, variable in self._variables.items()}
+        if checkpoint.incompatibility(prefix, plain) is None:
+            remedy = 'use --use_ema=false'
+        else:
+            remedy = 'it belongs to another network'
+        raise UsageError(f'{prefix} {incompatibility}; {remedy}')
 
 
 def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
-    """Returns the error that a directory has no checkpoint that can be used; a UsageError, if there is no directory."""
+    """Returns an error that says that a directory has no usable checkpoint; a UsageError if it does not exist."""
     if directory.checkpoints():
         return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
-    kind = RunError if os.path.isdir(directory.path) else UsageError
-    return kind(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')
+    error = RunError if os.path.isdir(directory.path) else UsageError
+    return error(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')
 
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Context that turns an error of TensorFlow into a RunError."""
+    """Context that turns errors of TensorFlow into RunErrors, which are one line."""
     try:
         yield
     except tf.errors.OpError as error:

@@ -1,12 +1,12 @@
-"""Validation: the test images between two steps of a run, in its process and on its devices.
+"""Validation: evaluation on the test images between two steps of a run, in its process and on its devices.
 
-It has its own graph and session, into which the variables are copied, so that it does not affect the run's steps.
+It has its own graph and session, into which the variables are copied, so that it does not affect the steps.
 """
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.optim.averages import saved_names
-from cifar10.parallel import devices
+from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import session_config
 from cifar10.recipe import Recipe
 from cifar10.run import summaries
@@ -15,56 +15,56 @@ from cifar10.run.progress import Progress
 from cifar10.trained.evaluator import Evaluator, Result
 from cifar10.trained.report import scalars_of
 
-_BATCH = 500
+_BATCH_SIZE = 500
 
 
 class Validation:
-    """Evaluates values of variables.
+    """Evaluates values of the variables of a run.
 
     Args:
-      recipe: of the run.
-      data: the images.
-      local: devices of this process.
-      use_ema: whether the values are the moving averages.
+      recipe: the recipe of the run.
+      data: the images to evaluate on.
+      devices: devices of this process.
+      use_ema: whether to evaluate the moving averages of the variables.
     """
 
-    def __init__(self, recipe: Recipe, data: records.Records, local: devices.Devices, use_ema: bool):
+    def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
         with tf.Graph().as_default() as graph:
-            self._evaluator = Evaluator(data, recipe, local.tower_devices, _BATCH)
+            self._evaluator = Evaluator(data, recipe, devices.tower_devices, _BATCH_SIZE)
             variables = saved_names(use_ema)
             with tf.device('/cpu:0'):
                 self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
                                 for name, variable in variables.items()}
                 self._assign = [variable.assign(self._values[name]).op for name, variable in variables.items()]
-        self._session = tf.Session(graph=graph, config=session_config(local))
+        self._session = tf.Session(graph=graph, config=session_config(devices))
         self._session.run(self._evaluator.read)
 
     def reads(self) -> dict[str, tf.Tensor]:
-        """Returns the values of the current graph's variables that are needed, by their names in a checkpoint."""
+        """Returns tensors that read the variables to evaluate in the current graph, by their names in checkpoints."""
         by_name = {variable.op.name: variable for variable in tf.global_variables()}
         with tf.name_scope('validation'):
             return {name: by_name[name].read_value() for name in self._values}
 
-    def report(self, step: int, values: dict, events: summaries.Events, records: Metrics, progress: Progress) -> None:
+    def report(self, step: int, values: dict, events: summaries.Events, metrics: Metrics, progress: Progress) -> None:
         """Evaluates the values of a step and reports the result: a point of each curve, a record, a line.
 
         Args:
-          step: their global_step.
-          values: what a session gave for `reads`.
+          step: the global_step of the values.
+          values: the values of the tensors from `reads`.
           events: TensorBoard's file.
-          records: the file of records.
+          metrics: metrics.jsonl.
           progress: prints the line.
         """
         result = self.evaluate(values)
         events.add(summaries.scalars(scalars_of(result)), step)
-        records.add(EVAL, step, **result.figures)
+        metrics.add(EVAL, step, **result.figures)
         progress.say(f'step {step}: {result}')
 
     def evaluate(self, values: dict) -> Result:
-        """Returns the Result with these values: what a session gave for `reads`."""
+        """Returns the Result of a pass over the images with these values of the tensors from `reads`."""
         self._session.run(self._assign, {self._values[name]: value for name, value in values.items()})
         return self._evaluator.run(self._session)
 
     def close(self) -> None:
-        """Frees the memory."""
+        """Closes the session, which frees its memory."""
         self._session.close()
