@@ -175,7 +175,7 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
 def test_settings_that_are_not_known_are_an_error(evaluate, run, tmp_path):
     shutil.copytree(run, tmp_path / 'copy')
     config = tmp_path / 'copy' / 'config.json'
-    config.write_text(config.read_text().replace('"classic"', '"other"'))
+    config.write_text(config.read_text().replace('"network": "classic"', '"network": "other"'))
     with pytest.raises(UsageError, match='network=other, which this version does not know'):
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
