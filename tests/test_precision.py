@@ -256,7 +256,7 @@ def test_profiled_steps_are_a_trace_of_those_steps(settings, tmp_path, capsys):
     devices_seen = {event['args']['name'] for event in trace if event['ph'] == 'M'}
     assert any('CPU:1' in name for name in devices_seen)
     assert 'traced     ' in capsys.readouterr().out
-    assert run_script('multi_gpu_train.py', train_dir=run.train_dir, dataset='shapes', data_dir=run.data_dir,
+    assert run_script('multi_gpu_train.py', train_dir=run.run.train_dir, dataset='shapes', data_dir=run.data.data_dir,
                       restart=True, max_steps=1, tower_device='cpu').returncode == 0
     assert not (tmp_path / 'train' / 'trace-3-4.json').exists()
     assert len(variables(str(tmp_path / 'train' / 'model.ckpt-1'))) == 22
