@@ -14,7 +14,7 @@ from cifar10.parallel import devices
 from cifar10.registry import UPDATE_MODES
 from cifar10.run import metrics
 from cifar10.run.async_workers import AsyncWorkers
-from cifar10.run.run.train_dir import TrainDir, step_of
+from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TowerSettings, train_settings
 from tests.helpers import (
     assert_close,
@@ -164,19 +164,19 @@ def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
-    run = settings(variable_update='async', num_gpus=3, max_steps=100, save_steps=25, summary_steps=5)
-    last = train(run)
+    config = settings(variable_update='async', num_gpus=3, max_steps=100, save_steps=25, summary_steps=5)
+    last = train(config)
     assert (last['global_step'], last['examples_seen']) == (100, 100 * 8)
-    for prefix in checkpoints(run.run.train_dir):  # saved with no tower in the middle of an update
+    for prefix in checkpoints(config.run.train_dir):  # saved with no tower in the middle of an update
         saved = variables(prefix)
         assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * step_of(prefix)
-    staleness = [value for _, value in scalars(run.run.train_dir, 'train/staleness')]
+    staleness = [value for _, value in scalars(config.run.train_dir, 'train/staleness')]
     assert len(staleness) > 3 and min(staleness) >= 0 and max(staleness) > 0
-    assert len(scalars(run.run.train_dir, 'train_towers/tower_2')) == len(staleness)
+    assert len(scalars(config.run.train_dir, 'train_towers/tower_2')) == len(staleness)
     output = capsys.readouterr().out
     assert 'batch      8 a step' in output
     shown = [float(value) for value in re.findall(r'sec/batch\), staleness = (\d+\.\d)$', output, re.M)]
-    recorded = [record['staleness'] for record in metrics.read(run.run.train_dir, metrics.TRAIN)]
+    recorded = [record['staleness'] for record in metrics.read(config.run.train_dir, metrics.TRAIN)]
     assert len(shown) == output.count('loss = ') > 3 and shown == [float(f'{value:.1f}') for value in recorded]
 
 
