@@ -304,7 +304,7 @@ def test_a_run_whose_settings_a_power_failure_took_goes_on_by_its_checkpoints(se
     path = pathlib.Path(settings().run.train_dir) / 'config.json'
     path.write_text(content)
     assert_same_bits(train(settings(max_steps=4, **flags)), whole)
-    assert 'config.json is empty, as a power failure leaves it; the settings of this' in capsys.readouterr().out
+    assert 'config.json is empty, as after a power failure; the settings of this' in capsys.readouterr().out
     assert json.loads(path.read_text())['seed'] == 0
     assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2, 3, 4]
     path.write_text(content)

@@ -155,7 +155,7 @@ def _print_directory(start):
     """Prints what the run would do with a run that is in its directory, beyond resuming it."""
     if start.replaces:
         print(f'restart    the run in {start.directory.path} would be deleted')
-    elif loss := start.directory.describe_loss():
+    elif loss := start.directory.describe_lost_settings():
         print(f'warning: {loss}; give the flags of the run')
 
 

@@ -77,7 +77,7 @@ def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None =
 
 def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
     """Returns what a run stored, with what the user says has moved; raises UsageErrors as `load_run` does."""
-    if loss := directory.describe_loss():
+    if loss := directory.describe_lost_settings():
         raise UsageError(f'{loss}; start the training once more, with the flags of the run, to have it written again')
     stored = directory.stored()
     if stored is None:
