@@ -51,10 +51,10 @@ def test_scaling_with_a_batch_a_tower_prints_seconds_a_batch(data_dir, tmp_path)
 
 def test_scalings_seconds_are_of_the_batches_of_all_towers(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['scaling.py', '--batch_size=100', '--towers=4,2', '--modes=async'])
-    given = scaling.parse()
-    assert given.towers == [1, 2, 4]
-    lines = scaling.weak_tables(given, {('async', 1): [1000.0, 500.0], ('async', 2): [800.0, None],
-                                        ('async', 4): [None, None]}, ['async'], given.towers)
+    options = scaling.parse()
+    assert options.towers == [1, 2, 4]
+    lines = scaling.weak_tables(options, {('async', 1): [1000.0, 500.0], ('async', 2): [800.0, None],
+                                        ('async', 4): [None, None]}, ['async'], options.towers)
     assert lines[4:] == ['| 1 | 0.150, 0.100-0.200 | 750, 500-1000 |', '| 2 | 0.250, 0.250-0.250 | 800, 800-800 |',
                          '| 4 | failed | failed |']
 
@@ -131,9 +131,9 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
 
 @pytest.mark.stress
 def test_tower_cost_measures_runs_of_so_many_towers(data_dir):
-    given = harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
-    given.batch_size = 2
-    results = {('shared', 2): [tower_cost.measure(given, 'shared', 2), None]}
+    options = harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
+    options.batch_size = 2
+    results = {('shared', 2): [tower_cost.measure(options, 'shared', 2), None]}
     (seconds, mebibytes), _ = results['shared', 2]
     assert 0.5 < seconds < 60 and 100 < mebibytes < 3000
     assert tower_cost.table(results, ['shared'], [2])[-1] == (
@@ -153,9 +153,9 @@ def test_throughput_measures_its_cells(cells, data_dir, tmp_path):
 
 def test_throughput_goes_on_without_a_peer(data_dir, monkeypatch):
     monkeypatch.setitem(throughput.PEERS, 'PyTorch', ['no_such_peer.py'])
-    given = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
-    given.steps = 4
-    results = harness.measure(['PyTorch'], 1, lambda cell: throughput.measure(given, cell))
+    options = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
+    options.steps = 4
+    results = harness.measure(['PyTorch'], 1, lambda cell: throughput.measure(options, cell))
     assert results == {'PyTorch': [None]}
     assert '| PyTorch | failed images/s |' in '\n'.join(throughput.table(results))
 
