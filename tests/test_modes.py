@@ -1,4 +1,4 @@
-"""The update modes in whole runs: the same steps, the same checkpoints, exact resumes; and towers over two devices."""
+"""The update modes in complete runs: same steps, same checkpoints, exact resumes; towers of two devices."""
 import re
 import signal
 
@@ -46,7 +46,7 @@ def thirty_steps(tmp_path_factory, data_dir):
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
 def test_synchronous_modes_take_the_same_steps(mode, settings, thirty_steps):
     assert_close(train(settings(variable_update=mode, num_gpus=4, batch_size=8, max_steps=30)), thirty_steps)
-    biases = thirty_steps['softmax_linear/biases']  # they began at 0: the steps went far beyond the tolerance
+    biases = thirty_steps['softmax_linear/biases']  # they began at 0, so the steps exceed the tolerance by far
     assert np.abs(biases).max() > 1e-2
 
 
@@ -74,7 +74,7 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
 
 @pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
 def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_dir):
-    # Looked at on CPU devices: the strategy asks for devices that are there.
+    # On CPU devices: the strategy accepts only devices that exist.
     cpus = devices.choose(2, 'cpu')
     build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir), cpus,
                    update_mode(mode, cpus))
@@ -109,7 +109,7 @@ CROSSINGS = [
 
 def test_the_crossings_are_all_there_are():
     crossed = {(one, other) for (one, _), (other, _) in zip(CROSSINGS, CROSSINGS[1:])}
-    assert len(crossed) == 12  # every ordered pair of different modes
+    assert len(crossed) == 12  # each ordered pair of different modes
 
 
 @pytest.mark.parametrize('plan', [
@@ -156,11 +156,11 @@ def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
         '        return super().reduce(tower_grads[:1])\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(UPDATE_MODES, 'first_tower', 'first_tower_alone:FirstTowerAlone')
-    given = flags.parse([TowerSettings], '', ['--variable_update=first_tower'])
-    found = train(settings(**given, num_gpus=2, max_steps=1))
+    tower_flags = flags.parse([TowerSettings], '', ['--variable_update=first_tower'])
+    variables_of_two = train(settings(**tower_flags, num_gpus=2, max_steps=1))
     expected = train(settings(max_steps=1, train_dir=str(tmp_path / 'alone')))
-    assert found.pop('examples_seen') == 2 * expected.pop('examples_seen')
-    assert_same_bits(found, expected)
+    assert variables_of_two.pop('examples_seen') == 2 * expected.pop('examples_seen')
+    assert_same_bits(variables_of_two, expected)
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
