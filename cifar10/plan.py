@@ -89,7 +89,7 @@ class Start:
 # The stages.
 
 def check_network(start: Start) -> list[str]:
-    """Looks whether there is such a network, and whether it can be divided over the devices of a tower."""
+    """Checks that there is such a network, and that it can be divided over the devices of a tower."""
     network = start.settings.recipe.network
     per_tower = start.settings.towers.gpus_per_tower
     parts = NETWORKS.load(network).parts
@@ -110,7 +110,7 @@ def choose_devices(start: Start) -> list[str]:
 
 
 def check_directory(start: Start) -> list[str]:
-    """Looks whether the run can be in its directory: no other process trains there, and it holds no other run."""
+    """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
     start.directory.check()
     start.directory.refuse_another_process()
     start.replaces = _replaces(start)
@@ -119,7 +119,7 @@ def check_directory(start: Start) -> list[str]:
 
 def decide(start: Start) -> list[str]:
     """Decides on a Plan: where the run starts, how many towers it has, in which precision it computes, how long."""
-    # Looked at before the images were fetched too, but only now does no other process change it.
+    # Checked before the images were prepared too, but only under the lock does no other process change the directory.
     start.replaces = _replaces(start)
     prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
     stored = start.directory.stored() if prefix else None
@@ -139,7 +139,7 @@ def decide(start: Start) -> list[str]:
 
 
 def refuse_other_images(start: Start) -> list[str]:
-    """Looks whether a run that is resumed was trained on the same images, as far as they are there."""
+    """Checks that a resumed run was trained on the same images, as far as the images exist already."""
     stored = start.directory.stored() if start.plan.start else None
     if stored is None or not os.path.isdir(start.data.folder):
         return []
@@ -262,7 +262,7 @@ def _towers(start, prefix, stored):
         num_towers = count
     before = _told(prefix, stored)
     if prefix and num_towers is None and 'num_towers' not in before and checkpoint.is_ours(prefix):
-        notes.append(f'warning: {prefix} does not tell how many towers wrote it; this run has one on each device')
+        notes.append(f'warning: {prefix} does not say how many towers wrote it; this run has one on each device')
     num_towers = num_towers or before.get('num_towers', count)
     batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
     precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
@@ -278,7 +278,7 @@ def _towers(start, prefix, stored):
 
 
 def _told(prefix, stored: Stored | None):
-    """Returns {name: value so far} of the settings whose change is told, as far as the run says what they were."""
+    """Returns {name: earlier value} of the settings whose change is told, as far as the run has stored them."""
     if prefix is None:
         return {}
     division = checkpoint.stored_division(prefix, stored.settings.towers.batch_size if stored else None)

@@ -219,7 +219,7 @@ def test_a_checkpoint_that_does_not_tell_its_towers_gets_one_a_device_and_a_warn
     earlier(settings().run.train_dir, examples_seen=np.int64(33))
     last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
     assert division(settings().run.train_dir) == (2, 4) and last['examples_seen'] == 33 + 8
-    assert 'model.ckpt-2 does not tell how many towers wrote it; this run has one on each device\n' in (
+    assert 'model.ckpt-2 does not say how many towers wrote it; this run has one on each device\n' in (
         capsys.readouterr().out)
 
 
