@@ -153,7 +153,8 @@ def refuse_other_images(start: Start) -> list[str]:
 
 def describe(start: Start) -> list[str]:
     """Returns what a person wants to know before the first step."""
-    plan, settings = start.plan, start.plan.settings
+    plan = start.plan
+    settings = plan.settings
     recipe, towers, run = settings.recipe, settings.towers, settings.run
     examples = plan.examples_per_step
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
@@ -207,7 +208,8 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
         directory.refuse_records_without_run()
     if stored is None or not directory.checkpoints():
         return
-    before, now = stored.settings.flat(), settings.flat()
+    before = stored.settings.flat()
+    now = settings.flat()
     names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.NEVER
              and _without_place(before[field.name]) != _without_place(now[field.name])]
     holds = f'--train_dir={directory.path} holds a run with'
@@ -251,7 +253,9 @@ def _towers(start, prefix, stored):
       prefix: of the checkpoint that the run starts from, or None.
       stored: what the run has stored of itself, or None.
     """
-    asked, devices, notes = start.settings.towers, start.devices, []
+    asked = start.settings.towers
+    devices = start.devices
+    notes = []
     count = len(devices.groups)
     num_towers = asked.num_towers
     if UPDATE_MODES.load(asked.variable_update).one_tower_per_device:

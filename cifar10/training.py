@@ -113,7 +113,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
       learnt: what `plan.recipe.learn` returned; nothing for a run that is resumed.
     """
     recipe, devices, mode = plan.recipe, plan.devices, plan.mode
-    seed, batch_size = plan.settings.run.seed, plan.settings.towers.batch_size
+    seed = plan.settings.run.seed
+    batch_size = plan.settings.towers.batch_size
     precision = PRECISIONS.load(plan.settings.towers.precision)
     with tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
@@ -187,9 +188,9 @@ def _run(plan, graph, validation, directory, termination, before_session):
     outputs = _open_outputs(plan, graph, directory)
     workers = AsyncWorkers(graph.async_train_ops)
     reads = [graph.global_step, validation.reads()] if validation else None
-    towers, reports = plan.settings.towers, plan.settings.reports
-    options = session_config(
-        plan.devices, reports.log_device_placement, towers.xla, fuse=_may_fuse(towers.precision))
+    towers = plan.settings.towers
+    options = session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla,
+                             fuse=_may_fuse(towers.precision))
     tf.get_default_graph().finalize()
     try:
         while True:
