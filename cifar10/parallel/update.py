@@ -129,7 +129,8 @@ class UpdateMode:
                     reads += values.values()
                 with tf.device(update.device), tf.control_dependencies(reads):
                     applied.append(self.apply(k, towers[k], update, global_step))
-            return Step([tower.scalars for tower in towers], updates[0].gradients, values, self.train_ops(applied))
+            train_ops = [tf.group(applied)] if self.synchronous else applied
+            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops)
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; by default all towers share one on the CPU."""
@@ -155,10 +156,6 @@ class UpdateMode:
         counter = global_step if k == 0 or not self.synchronous else None
         moves = [move(variable, value, keep) for (value, variable), keep in zip(update.statistics, tower.keeps)]
         return tf.group(tower.optimizer.apply_gradients(update.gradients, counter), *moves)
-
-    def train_ops(self, applied: list) -> list:
-        """Returns one train operation for each thread that runs steps, given the updates' operations."""
-        return [tf.group(applied)] if self.synchronous else applied
 
     def scope(self) -> AbstractContextManager:
         """Returns the context in which the session must be created."""
