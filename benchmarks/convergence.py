@@ -3,10 +3,10 @@
 
     python benchmarks/convergence.py --data_dir=/tmp/cifar10_data --images=76800 --seeds=3
 
-Trains the classic network with 4 towers of 32, with `parameter_server` and with `async`, with all towers
-alike and with the last tower slowed down, and evaluates each run after equal images and after equal
-seconds (those of the faster mode's whole run). Prints a Markdown table of means with their spread over
-the seeds, and writes JSON. Each run is a process of its own.
+Trains the classic network with 4 towers of 32 images, with `parameter_server` and with `async`, both with
+equally fast towers and with the last tower slowed down. Compares the runs after equal numbers of images and
+after equal times (the duration of the faster mode's run). Prints a Markdown table of means with their spread
+over the seeds, and writes JSON. Each run is a process of its own.
 """
 import json
 import os
@@ -22,11 +22,12 @@ from cifar10.cli import flags, program  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
 
 MODES = ('parameter_server', 'async')
-TOWERS, BATCH = 4, 32
+TOWERS = 4
+BATCH = 32
 
 
 def slowed(mode_class, seconds):
-    """Returns a subclass of an update mode whose last tower pauses so long before each step."""
+    """Returns a subclass of an update mode whose last tower pauses for `seconds` before each step."""
     import numpy as np
     import tensorflow.compat.v1 as tf
 
@@ -47,8 +48,8 @@ def slowed(mode_class, seconds):
     return Slowed
 
 
-def run(given, mode, pause, seed):
-    """Trains once, in this process, evaluating the moving averages now and then with the clock stopped.
+def run(options, mode, pause, seed):
+    """Trains once in this process; evaluates the moving averages now and then, with the clock stopped.
 
     Returns:
       A list of (images, seconds of training, test accuracy).
@@ -70,17 +71,17 @@ def run(given, mode, pause, seed):
     from cifar10.trained.validation import Validation
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
-        dataset=given.dataset, data_dir=given.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
-        max_steps=given.images // per_step, variable_update=mode, tower_device='cpu')
+        dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
+        max_steps=options.images // per_step, variable_update=mode, tower_device='cpu')
     devices = choose_devices(TOWERS, 'cpu')
     gpus.claim(devices.num_gpus)
     tf.set_random_seed(seed)
     mode_class = UPDATE_MODES.load(mode)
     update_mode = (slowed(mode_class, pause) if pause else mode_class)(devices)
-    data = records.prepare(given.dataset, given.data_dir)
+    data = records.prepare(options.dataset, options.data_dir)
     recipe = Recipe(config.recipe, len(data.classes), seed, data.count)
     built = training.build(Plan(config, recipe, data, devices, update_mode, None, 0, config.run.max_steps), {})
-    test = records.prepare(given.dataset, given.data_dir, records.TEST)
+    test = records.prepare(options.dataset, options.data_dir, records.TEST)
     validation = Validation(recipe, test, choose_devices(1, 'cpu'), use_ema=True)
     values = validation.reads()
 
@@ -107,7 +108,7 @@ def run(given, mode, pause, seed):
                     break  # the thread of another tower took the last batch
                 if begin is None:
                     begin = time.perf_counter()  # the first step is a warm-up
-                if due(given.every, before * per_step, step * per_step) and step < config.run.max_steps:
+                if due(options.every, before * per_step, step * per_step) and step < config.run.max_steps:
                     with workers.paused():
                         add_point(step)
         add_point(config.run.max_steps)
@@ -115,13 +116,13 @@ def run(given, mode, pause, seed):
 
 
 def at(curve, column, value):
-    """Returns the accuracy of a curve where its images (column 0) or seconds (1) are a value, interpolated."""
+    """Returns the interpolated accuracy of a curve at a number of images (column 0) or seconds (column 1)."""
     import numpy as np
     return float(np.interp(value, [point[column] for point in curve], [point[2] for point in curve]))
 
 
 def report(results):
-    """Returns the lines of a Markdown table of results {(mode, slow): [curve]}, every curve of as many images."""
+    """Returns the lines of a Markdown table of results {(mode, slow): [curve]}; all curves end at the same images."""
     lines = ['| towers | mode | images/s | after equal images | after equal seconds |', '|---|---|---|---|---|']
     for slow in (False, True):
         seconds = min(curve[-1][1] for mode in MODES for curve in results[mode, slow])
@@ -137,38 +138,46 @@ def report(results):
     return lines
 
 
+def label(mode, slow):
+    """Returns the name of a combination in lines and in the JSON file."""
+    return f'{mode}, one slowed' if slow else mode
+
+
 def main():
-    """Runs all combinations, seeds interleaved, and prints the table."""
+    """Runs all combinations, one seed after the other, and prints the table."""
     parser = harness.parser(__doc__.splitlines()[0])
     parser.add_argument('--images', type=flags.at_least(TOWERS * BATCH), default=76800, metavar='N',
-                        help='of one run (default: %(default)s)')
+                        help='images of one run (default: %(default)s)')
     parser.add_argument('--every', type=flags.at_least(1), default=6400, metavar='N',
                         help='images between two evaluations (default: %(default)s)')
-    parser.add_argument('--seeds', type=flags.at_least(1), default=3, metavar='N', help='(default: %(default)s)')
+    parser.add_argument('--seeds', type=flags.at_least(1), default=3, metavar='N',
+                        help='runs of each combination (default: %(default)s)')
     parser.add_argument('--pause', type=float, default=0.1, metavar='SECONDS',
-                        help='by which the slowed tower is slower a step (default: %(default)s)')
-    parser.add_argument('--one', nargs=3, metavar=('MODE', 'PAUSE', 'SEED'), help='one run; prints its curve as JSON')
-    given = parser.parse_args()
-    if given.images % (TOWERS * BATCH):
-        raise UsageError(f'--images={given.images} is not a multiple of {TOWERS * BATCH}, four batches')
-    harness.check(given)
-    if given.one:
-        print(json.dumps(run(given, given.one[0], float(given.one[1]), int(given.one[2]))))
+                        help='pause of the slowed tower before each step (default: %(default)s)')
+    parser.add_argument('--one', nargs=3, metavar=('MODE', 'PAUSE', 'SEED'),
+                        help='a single run in this process; prints its curve as JSON')
+    options = parser.parse_args()
+    if options.images % (TOWERS * BATCH):
+        raise UsageError(f'--images={options.images} is not a multiple of {TOWERS * BATCH}, four batches')
+    harness.check(options)
+    if options.one:
+        mode, pause, seed = options.one
+        print(json.dumps(run(options, mode, float(pause), int(seed))))
         return
     results = {(mode, slow): [] for mode in MODES for slow in (False, True)}
-    for seed in range(given.seeds):
+    for seed in range(options.seeds):
         for (mode, slow), curves in results.items():
             output = harness.output_of(
-                'benchmarks/convergence.py', '--data_dir=' + given.data_dir, '--dataset=' + given.dataset,
-                f'--images={given.images}', f'--every={given.every}',
-                '--one', mode, str(given.pause if slow else 0), str(seed))
+                'benchmarks/convergence.py', '--data_dir=' + options.data_dir, '--dataset=' + options.dataset,
+                f'--images={options.images}', f'--every={options.every}',
+                '--one', mode, str(options.pause if slow else 0), str(seed))
             curves.append(json.loads(output.splitlines()[-1]))
             _, seconds, accuracy = curves[-1][-1]
-            print(f"seed {seed}, {mode}{', one slowed' * slow}: {seconds:.0f} s, {100 * accuracy:.1f}%",
+            print(f'seed {seed}, {label(mode, slow)}: {seconds:.0f} s, {100 * accuracy:.1f}%',
                   file=sys.stderr, flush=True)
-    if given.json:
-        harness.write_json(given.json, flags=vars(given), curves={
-            f"{mode}{', one slowed' * slow}": curves for (mode, slow), curves in results.items()})
+    if options.json:
+        harness.write_json(options.json, flags=vars(options), curves={
+            label(mode, slow): curves for (mode, slow), curves in results.items()})
     print('\n'.join(report(results)))
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""A run that is killed and moved to other devices, beside one that is not: the same losses, the same variables.
+"""Compares a run that is killed and moved to other devices with one that is not: same losses, same variables.
 
     python benchmarks/elastic.py --data_dir=/tmp/cifar10_data --plot=elastic.png
 
 Trains --num_towers towers on one device to the end. Then trains them on 4 devices, kills the process
-(SIGKILL) and goes on with 1 device, 3, two workers with 2 each, and 1 again, each after a kill. Prints the
-losses of both, and a fingerprint (SHA-256) of all variables of both; the status is 1 unless they are equal.
+(SIGKILL) and continues on 1 device, on 3, on two workers with 2 each, and on 1 again, each time after a kill.
+Prints the losses of both runs and a fingerprint (SHA-256) of all their variables; the exit status is 1 unless
+they are equal.
 """
 import hashlib
 import os
@@ -24,7 +25,7 @@ from cifar10.run import metrics  # noqa: E402
 
 
 class Stage(NamedTuple):
-    """Hardware of a part of a run: devices of each worker; no workers: one process."""
+    """The hardware of a part of a run: devices of each worker; with 0 workers, of a single process."""
     devices: int
     workers: int = 0
 
@@ -36,23 +37,26 @@ class Stage(NamedTuple):
 MOVES = [Stage(4), Stage(1), Stage(3), Stage(2, 2), Stage(1)]
 
 
-def train(given, train_dir, stage, until=None):
-    """Trains on a stage's hardware; to the end, or until the step `until`, after which all processes are killed.
+def train(options, train_dir, stage, until=None):
+    """Trains on a stage's hardware to the end, or until the step `until`; then kills all processes.
 
     Raises:
-      harness.Failed: a process ended by itself, with an error or too early.
+      harness.Failed: the chief failed, or ended before the step `until`.
     """
-    command = [sys.executable, *harness.trainer(given, train_dir), '--tower_device=cpu',
-               f'--num_gpus={stage.devices}', f'--max_steps={given.steps}', f'--save_steps={given.steps // 20}',
+    command = [sys.executable, *harness.trainer(options, train_dir), '--tower_device=cpu',
+               f'--num_gpus={stage.devices}', f'--max_steps={options.steps}', f'--save_steps={options.steps // 20}',
                '--summary_steps=0', '--log_frequency=1']
-    # A run keeps its towers and batch size, so only its first part is told.
+    # A run keeps its towers and its batch size, so only the first start gets these flags.
     if not os.path.exists(os.path.join(train_dir, 'checkpoint')):
-        command += [f'--num_towers={given.num_towers}', f'--batch_size={given.batch_size}']
+        command += [f'--num_towers={options.num_towers}', f'--batch_size={options.batch_size}']
     commands = local_cluster.commands(command, stage.workers, 0) if stage.workers else {'worker 0': command}
-    tasks = {name: subprocess.Popen(each, stdout=subprocess.PIPE if name == 'worker 0' else subprocess.DEVNULL,
-                                    stderr=subprocess.STDOUT, text=True, cwd=harness.ROOT)
-             for name, each in commands.items()}
-    chief, line = tasks['worker 0'], ''
+    tasks = {}
+    for name, task_command in commands.items():
+        output = subprocess.PIPE if name == 'worker 0' else subprocess.DEVNULL
+        tasks[name] = subprocess.Popen(task_command, stdout=output, stderr=subprocess.STDOUT, text=True,
+                                       cwd=harness.ROOT)
+    chief = tasks['worker 0']
+    line = ''
     try:
         for line in chief.stdout:
             if until and f'step {until},' in line:
@@ -66,13 +70,13 @@ def train(given, train_dir, stage, until=None):
 
 
 def losses(train_dir, every):
-    """Returns {step: loss} of every so many steps of a run."""
+    """Returns {step: loss} of the steps of a run that are multiples of `every`."""
     return {record['step']: record['loss'] for record in metrics.read(train_dir, metrics.TRAIN)
             if record['step'] % every == 0}
 
 
 def fingerprint(train_dir):
-    """Returns the SHA-256 of all variables in the newest checkpoint of a run, in hexadecimal."""
+    """Returns the SHA-256 of all variables in the newest checkpoint of a run, as hexadecimal digits."""
     import tensorflow.compat.v1 as tf
     reader = tf.train.load_checkpoint(train_dir)
     digest = hashlib.sha256()
@@ -82,7 +86,7 @@ def fingerprint(train_dir):
 
 
 def draw(path, whole, moved, ends):
-    """Draws both curves over the devices in use to a PNG; `ends` are the last steps of the stages."""
+    """Draws both loss curves to a PNG, over the devices in use; `ends` are the last steps of the stages."""
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(figsize=(8, 3.6))
     begin = 0
@@ -103,42 +107,45 @@ def draw(path, whole, moved, ends):
 
 
 def parse():
-    """Returns the command line's flags."""
+    """Returns the options of the command line."""
     parser = harness.parser(__doc__.splitlines()[0])
-    parser.add_argument('--num_towers', type=flags.at_least(1), default=8, metavar='N', help='(default: %(default)s)')
+    parser.add_argument('--num_towers', type=flags.at_least(1), default=8, metavar='N',
+                        help='towers of both runs (default: %(default)s)')
     parser.add_argument('--batch_size', type=flags.at_least(1), default=16, metavar='N',
                         help='images of one tower in one step (default: %(default)s)')
     parser.add_argument('--steps', type=flags.at_least(60), default=600, metavar='N',
-                        help='of each run, shared evenly by the five parts (default: %(default)s)')
-    parser.add_argument('--plot', metavar='FILE', help='draw the two curves to a PNG')
+                        help='steps of each run, shared evenly by its five parts (default: %(default)s)')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file to which the two curves are drawn')
     return parser.parse_args()
 
 
 def main():
-    """Trains both runs, compares them, prints and draws what it found."""
-    given = parse()
-    harness.check(given)
+    """Trains both runs, compares them, prints the comparison and draws it."""
+    options = parse()
+    harness.check(options)
     console.start_tensorflow()
-    ends = [given.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
+    ends = [options.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
     with tempfile.TemporaryDirectory() as folder:
-        whole_dir, moved_dir = os.path.join(folder, 'whole'), os.path.join(folder, 'moved')
-        print(f'{given.steps} steps on 1 device', file=sys.stderr, flush=True)
-        train(given, whole_dir, Stage(1))
+        whole_dir = os.path.join(folder, 'whole')
+        moved_dir = os.path.join(folder, 'moved')
+        print(f'{options.steps} steps on 1 device', file=sys.stderr, flush=True)
+        train(options, whole_dir, Stage(1))
         for stage, end in zip(MOVES, ends):
             print(f'to step {end} on {stage}', file=sys.stderr, flush=True)
-            # Between two checkpoints, so that each part repeats some steps of the one before.
-            train(given, moved_dir, stage, end + given.steps // 40 if end < given.steps else None)
-        whole, moved = (losses(each, given.steps // 60) for each in (whole_dir, moved_dir))
+            # Kills come between two checkpoints, so that each part repeats some steps of the one before.
+            train(options, moved_dir, stage, end + options.steps // 40 if end < options.steps else None)
+        whole = losses(whole_dir, options.steps // 60)
+        moved = losses(moved_dir, options.steps // 60)
         prints = [fingerprint(directory) for directory in (whole_dir, moved_dir)]
     print('| step | on | loss, never stopped | loss, killed and moved |\n|---|---|---|---|')
     for step in sorted(whole)[::5]:
         stage = next(stage for stage, end in zip(MOVES, ends) if step <= end)
         print(f"| {step} | {stage} | {whole[step]:.6f} | {moved.get(step, float('nan')):.6f} |")
     print(f'variables, never stopped      {prints[0]}\nvariables, killed and moved   {prints[1]}')
-    if given.json:
-        harness.write_json(given.json, flags=vars(given), whole=whole, moved=moved, fingerprints=prints)
-    if given.plot:
-        draw(given.plot, whole, moved, ends)
+    if options.json:
+        harness.write_json(options.json, flags=vars(options), whole=whole, moved=moved, fingerprints=prints)
+    if options.plot:
+        draw(options.plot, whole, moved, ends)
     if prints[0] != prints[1] or whole != moved:
         raise RunError('the runs differ')
 

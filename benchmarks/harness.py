@@ -1,5 +1,4 @@
-"""What the benchmarks share: cells measured in turn as processes, their medians, a table, a file, a picture.
-"""
+"""What the benchmarks share: flags, processes to measure, rounds over all cells, medians, a JSON file."""
 import json
 import os
 import statistics
@@ -20,22 +19,22 @@ from cifar10.run import metrics  # noqa: E402
 
 
 class Failed(RunError):
-    """A process failed; its text says why in a line."""
+    """A process failed; the message says why in one line."""
 
 
 def parser(description):
     """Returns an argument parser with the flags that every benchmark takes."""
     result = flags.Parser(description)
     result.add_argument('--data_dir', default=DATA_DIR, type=os.path.abspath,
-                        help='where the data set is, or is put (default: %(default)s)')
+                        help='directory of the data set, which is fetched if absent (default: %(default)s)')
     result.add_argument('--dataset', default=next(iter(DATASETS)), choices=tuple(DATASETS),
-                        help='shapes is built in and needs no network (default: %(default)s)')
-    result.add_argument('--json', metavar='FILE', help='write every single figure there')
+                        help='data set; shapes is built in and needs no download (default: %(default)s)')
+    result.add_argument('--json', metavar='FILE', help='file to which all single figures are written')
     return result
 
 
 def listed(kind, choices=None):
-    """Returns an argparse type: comma-separated values of a type, from `choices` where there are any."""
+    """Returns an argparse type for comma-separated values of a type, which must be in `choices` if given."""
     def parse(text):
         values = [kind(part) for part in text.split(',')]
         for value in values:
@@ -46,24 +45,20 @@ def listed(kind, choices=None):
     return parse
 
 
-def check(given):
-    """Looks before hours of measuring that the data are there and the files can be written.
-
-    Raises:
-      UsageError: they are not, or cannot.
-    """
-    records.prepare(given.dataset, given.data_dir)
-    if given.json and not os.path.isdir(os.path.dirname(os.path.abspath(given.json))):
-        raise UsageError(f'the folder of {given.json} does not exist')
-    if getattr(given, 'plot', None):
-        plots.check_plot(given.plot)
+def check(options):
+    """Checks, before hours of measuring, that the data set exists and the result files can be written."""
+    records.prepare(options.dataset, options.data_dir)
+    if options.json and not os.path.isdir(os.path.dirname(os.path.abspath(options.json))):
+        raise UsageError(f'the folder of {options.json} does not exist')
+    if getattr(options, 'plot', None):
+        plots.check_plot(options.plot)
 
 
 def output_of(*arguments, timeout=None):
-    """Runs Python in this repository's root with these arguments; returns what it prints.
+    """Runs Python with these arguments in the repository's root; returns its standard output.
 
     Raises:
-      Failed: its status is not 0, or it took more than `timeout` seconds.
+      Failed: its exit status is not 0, or it took more than `timeout` seconds.
     """
     try:
         result = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=timeout, cwd=ROOT)
@@ -75,20 +70,20 @@ def output_of(*arguments, timeout=None):
     return result.stdout
 
 
-def trainer(given, train_dir):
-    """Returns the trainer's script and the flags that every benchmark gives it, to be run in this repository's root."""
-    return ['multi_gpu_train.py', f'--dataset={given.dataset}', f'--data_dir={given.data_dir}',
+def trainer(options, train_dir):
+    """Returns the trainer's script, in the repository's root, with the flags that all benchmarks use."""
+    return ['multi_gpu_train.py', f'--dataset={options.dataset}', f'--data_dir={options.data_dir}',
             f'--train_dir={train_dir}']
 
 
-def start_up(given, *arguments):
-    """Trains as a process; returns (seconds from the command to the end of the first step, its peak memory in MiB).
+def start_up(options, *arguments):
+    """Trains in a process of its own, to measure its start and its memory.
 
-    Raises:
-      Failed: the process failed.
+    Returns:
+      (seconds from the command to the end of the first step, peak memory of the process in MiB).
     """
     with tempfile.TemporaryDirectory() as train_dir:
-        command = [sys.executable, *trainer(given, train_dir), '--tower_device=cpu', '--log_frequency=1', *arguments]
+        command = [sys.executable, *trainer(options, train_dir), '--tower_device=cpu', '--log_frequency=1', *arguments]
         begin = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT)
         first = None
@@ -103,40 +98,32 @@ def start_up(given, *arguments):
 
 
 def second_half(train_dir):
-    """Returns the images/s of the second half of a run whose --log_frequency is half of its steps.
-
-    Raises:
-      Failed: its metrics do not tell it.
-    """
+    """Returns the images/s of the second half of a run; its --log_frequency must be half of its steps."""
     rates = [record['images_per_sec'] for record in metrics.read(train_dir, metrics.TRAIN)]
     if len(rates) < 2:
         raise Failed(f'no speed in its {metrics.NAME}')
     return rates[1]
 
 
-def training_speed(given, steps, *extra):
-    """Trains as a process; returns the images/s of the second half of its steps.
-
-    Raises:
-      Failed: the process failed, or does not tell its speed.
-    """
+def training_speed(options, steps, *extra):
+    """Trains in a process of its own; returns the images/s of the second half of its steps."""
     half = steps // 2
     with tempfile.TemporaryDirectory() as train_dir:
-        output_of(*trainer(given, train_dir), f'--max_steps={2 * half}', f'--log_frequency={half}',
+        output_of(*trainer(options, train_dir), f'--max_steps={2 * half}', f'--log_frequency={half}',
                   f'--save_steps={half}', *extra)
         return second_half(train_dir)
 
 
-def measure(cells, rounds, one):
-    """Measures all cells in turn, several rounds, so that the machine's drift meets all of them alike.
+def measure(cells, rounds, measure_cell):
+    """Measures all cells in turn, for several rounds, so that a drift of the machine affects all cells alike.
 
     Args:
       cells: hashable names, in order.
-      rounds: int.
-      one: function cell -> float or tuple of floats; may raise Failed.
+      rounds: how many times each cell is measured.
+      measure_cell: function cell -> float or tuple of floats; may raise Failed.
 
     Returns:
-      {cell: [a figure a round; None where it failed]}; of the rounds so far after a KeyboardInterrupt.
+      {cell: [one figure per round; None if it failed]}; after a KeyboardInterrupt of the rounds so far.
     """
     results = {cell: [] for cell in cells}
     try:
@@ -144,52 +131,53 @@ def measure(cells, rounds, one):
             for cell in cells:
                 label = ' '.join(map(str, cell)) if isinstance(cell, tuple) else cell
                 try:
-                    results[cell].append(one(cell))
-                    figure = results[cell][-1]
-                    said = ', '.join(f'{part:.0f}' for part in (figure if isinstance(figure, tuple) else [figure]))
+                    figure = measure_cell(cell)
+                    numbers = figure if isinstance(figure, tuple) else (figure,)
+                    outcome = ', '.join(f'{number:.0f}' for number in numbers)
                 except Failed as error:
-                    results[cell].append(None)
-                    said = f'failed: {error}'
-                print(f'round {k + 1} of {rounds}, {label}: {said}', file=sys.stderr, flush=True)
+                    figure = None
+                    outcome = f'failed: {error}'
+                results[cell].append(figure)
+                print(f'round {k + 1} of {rounds}, {label}: {outcome}', file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print('interrupted: the following figures are those of the rounds so far', file=sys.stderr)
     return results
 
 
 def spread(figures, decimals=0):
-    """Returns 'median, lowest-highest' of figures with so many decimals, or 'failed' if there is none."""
-    good = [figure for figure in figures if figure is not None]
-    if not good:
+    """Returns 'median, lowest-highest' of the figures that are not None; 'failed' if there are none."""
+    valid = [figure for figure in figures if figure is not None]
+    if not valid:
         return 'failed'
-    return f'{statistics.median(good):.{decimals}f}, {min(good):.{decimals}f}-{max(good):.{decimals}f}'
+    return f'{statistics.median(valid):.{decimals}f}, {min(valid):.{decimals}f}-{max(valid):.{decimals}f}'
 
 
 def mean_spread(figures, decimals, unit=''):
-    """Returns 'mean (lowest-highest)' of figures with so many decimals and a unit after the mean."""
+    """Returns 'mean (lowest-highest)' of figures, with a unit after the mean."""
     return (f'{statistics.mean(figures):.{decimals}f}{unit} '
             f'({min(figures):.{decimals}f}-{max(figures):.{decimals}f})')
 
 
 def ratio(figures, base):
-    """Returns the median over the rounds of figure / base in the same round, or None if no round has both."""
+    """Returns the median of figure / base over the rounds that have both; None if no round has."""
     ratios = [a / b for a, b in zip(figures, base) if a is not None and b is not None]
     return statistics.median(ratios) if ratios else None
 
 
 def write_json(path, **content):
-    """Writes what was measured, with the machine that it was measured on."""
+    """Writes the results and a description of the machine to a JSON file."""
     with open(path, 'w') as stream:
         json.dump(dict(content, machine=machine()), stream, indent=1)
 
 
 def machine():
-    """Returns a phrase for this machine: its processor and how many of its cores this process may use."""
+    """Returns a description of this machine: its processor and how many cores this process may use."""
     names = [line.split(':', 1)[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')]
     return f"{(names[0] if names else 'unknown processor')}, {len(os.sched_getaffinity(0))} cores"
 
 
 def end(results):
-    """Raises a RunError if any cell failed in any round, once everything was printed."""
+    """Raises a RunError if any measurement failed; call it last, when the results are printed and written."""
     failed = sum(figure is None for figures in results.values() for figure in figures)
     if failed or not any(results.values()):
         raise RunError(f'{failed} measurements failed; the lines above say why')

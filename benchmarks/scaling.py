@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Speed of every update mode over tower counts, with the same images in flight or the same batch a tower.
+"""Speed of every update mode over the number of towers: strong and weak scaling.
 
     python benchmarks/scaling.py --data_dir=/tmp/cifar10_data --rounds=3
     python benchmarks/scaling.py --data_dir=/tmp/cifar10_data --rounds=3 --batch_size=128
 
-Runs the trainer as a process for each cell, all cells in turn, several rounds; prints medians with the
-lowest and highest. The towers share --global_batch images (strong scaling): images/s, and each cell's ratio
-to `parameter_server` with as many towers in the same round. Or each tower has --batch_size images (weak
-scaling): seconds a batch and images/s of each mode, from one tower on. A cell that fails is reported with
-its error, and the others go on; the status is then 1.
+Each cell runs the trainer in a process of its own; all cells are measured in turn, for several rounds. Prints
+medians with the lowest and highest figures.
+
+Strong scaling: the towers share --global_batch images. Prints images/s, and the ratio to `parameter_server`
+with as many towers in the same round. Weak scaling: each tower has --batch_size images. Prints seconds per
+batch and images/s of each mode, from one tower up.
+
+A cell that fails is reported with its error and the others continue; the exit status is then 1.
 """
 import os
 import statistics
@@ -23,47 +26,50 @@ from cifar10.errors import UsageError  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.settings.training import TOWER_DEVICES  # noqa: E402
 
-_CLUSTER = ', a process each'  # after the mode of a row
+_CLUSTER = ', a process each'  # suffix of a row's mode: each tower runs in a process of its own
 
 
-def measure(given, row, towers):
-    """Runs one training, as a process or as one a tower; returns its images/s in the second half of its steps.
-
-    Raises:
-      harness.Failed: it failed.
-    """
-    mode, processes = row.removesuffix(_CLUSTER), towers if row.endswith(_CLUSTER) else 1
+def measure(options, row, towers):
+    """Trains once, in one process or one per tower; returns the images/s of the second half of its steps."""
+    mode = row.removesuffix(_CLUSTER)
+    processes = towers if row.endswith(_CLUSTER) else 1
     cluster = ['-m', 'cifar10.local_cluster', f'--workers={processes}', '--', sys.executable]
-    updates = given.steps * (towers if mode == 'async' else 1)  # an asynchronous update is one tower's
-    spare = 10 * towers  # the thread that reports may not be the one that takes the last
+    updates = options.steps * (towers if mode == 'async' else 1)  # an asynchronous update takes one tower's batch
+    spare = 10 * towers  # another thread than the one that reports may take the last steps
     with tempfile.TemporaryDirectory() as train_dir:
         harness.output_of(
-            *(cluster if processes > 1 else []), *harness.trainer(given, train_dir), f'--variable_update={mode}',
-            f'--num_gpus={towers // processes}', f'--batch_size={step_images(given, towers) // towers}',
-            f'--max_steps={updates + spare}', f'--log_frequency={updates // 2}', f'--tower_device={given.tower_device}')
+            *(cluster if processes > 1 else []), *harness.trainer(options, train_dir), f'--variable_update={mode}',
+            f'--num_gpus={towers // processes}', f'--batch_size={step_images(options, towers) // towers}',
+            f'--max_steps={updates + spare}', f'--log_frequency={updates // 2}',
+            f'--tower_device={options.tower_device}')
         return harness.second_half(train_dir)
 
 
-def step_images(given, towers):
-    """Returns how many images all towers together take in a step."""
-    return given.batch_size * towers if given.batch_size else given.global_batch
+def step_images(options, towers):
+    """Returns how many images all towers together take in one step."""
+    return options.batch_size * towers if options.batch_size else options.global_batch
 
 
-def step_seconds(given, results):
-    """Returns {(row, towers): [seconds]} in which every tower takes one batch, of results {(row, towers): [images/s]}.
+def step_seconds(options, results):
+    """Returns {(row, towers): [seconds in which every tower takes one batch]}.
 
-    This is the wall clock of a synchronous step, not divided by the towers. It is computed from the rate because
-    an asynchronous step is one tower's, and because the trainer's lines round it to milliseconds.
+    This is the duration of a synchronous step, not divided by the number of towers. It is computed from the
+    rate because an asynchronous step takes one tower's batch only, and because the trainer prints
+    milliseconds only.
+
+    Args:
+      results: {(row, towers): [images/s]}.
     """
-    return {(row, towers): [rate and step_images(given, towers) / rate for rate in rates]
+    return {(row, towers): [None if rate is None else step_images(options, towers) / rate for rate in rates]
             for (row, towers), rates in results.items()}
 
 
-def weak_tables(given, results, modes, counts):
-    """Returns the lines of a Markdown table a mode: seconds a batch and images/s over the tower counts."""
-    seconds, lines = step_seconds(given, results), []
+def weak_tables(options, results, modes, counts):
+    """Returns the lines of a Markdown table for each mode: seconds per batch and images/s by tower count."""
+    seconds = step_seconds(options, results)
+    lines = []
     for mode in modes:
-        lines += ['', f'{mode}, {given.batch_size} images a tower:', '',
+        lines += ['', f'{mode}, {options.batch_size} images a tower:', '',
                   '| towers | sec/batch | images/s |', '|---|---|---|']
         lines += [f'| {n} | {harness.spread(seconds[mode, n], 3)} | {harness.spread(results[mode, n])} |'
                   for n in counts]
@@ -84,13 +90,14 @@ def table(results, modes, counts):
 
 
 def draw(path, results, modes, counts, label):
-    """Draws the medians to a PNG, with a label below the tower counts."""
+    """Draws the medians to a PNG; `label` is the label of the axis of tower counts."""
     from matplotlib import pyplot
     figure, axes = pyplot.subplots(figsize=(7, 4))
     for i, mode in enumerate(modes):
         places = [j + (i - len(modes) / 2 + 0.5) / (len(modes) + 1) for j in range(len(counts))]
-        good = [[rate for rate in results[mode, n] if rate is not None] for n in counts]
-        axes.bar(places, [statistics.median(rates) if rates else 0 for rates in good], 1 / (len(modes) + 1), label=mode)
+        valid = [[rate for rate in results[mode, n] if rate is not None] for n in counts]
+        medians = [statistics.median(rates) if rates else 0 for rates in valid]
+        axes.bar(places, medians, 1 / (len(modes) + 1), label=mode)
     axes.set_xticks(range(len(counts)), [f'{n}' for n in counts])
     axes.set_xlabel(label)
     axes.set_ylabel('images/s')
@@ -99,59 +106,61 @@ def draw(path, results, modes, counts, label):
 
 
 def parse():
-    """Returns the command line's flags.
-
-    Raises:
-      UsageError: they contradict each other.
-    """
+    """Returns the options of the command line."""
     parser = harness.parser(__doc__.splitlines()[0])
     parser.add_argument('--tower_device', default='auto', choices=TOWER_DEVICES,
-                        help='what the towers run on (default: %(default)s)')
+                        help='kind of device that the towers run on (default: %(default)s)')
     parser.add_argument('--modes', type=harness.listed(str, UPDATE_MODES), default=list(UPDATE_MODES),
                         metavar='MODE,...', help='update modes (default: all)')
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 2, 4, 8], metavar='N,...',
                         help='tower counts (default: 1,2,4,8)')
     parser.add_argument('--processes', action='store_true',
-                        help='also with a process a tower: a cluster of workers on this machine')
+                        help='also measure a cluster on this machine, with a worker process for each tower')
     batch = parser.add_mutually_exclusive_group()
     batch.add_argument('--global_batch', type=flags.at_least(1), metavar='N',
-                       help='images in flight, shared by the towers (default: 128)')
+                       help='images in one step, shared by the towers (default: 128)')
     batch.add_argument('--batch_size', type=flags.at_least(1), metavar='N',
-                       help='images of one tower instead, as in the trainer; prints seconds a batch, from one tower on')
+                       help='images of one tower in one step, for weak scaling; prints seconds per batch')
     parser.add_argument('--steps', type=flags.at_least(2), default=100, metavar='N',
-                        help='of all towers, a cell and round (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N', help='(default: %(default)s)')
-    parser.add_argument('--plot', metavar='FILE', help='draw the medians to a PNG')
-    given = parser.parse_args()
-    if given.batch_size:
-        given.towers = sorted({1, *given.towers})  # what the other rows are compared to
-        return given
-    given.global_batch = given.global_batch or 128
-    for n in given.towers:
-        if given.global_batch % n:
-            raise UsageError(f'--global_batch={given.global_batch} cannot be shared by {n} towers; use a multiple')
-    return given
+                        help='steps of all towers in each run (default: %(default)s)')
+    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N',
+                        help='measurements of each cell (default: %(default)s)')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file to which the medians are drawn')
+    options = parser.parse_args()
+    if options.batch_size:
+        options.towers = sorted({1, *options.towers})  # one tower is what the others are compared to
+        return options
+    options.global_batch = options.global_batch or 128
+    for n in options.towers:
+        if options.global_batch % n:
+            raise UsageError(f'--global_batch={options.global_batch} cannot be shared by {n} towers; use a multiple')
+    return options
 
 
 def main():
-    """Measures all cells, prints the tables, writes JSON and a picture."""
-    given = parse()
-    harness.check(given)
-    rows = list(given.modes)
-    if given.processes:
-        rows += [mode + _CLUSTER for mode in given.modes if mode != 'mirrored']
-    cells = [(row, n) for n in given.towers for row in rows]
-    results = harness.measure(cells, given.rounds, lambda cell: measure(given, *cell))
-    lines = weak_tables(given, results, rows, given.towers) if given.batch_size else table(results, rows, given.towers)
+    """Measures all cells, prints the tables, writes JSON and draws a picture."""
+    options = parse()
+    harness.check(options)
+    rows = list(options.modes)
+    if options.processes:
+        rows += [mode + _CLUSTER for mode in options.modes if mode != 'mirrored']
+    cells = [(row, n) for n in options.towers for row in rows]
+    results = harness.measure(cells, options.rounds, lambda cell: measure(options, *cell))
+    if options.batch_size:
+        lines = weak_tables(options, results, rows, options.towers)
+    else:
+        lines = table(results, rows, options.towers)
     print('\n'.join(lines))
-    if given.json:
-        def named(figures):
+    if options.json:
+        def with_string_keys(figures):
             return {f'{row}, {n} towers': values for (row, n), values in figures.items()}
-        harness.write_json(given.json, flags=vars(given), images_per_sec=named(results),
-                           sec_per_batch=named(step_seconds(given, results)))
-    if given.plot:
-        draw(given.plot, results, rows, given.towers, f'towers, each with a batch of {given.batch_size}'
-             if given.batch_size else 'towers, sharing the same global batch')
+        harness.write_json(options.json, flags=vars(options), images_per_sec=with_string_keys(results),
+                           sec_per_batch=with_string_keys(step_seconds(options, results)))
+    if options.plot:
+        label = 'towers, sharing the same global batch'
+        if options.batch_size:
+            label = f'towers, each with a batch of {options.batch_size}'
+        draw(options.plot, results, rows, options.towers, label)
     harness.end(results)
 
 

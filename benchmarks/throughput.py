@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How fast this program is, and what a run costs, beside programs that one would use instead.
+"""How fast this program is, and what a run costs, compared with other programs for the same task.
 
     python benchmarks/throughput.py --data_dir=/tmp/cifar10_data --plot=throughput.png
     python benchmarks/throughput.py --dataset=shapes --quick
 
-Every cell is a process of its own, all cells in turn, several rounds. Training cells are whole runs with
-input, hooks, summaries and a checkpoint; the peers are the programs in `benchmarks/peers`, which train
-the same network on the same files. Prints medians with the lowest and highest, and median ratios of the
-same round.
+Every cell runs in a process of its own; all cells are measured in turn, for several rounds. Training cells
+are complete runs with input, summaries and a checkpoint; the peers are the programs in `benchmarks/peers`,
+which train the same network on the same files. Prints medians with the lowest and highest figures, and
+medians of the ratios within a round.
 """
 import os
 import re
@@ -31,9 +31,9 @@ RUNS = {'fp32': [], 'bf16': ['--precision=bf16'], 'four towers': ['--num_gpus=4'
 PEERS = {'queue runner': ['queue_runner.py'], 'Keras': ['keras_mirrored.py'], 'PyTorch': ['pytorch.py'],
          'PyTorch bf16': ['pytorch.py', '--precision=bf16'], 'PyTorch compiled': ['pytorch.py', '--compile'],
          'PyTorch compiled bf16': ['pytorch.py', '--compile', '--precision=bf16']}
-# Cell: (what it is, its unit).
+# Cell: (its unit, what it is).
 COSTS = {'bare step': ('images/s', 'the fp32 step alone in a loop'), 'evaluation': ('images/s', 'a pass in fp32'),
-         'input': ('us', 'CPU time of the input pipeline, an image'),
+         'input': ('us', 'CPU time of the input pipeline per image'),
          'first step': ('ms', 'from the command to the end of the first step'),
          'memory': ('MiB', 'peak of a training run')}
 RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'), ('fp32', 'PyTorch'),
@@ -41,29 +41,29 @@ RATIOS = [('fp32', 'queue runner'), ('bf16', 'queue runner'), ('fp32', 'Keras'),
           ('four towers', 'fp32'), ('fp32', 'bare step'), ('evaluation', 'fp32')]
 
 
-def start_up(given, cell):
+def start_up(options, cell):
     """Returns the milliseconds to the first step, or the peak memory in MiB, of a training run."""
-    seconds, mebibytes = harness.start_up(given, f"--max_steps={1 if cell == 'first step' else 50}")
+    seconds, mebibytes = harness.start_up(options, f"--max_steps={1 if cell == 'first step' else 50}")
     return 1000 * seconds if cell == 'first step' else mebibytes
 
 
-def peer(given, name):
+def peer(options, name):
     """Returns the images/s that a peer prints."""
-    with tempfile.TemporaryDirectory() as data_dir:  # with this data set alone
-        folder = os.path.dirname(records.prepare(given.dataset, given.data_dir).files[0])
+    with tempfile.TemporaryDirectory() as data_dir:  # with this data set only
+        folder = os.path.dirname(records.prepare(options.dataset, options.data_dir).files[0])
         os.symlink(os.path.abspath(folder), os.path.join(data_dir, 'records'))
         script, *extra = PEERS[name]
         output = harness.output_of('benchmarks/peers/' + script, *extra, '--data_dir=' + data_dir,
-                                   f'--steps={given.steps // 2}', f'--warmup={given.steps // 2}',
+                                   f'--steps={options.steps // 2}', f'--warmup={options.steps // 2}',
                                    f'--batch_size={BATCH}', timeout=900)
     return float(re.search(r'images_per_sec=([\d.]+)', output).group(1))
 
 
-def inside(given, cell):
-    """Measures a part of the program, in this process.
+def inside(options, cell):
+    """Measures a part of the program in this process.
 
     Returns:
-      images/s of the 'bare step' or of an 'evaluation' pass; microseconds of CPU an image for 'input'.
+      images/s for the cells 'bare step' and 'evaluation'; microseconds of CPU time per image for 'input'.
     """
     console.start_tensorflow()
     import tensorflow.compat.v1 as tf
@@ -79,10 +79,10 @@ def inside(given, cell):
     from cifar10.trained import evaluator
     devices = choose_devices(1, 'cpu')
     gpus.claim(devices.num_gpus)
-    data = records.prepare(given.dataset, given.data_dir)
+    data = records.prepare(options.dataset, options.data_dir)
     with tf.Session(config=session_config(devices)) as session:
         if cell == 'evaluation':
-            count = min(data.count, BATCH * given.steps)
+            count = min(data.count, BATCH * options.steps)
             recipe = Recipe(train_settings().recipe, len(data.classes))
             built = evaluator.Evaluator(data, recipe, devices.tower_devices, BATCH, count)
             session.run([tf.global_variables_initializer(), built.read])
@@ -91,41 +91,50 @@ def inside(given, cell):
             built.run(session)
             return count / (time.perf_counter() - begin)
         config = train_settings(
-            dataset=given.dataset, data_dir=given.data_dir, max_steps=10 ** 6, tower_device='cpu', batch_size=BATCH)
+            dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device='cpu', batch_size=BATCH)
         mode = UPDATE_MODES.load('parameter_server')(devices)
         recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count)
         built = trainer.build(Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps), {})
         session.run(tf.global_variables_initializer())
         session.run(built.start)
-        fetched = [tensor.op for tensor in built.batches[0]] if cell == 'input' else built.train_step
-        clock = time.process_time if cell == 'input' else time.perf_counter
-        for _ in range(given.steps // 2):
+        if cell == 'input':
+            fetched = [tensor.op for tensor in built.batches[0]]
+            clock = time.process_time
+        else:
+            fetched = built.train_step
+            clock = time.perf_counter
+        for _ in range(options.steps // 2):
             session.run(fetched)
         begin = clock()
-        for _ in range(given.steps // 2):
+        for _ in range(options.steps // 2):
             session.run(fetched)
-        seconds, images = clock() - begin, given.steps // 2 * BATCH
+        seconds = clock() - begin
+        images = options.steps // 2 * BATCH
         return 1e6 * seconds / images if cell == 'input' else images / seconds
 
 
-def measure(given, cell):
-    """Returns the figure of a cell; see RUNS, PEERS and COSTS."""
+def measure(options, cell):
+    """Returns the figure of a cell in RUNS, PEERS or COSTS."""
     if cell in RUNS:
-        return harness.training_speed(given, given.steps, '--tower_device=cpu', *RUNS[cell])
+        return harness.training_speed(options, options.steps, '--tower_device=cpu', *RUNS[cell])
     if cell in PEERS:
-        return peer(given, cell)
+        return peer(options, cell)
     if cell in ('first step', 'memory'):
-        return start_up(given, cell)
-    return float(harness.output_of('benchmarks/throughput.py', '--inside=' + cell, '--dataset=' + given.dataset,
-                                   '--data_dir=' + given.data_dir, f'--steps={given.steps}').split()[-1])
+        return start_up(options, cell)
+    return float(harness.output_of('benchmarks/throughput.py', '--inside=' + cell, '--dataset=' + options.dataset,
+                                   '--data_dir=' + options.data_dir, f'--steps={options.steps}').split()[-1])
 
 
 def table(results):
-    """Returns the lines of a Markdown table of results {cell: figures}, and of one of their ratios."""
+    """Returns the lines of two Markdown tables: of results {cell: figures}, and of their ratios."""
     lines = ['| | median, lowest-highest | |', '|---|---|---|']
     for cell, figures in results.items():
-        unit, what = COSTS.get(cell, ('images/s', f"training, {('a peer' if cell in PEERS else 'this program')}"))
-        lines.append(f'| {cell} | {harness.spread(figures)} {unit} | {what} |')
+        if cell in COSTS:
+            unit, meaning = COSTS[cell]
+        else:
+            unit = 'images/s'
+            meaning = 'training, a peer' if cell in PEERS else 'training, this program'
+        lines.append(f'| {cell} | {harness.spread(figures)} {unit} | {meaning} |')
     lines += ['', '| ratio | median of the rounds |', '|---|---|']
     for cell, base in RATIOS:
         ratio = harness.ratio(results.get(cell, []), results.get(base, []))
@@ -135,7 +144,7 @@ def table(results):
 
 
 def draw(path, results):
-    """Draws the training speeds to a PNG, medians with their lowest and highest."""
+    """Draws the training speeds to a PNG: medians, with the lowest and highest as error bars."""
     from matplotlib import pyplot
     bars = [(cell, [figure for figure in results.get(cell, []) if figure is not None]) for cell in [*RUNS, *PEERS]]
     bars = [(cell, figures) for cell, figures in bars if figures][::-1]
@@ -150,30 +159,32 @@ def draw(path, results):
 
 
 def main():
-    """Measures all cells, prints the tables, writes JSON and a picture."""
+    """Measures all cells, prints the tables, writes JSON and draws a picture."""
     cells = [*RUNS, *PEERS, *COSTS]
     parser = harness.parser(__doc__.splitlines()[0])
     parser.add_argument('--steps', type=flags.at_least(4), default=400, metavar='N',
-                        help='of a training run; the second half is timed (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=5, metavar='N', help='(default: %(default)s)')
-    parser.add_argument('--quick', action='store_true', help='one round of 80 steps: a few minutes')
+                        help='steps of a training run; the second half is timed (default: %(default)s)')
+    parser.add_argument('--rounds', type=flags.at_least(1), default=5, metavar='N',
+                        help='measurements of each cell (default: %(default)s)')
+    parser.add_argument('--quick', action='store_true', help='one round of 80 steps, which takes a few minutes')
     parser.add_argument('--cells', type=harness.listed(str, cells), default=cells, metavar='CELL,...',
-                        help='what to measure (default: all): ' + ', '.join(cells))
-    parser.add_argument('--plot', metavar='FILE', help='draw the training speeds to a PNG')
-    parser.add_argument('--inside', metavar='CELL', help='measure this one in this process; prints the figure')
-    given = parser.parse_args()
-    if given.quick:
-        given.rounds, given.steps = 1, 80
-    harness.check(given)
-    if given.inside:
-        print(inside(given, given.inside))
+                        help='cells to measure (default: all): ' + ', '.join(cells))
+    parser.add_argument('--plot', metavar='FILE', help='PNG file to which the training speeds are drawn')
+    parser.add_argument('--inside', metavar='CELL', help='cell to measure in this process; prints the figure')
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds = 1
+        options.steps = 80
+    harness.check(options)
+    if options.inside:
+        print(inside(options, options.inside))
         return
-    results = harness.measure(given.cells, given.rounds, lambda cell: measure(given, cell))
+    results = harness.measure(options.cells, options.rounds, lambda cell: measure(options, cell))
     print('\n'.join(table(results)))
-    if given.json:
-        harness.write_json(given.json, flags=vars(given), figures=results)
-    if given.plot:
-        draw(given.plot, results)
+    if options.json:
+        harness.write_json(options.json, flags=vars(options), figures=results)
+    if options.plot:
+        draw(options.plot, results)
     harness.end(results)
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how long whole training commands take and how accurate what they train is, over seeds.
+"""Measures over several seeds how long training commands take and how accurate the trained networks are.
 
-    python benchmarks/time_to_accuracy.py --data_dir=... --setting="--epochs=2" --setting="--epochs=9" --plot=time.png
+    python benchmarks/time_to_accuracy.py --data_dir=... --setting="--epochs=2" --setting="--epochs=9"
+    --plot=time.png
 
-Each setting is the flags that --preset=fast is given besides; the settings take turns within a seed, and before each
-seed the classic preset's speed is measured, so that a fast machine can be told from a fast recipe. With
---classic_dir, a finished run of the classic preset whose checkpoints are all there, accuracies of it are drawn too, at
-the times that it would take at that speed.
+Each setting is a string of flags that are added to --preset=fast. The settings take turns within a seed.
+Before each seed the speed of the classic preset is measured, which distinguishes a fast machine from a fast
+recipe. --classic_dir names a finished run of the classic preset that kept all its checkpoints; its accuracies
+are drawn too, at the times that it would take at the measured speed.
 """
 import dataclasses
 import json
@@ -35,11 +36,12 @@ class Run:
     """One training command.
 
     Attributes:
-      seconds: its wall-clock time, from the command to its end.
-      images: that it trained on, repeats included.
-      teraflop: that its convolutions and matrix products take, computed from their shapes.
-      plain, averaged: percentages of the test images that are right, without and with test-time averaging; the latter
-        None if there is none.
+      seconds: wall-clock time from the start of the command to its end.
+      images: images that it trained on, repeats included.
+      teraflop: floating-point operations of its convolutions and matrix products, computed from their shapes,
+        in units of 10^12.
+      plain: percentage of the test images that are classified correctly without test-time averaging.
+      averaged: the same with test-time averaging; None if the run has none.
     """
     seconds: float
     images: int
@@ -48,72 +50,74 @@ class Run:
     averaged: float | None
 
 
-def evaluations(given, train_dir):
-    """Evaluates the newest checkpoint; returns (step, plain percentage, averaged percentage or None).
-
-    Raises:
-      Failed: it failed.
-    """
+def evaluations(options, train_dir):
+    """Evaluates the newest checkpoint; returns (step, plain percentage, averaged percentage or None)."""
     with tempfile.TemporaryDirectory() as eval_dir:
         harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}', '--batch_size=500',
-                          f'--eval_dir={eval_dir}', f'--tower_device={given.tower_device}', '--keep_best=false')
-        found, = metrics.read(eval_dir, metrics.EVAL)
-    averaged = found.get('averaged_precision')
-    return found['step'], 100 * found['precision'], None if averaged is None else 100 * averaged
+                          f'--eval_dir={eval_dir}', f'--tower_device={options.tower_device}', '--keep_best=false')
+        record, = metrics.read(eval_dir, metrics.EVAL)
+    averaged = record.get('averaged_precision')
+    return record['step'], 100 * record['precision'], None if averaged is None else 100 * averaged
 
 
 def layers(widths, size):
-    """Returns (multiply-adds an image, how often it is computed in a training step) of each layer of the fast network.
+    """Returns (multiply-adds per image, how often a training step computes them) of each layer of the fast network.
 
-    A layer is computed once and has two gradients of its size, but for those whose input or filters need none.
+    A layer computes its output, the gradient of its input and the gradient of its filters: three times the
+    same number. The gradients are not computed for the whitening, nor for the input of the layer after it.
     """
-    size, inputs = size - 1, 24
-    found = [(size ** 2 * 4 * 3 * inputs, 1)]  # the whitening, which is not trained
+    size -= 1
+    inputs = 24
+    operations = [(size ** 2 * 4 * 3 * inputs, 1)]  # the whitening, which is not trained
     for i, width in enumerate(widths):
-        found.append((size ** 2 * 9 * inputs * width, 3 if i else 2))
-        size, inputs = size // 2, width
-        found.append((size ** 2 * 9 * width * width, 3))
-    return found + [(inputs * 10, 3)]
+        operations.append((size ** 2 * 9 * inputs * width, 3 if i else 2))
+        size //= 2
+        inputs = width
+        operations.append((size ** 2 * 9 * width * width, 3))
+    operations.append((inputs * 10, 3))
+    return operations
 
 
 def flop_of_image(widths, size):
-    """Returns the floating-point operations of a training step for an image; a multiply-add counts twice."""
+    """Returns the floating-point operations per image of a training step; a multiply-add counts as two."""
     return sum(2 * operations * times for operations, times in layers(widths, size))
 
 
 def teraflop(settings, images):
     """Returns the floating-point operations of a run of the fast network, in units of 10^12."""
-    sizes, widths = parse_sizes(settings['sizes'] or '32'), parse_widths(settings['widths'])
+    sizes = parse_sizes(settings['sizes'] or '32')
+    widths = parse_widths(settings['widths'])
     ends = [begin for begin, _ in sizes[1:]] + [1.0]
     return sum((end - begin) * images * flop_of_image(widths, size)
                for (begin, size), end in zip(sizes, ends)) / 1e12
 
 
-def train(given, setting, seed):
-    """Trains with the fast preset and evaluates; returns the Run."""
+def train(options, setting, seed):
+    """Trains with the fast preset, evaluates the result, and returns the Run."""
     with tempfile.TemporaryDirectory() as folder:
         train_dir = os.path.join(folder, 'train')
         begin = time.perf_counter()
-        harness.output_of(*harness.trainer(given, train_dir), '--preset=fast', f'--seed={seed}',
-                          f'--tower_device={given.tower_device}', *shlex.split(setting))
+        harness.output_of(*harness.trainer(options, train_dir), '--preset=fast', f'--seed={seed}',
+                          f'--tower_device={options.tower_device}', *shlex.split(setting))
         seconds = time.perf_counter() - begin
         with open(os.path.join(train_dir, 'config.json')) as stream:
             settings = json.load(stream)
-        step, plain, averaged = evaluations(given, train_dir)
+        step, plain, averaged = evaluations(options, train_dir)
     images = step * settings['batch_size'] * (settings['num_towers'] or 1)
     return Run(seconds, images, teraflop(settings, images), plain, averaged)
 
 
-def classic_curve(given):
+def classic_curve(options):
     """Evaluates every checkpoint of a finished run of the classic preset; returns [(step, percentage)]."""
     curve = []
-    names = {name.removesuffix('.index') for name in os.listdir(given.classic_dir) if name.endswith('.index')}
+    names = {name.removesuffix('.index') for name in os.listdir(options.classic_dir) if name.endswith('.index')}
     for name in sorted(names, key=lambda name: int(name.rsplit('-', 1)[1])):
-        with tempfile.TemporaryDirectory() as folder:  # with one checkpoint in it, which is the newest
-            for each in os.listdir(given.classic_dir):
-                if each == 'config.json' or each.startswith(name + '.'):
-                    os.symlink(os.path.join(os.path.abspath(given.classic_dir), each), os.path.join(folder, each))
-            step, plain, _ = evaluations(given, folder)
+        with tempfile.TemporaryDirectory() as folder:  # has this checkpoint only, so it is the newest
+            for file_name in os.listdir(options.classic_dir):
+                if file_name == 'config.json' or file_name.startswith(name + '.'):
+                    os.symlink(os.path.join(os.path.abspath(options.classic_dir), file_name),
+                               os.path.join(folder, file_name))
+            step, plain, _ = evaluations(options, folder)
         curve.append((step, plain))
         print(f'classic, step {step}: {plain:.1f}%', file=sys.stderr, flush=True)
     return curve
@@ -134,7 +138,7 @@ def report(results, speeds):
 
 
 def draw(path, results, curve, speed, batch):
-    """Draws accuracy over wall-clock time to a PNG: the settings' means with their spread, the classic's curve."""
+    """Draws accuracy over time to a PNG: the settings' means and ranges, and the curve of the classic preset."""
     import matplotlib.pyplot as plt
     figure, axes = plt.subplots(figsize=(7, 4))
     for label, column, colour in (('fast, with test-time averaging', 'averaged', 'C0'), ('fast, plain', 'plain', 'C2')):
@@ -160,40 +164,43 @@ def draw(path, results, curve, speed, batch):
 
 
 def parse():
-    """Returns the command line's flags."""
+    """Returns the options of the command line."""
     parser = harness.parser(__doc__.splitlines()[0])
     parser.add_argument('--setting', action='append', metavar='FLAGS', dest='settings',
-                        help='flags besides --preset=fast, in quotes; may be given several times (default: none)')
-    parser.add_argument('--seeds', type=flags.at_least(1), default=5, metavar='N', help='(default: %(default)s)')
-    parser.add_argument('--tower_device', default='auto', choices=('auto', 'gpu', 'cpu'), help='(default: %(default)s)')
+                        help='flags added to --preset=fast, in quotes; may be repeated (default: no flags)')
+    parser.add_argument('--seeds', type=flags.at_least(1), default=5, metavar='N',
+                        help='runs of each setting (default: %(default)s)')
+    parser.add_argument('--tower_device', default='auto', choices=('auto', 'gpu', 'cpu'),
+                        help='kind of device that the towers run on (default: %(default)s)')
     parser.add_argument('--classic_steps', type=flags.at_least(4), default=200, metavar='N',
-                        help="steps that the classic preset's speed is measured in (default: %(default)s)")
-    parser.add_argument('--classic_dir', metavar='DIR', help='train_dir of a run of the classic preset')
-    parser.add_argument('--plot', metavar='FILE', help='draw accuracy over time to a PNG')
+                        help="steps that measure the classic preset's speed (default: %(default)s)")
+    parser.add_argument('--classic_dir', metavar='DIR', help='train_dir of a finished run of the classic preset')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file to which accuracy over time is drawn')
     return parser.parse_args()
 
 
 def main():
-    """Runs all settings over the seeds, prints the table, draws the picture."""
-    given = parse()
-    harness.check(given)
-    settings = list(dict.fromkeys(given.settings or ['']))
-    results, speeds = {setting: [] for setting in settings}, []
-    for seed in range(given.seeds):
-        speeds.append(harness.training_speed(given, given.classic_steps, f'--tower_device={given.tower_device}'))
+    """Runs all settings with all seeds, prints the table and draws the picture."""
+    options = parse()
+    harness.check(options)
+    settings = list(dict.fromkeys(options.settings or ['']))
+    results = {setting: [] for setting in settings}
+    speeds = []  # of the classic preset
+    for seed in range(options.seeds):
+        speeds.append(harness.training_speed(options, options.classic_steps, f'--tower_device={options.tower_device}'))
         for setting in settings:
-            run = train(given, setting, seed)
+            run = train(options, setting, seed)
             results[setting].append(run)
             averaged = '' if run.averaged is None else f', {run.averaged:.1f}% with test-time averaging'
             print(f'seed {seed}, {setting or "as it is"}: {run.seconds:.1f} s, {run.plain:.2f}%{averaged}',
                   file=sys.stderr, flush=True)
-    curve = classic_curve(given) if given.classic_dir else []
+    curve = classic_curve(options) if options.classic_dir else []
     print('\n'.join(report(results, speeds)))
-    if given.json:
-        harness.write_json(given.json, flags=vars(given), classic_speeds=speeds, classic_curve=curve, results={
+    if options.json:
+        harness.write_json(options.json, flags=vars(options), classic_speeds=speeds, classic_curve=curve, results={
             setting: [dataclasses.asdict(run) for run in runs] for setting, runs in results.items()})
-    if given.plot:
-        draw(given.plot, results, curve, statistics.mean(speeds), CLASSIC_BATCH)
+    if options.plot:
+        draw(options.plot, results, curve, statistics.mean(speeds), CLASSIC_BATCH)
     if not all(results.values()):
         raise RunError('nothing was measured')
 

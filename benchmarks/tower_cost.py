@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What towers cost: seconds to the first step and peak memory, over the number of towers.
+"""What towers cost: seconds to the first step and peak memory over the number of towers.
 
     python benchmarks/tower_cost.py --dataset=shapes --data_dir=/tmp/shapes_data
     python benchmarks/tower_cost.py --dataset=shapes --batch_size=128 --towers=1,32 --rows=shared
 
-Trains three steps as a process for each cell, all cells in turn, several rounds. In the row `shared` all towers
-are on one device, in the rows `parameter_server` and `replicated` each has its own. Prints medians with the
-lowest and highest.
+Each cell trains for three steps in a process of its own; all cells are measured in turn, for several rounds.
+In the row `shared` all towers are on one device; in the rows `parameter_server` and `replicated` each has a
+device of its own. Prints medians with the lowest and highest figures.
 """
 import os
 import sys
@@ -21,15 +21,11 @@ ROWS = {'shared': ('parameter_server', False), 'parameter_server': ('parameter_s
         'replicated': ('replicated', True)}
 
 
-def measure(given, row, towers):
-    """Returns (seconds to the end of the first step, peak MiB) of a run.
-
-    Raises:
-      harness.Failed: it failed.
-    """
+def measure(options, row, towers):
+    """Returns (seconds to the end of the first step, peak memory in MiB) of a run."""
     mode, own_device = ROWS[row]
-    return harness.start_up(given, f'--variable_update={mode}', f'--num_gpus={towers if own_device else 1}',
-                            f'--num_towers={towers}', f'--batch_size={given.batch_size}', '--max_steps=3')
+    return harness.start_up(options, f'--variable_update={mode}', f'--num_gpus={towers if own_device else 1}',
+                            f'--num_towers={towers}', f'--batch_size={options.batch_size}', '--max_steps=3')
 
 
 def table(results, rows, counts):
@@ -40,7 +36,8 @@ def table(results, rows, counts):
         cells = []
         for n in counts:
             figures = [figure for figure in results[row, n] if figure is not None]
-            seconds, mebibytes = zip(*figures) if figures else ([], [])
+            seconds = [first_step for first_step, _ in figures]
+            mebibytes = [peak for _, peak in figures]
             cells.append(f'{harness.spread(seconds, 1)}; {harness.spread(mebibytes)}')
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return lines
@@ -52,18 +49,19 @@ def main():
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 4, 16, 64], metavar='N,...',
                         help='tower counts (default: 1,4,16,64)')
     parser.add_argument('--rows', type=harness.listed(str, ROWS), default=list(ROWS), metavar='ROW,...',
-                        help='what to measure (default: all): ' + ', '.join(ROWS))
+                        help='rows to measure (default: all): ' + ', '.join(ROWS))
     parser.add_argument('--batch_size', type=flags.at_least(1), default=2, metavar='N',
-                        help='images of one tower (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N', help='(default: %(default)s)')
-    given = parser.parse_args()
-    harness.check(given)
-    cells = [(row, n) for n in given.towers for row in given.rows]
-    results = harness.measure(cells, given.rounds, lambda cell: measure(given, *cell))
-    print('\n'.join(table(results, given.rows, given.towers)))
-    if given.json:
-        named = {f'{row}, {n} towers': figures for (row, n), figures in results.items()}
-        harness.write_json(given.json, flags=vars(given), seconds_and_mebibytes=named)
+                        help='images of one tower in one step (default: %(default)s)')
+    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N',
+                        help='measurements of each cell (default: %(default)s)')
+    options = parser.parse_args()
+    harness.check(options)
+    cells = [(row, n) for n in options.towers for row in options.rows]
+    results = harness.measure(cells, options.rounds, lambda cell: measure(options, *cell))
+    print('\n'.join(table(results, options.rows, options.towers)))
+    if options.json:
+        with_string_keys = {f'{row}, {n} towers': figures for (row, n), figures in results.items()}
+        harness.write_json(options.json, flags=vars(options), seconds_and_mebibytes=with_string_keys)
     harness.end(results)
 
 

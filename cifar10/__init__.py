@@ -5,8 +5,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
     local_cluster show_inputs         programs: a cluster on this machine, a picture of what is fed
     cli                               the command line: flags, --check, exit statuses
     training                          the graph of a step, and the loop
-    plan                              all that is decided before a graph is built
-    trained                           what is done with a trained model: evaluation, classification, export
+    plan trained                      all that is decided before a graph is built; what is done with a trained model
     recipe run cluster                what is trained and how; what a run writes; the processes of a cluster
     settings data parallel networks   what can be set; images; towers and update modes; networks
     optim registry directories console files errors signals

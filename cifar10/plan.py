@@ -89,7 +89,7 @@ class Start:
 # The stages.
 
 def check_network(start: Start) -> list[str]:
-    """Looks whether there is such a network, and whether it can be divided over the devices of a tower."""
+    """Checks that there is such a network, and that it can be divided over the devices of a tower."""
     network = start.settings.recipe.network
     per_tower = start.settings.towers.gpus_per_tower
     parts = NETWORKS.load(network).parts
@@ -110,7 +110,7 @@ def choose_devices(start: Start) -> list[str]:
 
 
 def check_directory(start: Start) -> list[str]:
-    """Looks whether the run can be in its directory: no other process trains there, and it holds no other run."""
+    """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
     start.directory.check()
     start.directory.refuse_another_process()
     start.replaces = _replaces(start)
@@ -119,7 +119,7 @@ def check_directory(start: Start) -> list[str]:
 
 def decide(start: Start) -> list[str]:
     """Decides on a Plan: where the run starts, how many towers it has, in which precision it computes, how long."""
-    # Looked at before the images were fetched too, but only now does no other process change it.
+    # Checked before the images were prepared too, but only under the lock does no other process change the directory.
     start.replaces = _replaces(start)
     prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
     stored = start.directory.stored() if prefix else None
@@ -139,7 +139,7 @@ def decide(start: Start) -> list[str]:
 
 
 def refuse_other_images(start: Start) -> list[str]:
-    """Looks whether a run that is resumed was trained on the same images, as far as they are there."""
+    """Checks that a resumed run was trained on the same images, as far as the images exist already."""
     stored = start.directory.stored() if start.plan.start else None
     if stored is None or not os.path.isdir(start.data.folder):
         return []
@@ -153,7 +153,8 @@ def refuse_other_images(start: Start) -> list[str]:
 
 def describe(start: Start) -> list[str]:
     """Returns what a person wants to know before the first step."""
-    plan, settings = start.plan, start.plan.settings
+    plan = start.plan
+    settings = plan.settings
     recipe, towers, run = settings.recipe, settings.towers, settings.run
     examples = plan.examples_per_step
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
@@ -207,7 +208,8 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
         directory.refuse_records_without_run()
     if stored is None or not directory.checkpoints():
         return
-    before, now = stored.settings.flat(), settings.flat()
+    before = stored.settings.flat()
+    now = settings.flat()
     names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.NEVER
              and _without_place(before[field.name]) != _without_place(now[field.name])]
     holds = f'--train_dir={directory.path} holds a run with'
@@ -251,7 +253,9 @@ def _towers(start, prefix, stored):
       prefix: of the checkpoint that the run starts from, or None.
       stored: what the run has stored of itself, or None.
     """
-    asked, devices, notes = start.settings.towers, start.devices, []
+    asked = start.settings.towers
+    devices = start.devices
+    notes = []
     count = len(devices.groups)
     num_towers = asked.num_towers
     if UPDATE_MODES.load(asked.variable_update).one_tower_per_device:
@@ -262,7 +266,7 @@ def _towers(start, prefix, stored):
         num_towers = count
     before = _told(prefix, stored)
     if prefix and num_towers is None and 'num_towers' not in before and checkpoint.is_ours(prefix):
-        notes.append(f'warning: {prefix} does not tell how many towers wrote it; this run has one on each device')
+        notes.append(f'warning: {prefix} does not say how many towers wrote it; this run has one on each device')
     num_towers = num_towers or before.get('num_towers', count)
     batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
     precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
@@ -278,7 +282,7 @@ def _towers(start, prefix, stored):
 
 
 def _told(prefix, stored: Stored | None):
-    """Returns {name: value so far} of the settings whose change is told, as far as the run says what they were."""
+    """Returns {name: earlier value} of the settings whose change is told, as far as the run has stored them."""
     if prefix is None:
         return {}
     division = checkpoint.stored_division(prefix, stored.settings.towers.batch_size if stored else None)

@@ -35,9 +35,9 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 
     Args:
       settings: of the run.
-      termination: whose signals end the run in good order; or None.
-      devices: those to train on; default: those of this machine that the settings ask for.
-      before_session: function to be called before each session is made, or None.
+      termination: handles the signals that end the run after a step; or None.
+      devices: the devices to train on; default: those of this machine that the settings ask for.
+      before_session: function that is called before each session is made, or None.
     """
     start = Start(settings, devices)
     directory = start.directory
@@ -113,7 +113,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
       learnt: what `plan.recipe.learn` returned; nothing for a run that is resumed.
     """
     recipe, devices, mode = plan.recipe, plan.devices, plan.mode
-    seed, batch_size = plan.settings.run.seed, plan.settings.towers.batch_size
+    seed = plan.settings.run.seed
+    batch_size = plan.settings.towers.batch_size
     precision = PRECISIONS.load(plan.settings.towers.precision)
     with tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
@@ -179,17 +180,17 @@ class _Outputs(NamedTuple):
 
 
 def _run(plan, graph, validation, directory, termination, before_session):
-    """Takes all steps of a run. When a device was lost, it starts over at the newest checkpoint, in a new session.
+    """Takes all steps of a run. When a device is lost, it goes on in a new session, from the newest checkpoint.
 
-    TensorFlow may say that a device was lost wherever it is used: making the session, initialising, restoring, in a
-    step, an evaluation or a save, in another thread. So all of that is within one `try`.
+    TensorFlow may report the loss wherever it is used: when the session is made, variables are initialised or
+    restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
     """
     outputs = _open_outputs(plan, graph, directory)
     workers = AsyncWorkers(graph.async_train_ops)
     reads = [graph.global_step, validation.reads()] if validation else None
-    towers, reports = plan.settings.towers, plan.settings.reports
-    options = session_config(
-        plan.devices, reports.log_device_placement, towers.xla, fuse=_may_fuse(towers.precision))
+    towers = plan.settings.towers
+    options = session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla,
+                             fuse=_may_fuse(towers.precision))
     tf.get_default_graph().finalize()
     try:
         while True:
@@ -215,7 +216,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
 
 
 def _loop(session, plan, graph, outputs, workers, validation, reads, termination):
-    """Takes steps until the last one, or until a signal; reports, evaluates and saves between them, when it is due."""
+    """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
     directory, checkpoints, events, log, trace = outputs
     fetches = dict(step=graph.train_step, losses=graph.losses, figures=graph.figures)
@@ -247,7 +248,7 @@ def _loop(session, plan, graph, outputs, workers, validation, reads, termination
                 if due(reports.save_steps, before, step):
                     with workers.paused():
                         checkpoints.save(session)
-        # The threads have ended, each after the step that it was in.
+        # From here on no other thread takes steps.
         trace.write()
         step = int(session.run(graph.global_step))
         if validation and step >= plan.last_step and step != evaluated:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Trains LeNet on Fashion-MNIST: parameters copied to each device, one batch split over the devices.
+"""Trains LeNet on Fashion-MNIST: each device has a copy of the parameters and a share of each batch.
 
     python examples/lenet_fashion_mnist.py --towers=2
 
-Every device computes the gradients of its share of the batch; they are summed over the devices and the
-sum is broadcast back (the update mode `replicated`), so that all copies take the same step.
+Every device computes the gradients of its share of the batch. An all-reduce gives every device the gradients of
+the whole batch (the update mode `replicated`), so all copies take the same step.
 """
 import gzip
 import os
@@ -41,7 +41,7 @@ FILES = {  # name: bytes, SHA-256
 
 
 def read(data_dir):
-    """Returns (training images, training labels, test images, test labels), uint8, downloading what is missing."""
+    """Returns (training images, training labels, test images, test labels), uint8; downloads missing files."""
     arrays = []
     for name, (size, checksum) in FILES.items():
         path = os.path.join(data_dir, name)
@@ -56,10 +56,11 @@ def read(data_dir):
 
 
 def read_idx(path):
-    """Returns the uint8 array in an idx.gz file (http://yann.lecun.com/exdb/mnist: type, rank, sizes, values)."""
+    """Returns the uint8 array in an idx.gz file; the format is from http://yann.lecun.com/exdb/mnist."""
     try:
         with gzip.open(path) as stream:
             content = stream.read()
+        # Two zero bytes, the type, the rank, the sizes as big-endian 32-bit integers, and the values.
         shape = np.frombuffer(content, '>u4', content[3], 4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
     except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
@@ -67,7 +68,7 @@ def read_idx(path):
 
 
 def lenet(images):
-    """Builds LeNet; images uint8 [n, 28, 28] -> logits float32 [n, 10]."""
+    """Builds LeNet: images uint8 [n, 28, 28] -> logits float32 [n, 10]."""
     def variables(name, shape):
         def initial_value(shape, dtype, partition_info=None):
             return tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())], stddev=0.01, dtype=dtype)
@@ -90,12 +91,9 @@ def train(data, devices, epochs, batch_size, learning_rate, report):
     """Trains, and calls `report(epoch, seconds of training, test accuracy)` after each epoch.
 
     Args:
-      data: as `read` returns it.
+      data: the arrays that `read` returns.
       devices: a `parallel.devices.Devices`.
-      epochs: int.
       batch_size: examples of all towers in one step.
-      learning_rate: float.
-      report: the function.
     """
     train_images, train_labels, test_images, test_labels = data
     count = devices.num_towers
@@ -108,58 +106,64 @@ def train(data, devices, epochs, batch_size, learning_rate, report):
         def tower_fn(k, scope):
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=labels[shares[k]], logits=lenet(images[shares[k]]))
-            # So weighted, the mean of the towers' gradients is the sum over the batch, divided by its size.
+            # With this weight, the mean over the towers is the mean over the batch, even if the shares differ.
             return dict(total_loss=tf.reduce_sum(losses) * (count / batch_size))
 
         step = UPDATE_MODES.load('replicated')(devices).build(
             tower_fn, lambda: tf.train.GradientDescentOptimizer(learning_rate), tf.train.create_global_step())
         train_step = step.train_ops[0]
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
-            found = tf.argmax(lenet(images), 1, output_type=tf.int32)
-        correct = tf.reduce_sum(tf.cast(tf.equal(found, labels), tf.int32))
-        steps = examples // batch_size  # in an epoch
+            predictions = tf.argmax(lenet(images), 1, output_type=tf.int32)
+        correct = tf.reduce_sum(tf.cast(tf.equal(predictions, labels), tf.int32))
+        steps_per_epoch = examples // batch_size
         with tf.Session(config=session_config(devices)) as session:
             session.run(tf.global_variables_initializer())
-            session.run(tf.local_variables_initializer())  # the copies, which begin as the variables have begun
+            session.run(tf.local_variables_initializer())  # the other devices' copies
             for epoch in range(1, epochs + 1):
                 order = np.random.default_rng(epoch).permutation(examples)
                 begin = time.perf_counter()
-                for batch in range(steps):
-                    chosen = order[batch * batch_size:(batch + 1) * batch_size]
-                    session.run(train_step, {images: train_images[chosen], labels: train_labels[chosen]})
+                for batch in range(steps_per_epoch):
+                    indices = order[batch * batch_size:(batch + 1) * batch_size]
+                    session.run(train_step, {images: train_images[indices], labels: train_labels[indices]})
                 seconds = time.perf_counter() - begin
-                right = sum(session.run(correct, {images: test_images[i:i + 1000], labels: test_labels[i:i + 1000]})
-                            for i in range(0, len(test_images), 1000))
-                report(epoch, seconds, right / len(test_images))
+                num_correct = 0
+                for first in range(0, len(test_images), 1000):
+                    part = slice(first, first + 1000)
+                    num_correct += session.run(correct, {images: test_images[part], labels: test_labels[part]})
+                report(epoch, seconds, num_correct / len(test_images))
 
 
 def main():
     """Reads the flags and trains."""
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
-                        help='where the four idx.gz files are, or are put (default: %(default)s)')
+                        help='directory of the four idx.gz files, created if need be (default: %(default)s)')
     parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
-                        help='GPUs, or CPU devices where there are none (default: %(default)s)')
+                        help='number of GPUs, or of CPU devices where there are none (default: %(default)s)')
     parser.add_argument('--tower_device', choices=TOWER_DEVICES, default='auto',
                         help='auto: GPUs, or the CPU where there are none (default: %(default)s)')
     parser.add_argument('--batch_size', type=flags.at_least(1), default=256, metavar='N',
                         help='examples of all towers in one step (default: %(default)s)')
     parser.add_argument('--learning_rate', type=flags.positive, default=0.2, metavar='RATE',
-                        help='(default: %(default)s)')
-    parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='N', help='(default: %(default)s)')
-    given = parser.parse_args()
-    if given.towers > given.batch_size:
-        raise UsageError(f'--towers={given.towers}; a batch of {given.batch_size} can be split over 1 to '
-                         f'{given.batch_size}')
-    devices = choose_devices(given.towers, given.tower_device, count_flag='--towers')
+                        help='learning rate of gradient descent (default: %(default)s)')
+    parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='N',
+                        help='passes over the training images (default: %(default)s)')
+    arguments = parser.parse_args()
+    towers = arguments.towers
+    batch_size = arguments.batch_size
+    if towers > batch_size:
+        raise UsageError(f'--towers={towers}, but --batch_size={batch_size} can be split over at most '
+                         f'{batch_size} towers; use fewer towers or a larger batch')
+    devices = choose_devices(towers, arguments.tower_device, count_flag='--towers')
     gpus.claim(devices.num_gpus)
-    data = read(given.data_dir)
-    if given.batch_size > len(data[0]):
-        raise UsageError(f'--batch_size={given.batch_size}, but there are {len(data[0])} images; use a smaller one')
+    data = read(arguments.data_dir)
+    examples = len(data[0])
+    if batch_size > examples:
+        raise UsageError(f'--batch_size={batch_size}, but there are {examples} images; use a smaller one')
     print(f'towers     {devices.num_towers} {devices}')
-    if len(data[0]) % given.batch_size:
-        print(f'the last, smaller batch of an epoch, of {len(data[0]) % given.batch_size} images, is dropped')
-    train(data, devices, given.epochs, given.batch_size, given.learning_rate,
+    if examples % batch_size:
+        print(f'the last, smaller batch of an epoch, of {examples % batch_size} images, is dropped')
+    train(data, devices, arguments.epochs, batch_size, arguments.learning_rate,
           lambda epoch, seconds, accuracy: print(f'epoch {epoch}, time {seconds:.1f} sec, test acc {accuracy:.2f}'))
 
 

@@ -4,8 +4,8 @@
     python examples/parabola.py --towers=3
     python -m cifar10.local_cluster --workers=3 -- python examples/parabola.py
 
-50 points in [-2, 2] are split over the towers, a network of 1-5-1 units fits them by gradient descent.
-Runs on CPU devices, or as a cluster of processes whose first, the master, averages.
+50 points in [-2, 2] are split over the towers, and a network of 1-5-1 units fits them by gradient descent. The
+towers run on CPU devices, or in a cluster of processes, where the first process takes the mean.
 """
 import os
 import sys
@@ -46,14 +46,7 @@ def points():
 
 
 def network(x):
-    """Builds the network: 1 input, 5 tanh units, 1 linear output.
-
-    Args:
-      x: float32 [n, 1].
-
-    Returns:
-      float32 [n, 1].
-    """
+    """Builds the network: 1 input, 5 tanh units, 1 linear output; float32 [n, 1] -> float32 [n, 1]."""
     def weights(name, shape):
         def initial_value(shape, dtype, partition_info=None):
             return tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())], dtype=dtype)
@@ -64,28 +57,31 @@ def network(x):
 
 
 def fit(devices, steps, mode, before_session=None):
-    """Fits the parabola, and returns the fitted values at the 50 points, float32 [50, 1].
+    """Fits the parabola and returns the fitted values at the 50 points, float32 [50, 1].
 
     Args:
       devices: a `parallel.devices.Devices`; the points are split over its towers, evenly or not.
-      steps: updates in all.
+      steps: total number of updates.
       mode: one of MODES.
-      before_session: function to be called before the session is made, or None.
+      before_session: function that is called before the session is made, or None. In a cluster it waits
+        until all processes answer.
     """
     x, y = points()
     count = devices.num_towers
     if count > POINTS:
-        raise UsageError(f'there are points for 1 to {POINTS} towers, not for {count}')
+        raise UsageError(f'{POINTS} points can be split over 1 to {POINTS} towers, not over {count}; use fewer '
+                         'towers')
     with tf.Graph().as_default(), tf.device(devices.home):
         update = UPDATE_MODES.load(mode)(devices)
         turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
 
         def tower_fn(k, scope):
             part = slice(k * POINTS // count, (k + 1) * POINTS // count)
-            # Towers that do not step together take turns, as the trainer's take batches, until none is left.
+            # Asynchronous towers take turns until none is left, as the trainer's towers take batches. Together
+            # they make exactly `steps` updates.
             with tf.control_dependencies([turns.get_next()]):
-                # P/N times the sum over a tower's points: the plain mean over P towers is then the mean
-                # over all N points, also where the towers' shares differ.
+                # The sum over a tower's points, times P/N: then the mean over the P towers is the mean over all
+                # N points, even if the towers have different numbers of points.
                 error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
                 return dict(total_loss=error * (count / POINTS))
 
@@ -97,13 +93,16 @@ def fit(devices, steps, mode, before_session=None):
             fitted = network(tf.constant(x))
         loss = tf.reduce_mean(tf.square(fitted - y))
         initialise = tf.global_variables_initializer()
+        # Runs after `initialise`: in `replicated`, the other devices' copies are local variables, which start
+        # from the first device's values.
         start = tf.group(tf.local_variables_initializer(), turns.initializer)
         if before_session:
             before_session()
         with tf.Session(devices.target, config=session_config(devices)) as session:
             session.run(initialise)
             session.run(start)
-            workers = AsyncWorkers(built.train_ops[1:])  # where towers update on their own, the threads of the others
+            # In `async`, each further tower steps in a thread of its own. In the other modes there are no threads.
+            workers = AsyncWorkers(built.train_ops[1:])
             with workers.stepping(session):
                 step = 0
                 while step < steps:
@@ -120,7 +119,7 @@ def fit(devices, steps, mode, before_session=None):
 
 
 def plot(path, fitted):
-    """Draws the points and the fit to a PNG."""
+    """Draws the points and the fit into a PNG file."""
     from matplotlib import pyplot
     x, y = points()
     figure, axes = pyplot.subplots(figsize=(5, 4))
@@ -133,29 +132,32 @@ def plot(path, fitted):
 def main():
     """Reads the flags and fits."""
     parser = flags.Parser(__doc__.splitlines()[0])
-    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P', help='of a process (default: 1)')
-    parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='N', help='(default: 2000)')
+    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
+                        help='towers of each process (default: 1)')
+    parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='N',
+                        help='number of updates (default: 2000)')
     parser.add_argument('--variable_update', choices=MODES, default=MODES[0],
                         help='how gradients become updates (default: %(default)s)')
-    parser.add_argument('--plot', metavar='FILE', help='draw the fit to a PNG')
+    parser.add_argument('--plot', metavar='FILE', help='PNG file to draw the fit into; needs matplotlib')
     flags.add_cluster(parser)
-    given = parser.parse_args()
-    if given.plot:
-        plots.check_plot(given.plot)
+    arguments = parser.parse_args()
+    if arguments.plot:
+        plots.check_plot(arguments.plot)
 
     def run(devices, before_session=None):
-        fitted = fit(devices, given.steps, given.variable_update, before_session)
-        if given.plot:
-            plot(given.plot, fitted)
-            print(f'written    {given.plot}')
-    local = choose_devices(given.towers, 'cpu')
-    cluster = membership.resolve(given)
+        fitted = fit(devices, arguments.steps, arguments.variable_update, before_session)
+        if arguments.plot:
+            plot(arguments.plot, fitted)
+            print(f'written    {arguments.plot}')
+
+    local_devices = choose_devices(arguments.towers, 'cpu')
+    cluster = membership.resolve(arguments)
     if cluster is None:
-        gpus.claim(local.num_gpus)
-        run(local)
+        gpus.claim(local_devices.num_gpus)
+        run(local_devices)
     else:
-        member.take_part(cluster, local, run, given.cluster_timeout_secs,
-                         UPDATE_MODES.load(given.variable_update).recovers)
+        member.take_part(cluster, local_devices, run, arguments.cluster_timeout_secs,
+                         UPDATE_MODES.load(arguments.variable_update).recovers)
 
 
 if __name__ == '__main__':

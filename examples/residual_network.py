@@ -1,9 +1,9 @@
-"""A small residual network in plain graph code, for multi_gpu_train.py to train:
+"""A small residual network in plain graph code, which multi_gpu_train.py can train:
 
     python multi_gpu_train.py --network=examples/residual_network.py:residual --num_gpus=4
 
-Three stages of blocks (He et al. 2015, "Deep Residual Learning for Image Recognition", section 4.2, with one block
-each), batch normalisation, a mean over all positions, one linear layer.
+It has three stages of one block each, as in He et al. 2015, "Deep Residual Learning for Image Recognition",
+section 4.2. All convolutions are batch-normalised. A mean over all positions and one linear layer follow.
 """
 import tensorflow.compat.v1 as tf
 
@@ -21,21 +21,24 @@ def residual(images, num_classes, training):
         with tf.variable_scope(f'stage{i + 1}'):
             y = tf.nn.relu(convolution('conv1', tf.nn.relu(x), channels, stride, training))
             y = convolution('conv2', y, channels, 1, training)
-            x = y + (convolution('shortcut', x, channels, stride, training, size=1) if stride > 1 else x)
+            if stride > 1:
+                x = convolution('shortcut', x, channels, stride, training, size=1)
+            x = y + x
     features = tf.reduce_mean(tf.nn.relu(x), [1, 2])
     weights = variable('head', [features.shape[-1], num_classes], features.dtype)
     return features @ weights
 
 
 def convolution(name, x, channels, stride, training, size=3):
-    """Returns x convolved with new filters and normalised."""
+    """Returns `x` after a convolution with filters of its own and batch normalisation."""
     with tf.variable_scope(name):
-        y = tf.nn.conv2d(x, variable('weights', [size, size, x.shape[-1], channels], x.dtype), stride, 'SAME')
+        filters = variable('weights', [size, size, x.shape[-1], channels], x.dtype)
+        y = tf.nn.conv2d(x, filters, stride, 'SAME')
         return batch_normalisation(y, training, keep=0.9, offset_scale=1.0, l2=0.0)
 
 
 def variable(name, shape, dtype):
-    """Returns the value of a variable that all towers share, in the type that the images have."""
+    """Returns the value of a variable that all towers share, cast to the type of the images."""
     # He et al. 2015, "Delving Deep into Rectifiers", equation 10.
     initializer = tf.initializers.variance_scaling(2.0, 'fan_out')
     weights = tf.convert_to_tensor(tf.get_variable(name, shape, initializer=initializer))

@@ -1,4 +1,4 @@
-"""The benchmarks: that they measure a real run, and compute what they print. No timed assertion."""
+"""The benchmarks: they measure real runs, and they compute what they print. No timed assertions."""
 import json
 import os
 import re
@@ -27,7 +27,7 @@ def test_scaling_measures_real_runs(data_dir, tmp_path):
                  '--modes=parameter_server,async', '--global_batch=16', '--steps=6', '--rounds=1',
                  f"--json={tmp_path / 'out.json'}")
     assert result.returncode == 0, result.stderr
-    assert len(result.stderr.splitlines()) == 2  # a line a measurement, as they come
+    assert len(result.stderr.splitlines()) == 2  # one line per measurement
     rates = json.loads((tmp_path / 'out.json').read_text())['images_per_sec']
     assert rates['parameter_server, 2 towers'][0] > 0 and rates['async, 2 towers'][0] > 0
     assert result.stdout.count('(1.00)') == 1
@@ -42,7 +42,7 @@ def test_scaling_with_a_batch_a_tower_prints_seconds_a_batch(data_dir, tmp_path)
     lines = result.stdout.splitlines()
     assert lines[:3] == ['parameter_server, 8 images a tower:', '', '| towers | sec/batch | images/s |']
     written = json.loads((tmp_path / 'out.json').read_text())
-    for line, n in zip(lines[4:], (1, 2), strict=True):  # one tower is there without being asked for
+    for line, n in zip(lines[4:], (1, 2), strict=True):  # one tower is always measured
         rate, = written['images_per_sec'][f'parameter_server, {n} towers']
         seconds, = written['sec_per_batch'][f'parameter_server, {n} towers']
         assert seconds == pytest.approx(8 * n / rate)
@@ -51,10 +51,10 @@ def test_scaling_with_a_batch_a_tower_prints_seconds_a_batch(data_dir, tmp_path)
 
 def test_scalings_seconds_are_of_the_batches_of_all_towers(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['scaling.py', '--batch_size=100', '--towers=4,2', '--modes=async'])
-    given = scaling.parse()
-    assert given.towers == [1, 2, 4]
-    lines = scaling.weak_tables(given, {('async', 1): [1000.0, 500.0], ('async', 2): [800.0, None],
-                                        ('async', 4): [None, None]}, ['async'], given.towers)
+    options = scaling.parse()
+    assert options.towers == [1, 2, 4]
+    lines = scaling.weak_tables(options, {('async', 1): [1000.0, 500.0], ('async', 2): [800.0, None],
+                                        ('async', 4): [None, None]}, ['async'], options.towers)
     assert lines[4:] == ['| 1 | 0.150, 0.100-0.200 | 750, 500-1000 |', '| 2 | 0.250, 0.250-0.250 | 800, 800-800 |',
                          '| 4 | failed | failed |']
 
@@ -82,9 +82,9 @@ def test_the_elastic_run_is_the_unbroken_one(data_dir, tmp_path):
     result = run('elastic.py', '--dataset=shapes', '--data_dir=' + data_dir, '--num_towers=4', '--batch_size=4',
                  '--steps=100', f"--json={tmp_path / 'out.json'}")
     assert result.returncode == 0, result.stderr
-    found = json.loads((tmp_path / 'out.json').read_text())
-    assert found['whole'] == found['moved'] and len(found['whole']) > 50
-    assert len(set(found['fingerprints'])) == 1 and found['fingerprints'][0] in result.stdout
+    written = json.loads((tmp_path / 'out.json').read_text())
+    assert written['whole'] == written['moved'] and len(written['whole']) > 50
+    assert len(set(written['fingerprints'])) == 1 and written['fingerprints'][0] in result.stdout
 
 
 def test_what_the_elastic_run_compares(settings):
@@ -121,19 +121,19 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
                  '--classic_steps=4', '--classic_dir=' + settings().run.train_dir, f"--json={tmp_path / 'out.json'}",
                  f"--plot={tmp_path / 'out.png'}")
     assert result.returncode == 0, result.stderr
-    found = json.loads((tmp_path / 'out.json').read_text())
-    one, other = [runs[0] for runs in found['results'].values()]
+    written = json.loads((tmp_path / 'out.json').read_text())
+    one, other = [runs[0] for runs in written['results'].values()]
     assert (one['images'], other['images']) == (2048, 1024) and one['teraflop'] == pytest.approx(2 * other['teraflop'])
     assert all(10 < run['plain'] <= 100 and 0 < run['seconds'] < 60 for run in (one, other))
-    assert [step for step, _ in found['classic_curve']] == [2, 3]
+    assert [step for step, _ in written['classic_curve']] == [2, 3]
     assert result.stdout.count('\n| `--widths') == 2 and (tmp_path / 'out.png').stat().st_size > 5000
 
 
 @pytest.mark.stress
 def test_tower_cost_measures_runs_of_so_many_towers(data_dir):
-    given = harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
-    given.batch_size = 2
-    results = {('shared', 2): [tower_cost.measure(given, 'shared', 2), None]}
+    options = harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
+    options.batch_size = 2
+    results = {('shared', 2): [tower_cost.measure(options, 'shared', 2), None]}
     (seconds, mebibytes), _ = results['shared', 2]
     assert 0.5 < seconds < 60 and 100 < mebibytes < 3000
     assert tower_cost.table(results, ['shared'], [2])[-1] == (
@@ -147,15 +147,15 @@ def test_throughput_measures_its_cells(cells, data_dir, tmp_path):
                  '--cells=' + cells, f"--json={tmp_path / 'out.json'}")
     assert result.returncode == 0, result.stderr
     figures = json.loads((tmp_path / 'out.json').read_text())['figures']
-    assert list(figures) == cells.split(',') and all(each[0] > 0 for each in figures.values())
+    assert list(figures) == cells.split(',') and all(rounds[0] > 0 for rounds in figures.values())
     assert 'memory' not in figures or 100 < figures['memory'][0] < 3000
 
 
 def test_throughput_goes_on_without_a_peer(data_dir, monkeypatch):
     monkeypatch.setitem(throughput.PEERS, 'PyTorch', ['no_such_peer.py'])
-    given = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
-    given.steps = 4
-    results = harness.measure(['PyTorch'], 1, lambda cell: throughput.measure(given, cell))
+    options = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
+    options.steps = 4
+    results = harness.measure(['PyTorch'], 1, lambda cell: throughput.measure(options, cell))
     assert results == {'PyTorch': [None]}
     assert '| PyTorch | failed images/s |' in '\n'.join(throughput.table(results))
 
@@ -176,7 +176,7 @@ def train_peer(data_dir, script, *extra, **environment):
 
 
 def assert_trained(result):
-    """Asserts that a peer ended well and that its last line tells its speed and a loss."""
+    """Asserts that a peer succeeded and that its last line has its speed and a loss."""
     assert result.returncode == 0, result.stderr
     rate, loss = re.fullmatch(r'images_per_sec=([\d.]+) loss=([\d.]+)', result.stdout.splitlines()[-1]).groups()
     assert float(rate) > 0 and 2 < float(loss) < 7
@@ -218,7 +218,7 @@ def test_keras_augments_each_image_of_a_batch_in_its_own_way():
     likeness = standard(images) @ standard(np.stack(list(crops.values()))).T / images[0].size
     assert likeness.max(1) == pytest.approx(1, abs=1e-3)
     chosen = [list(crops)[i] for i in likeness.argmax(1)]
-    assert [len(set(each)) for each in zip(*chosen)] == [9, 9, 2]
+    assert [len(set(values)) for values in zip(*chosen)] == [9, 9, 2]
     spreads = images[..., 0].std((1, 2))
     assert spreads.max() > 3 * spreads.min()  # contrast from 0.2 to 1.8
 
@@ -243,7 +243,7 @@ def test_ratios_are_of_the_same_round():
     assert harness.ratio([None], [1.0]) is None
 
 
-@pytest.mark.parametrize('script, argument, said', [
+@pytest.mark.parametrize('script, argument, part', [
     ('scaling.py', '--modes=foo', 'foo is unknown'),
     ('scaling.py', '--towers=1,x', "'x' is not a whole number"),
     ('scaling.py', '--towers=3', 'cannot be shared by 3 towers'),
@@ -252,13 +252,13 @@ def test_ratios_are_of_the_same_round():
     ('scaling.py', '--rounds=0', 'the minimum is 1'),
     ('convergence.py', '--images=1000', 'not a multiple of 128'),
     ('convergence.py', '--every=0', 'the minimum is 1')])
-def test_what_cannot_be_is_refused_before_measuring(script, argument, said, data_dir):
+def test_invalid_flags_are_refused_before_measuring(script, argument, part, data_dir):
     result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, *argument.split())
     line, = result.stderr.splitlines()
-    assert result.returncode == 2 and said in line and result.stdout == ''
+    assert result.returncode == 2 and part in line and result.stdout == ''
 
 
-def test_missing_data_are_told_in_a_line(tmp_path):
+def test_missing_data_are_reported_in_a_line(tmp_path):
     (tmp_path / 'file').write_text('')
     result = run('scaling.py', '--dataset=shapes', f"--data_dir={tmp_path / 'file'}")
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1

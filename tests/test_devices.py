@@ -1,4 +1,4 @@
-"""Which devices towers get, and what a process claims before it builds a graph. What needs a GPU is in test_gpu.py."""
+"""Which devices towers get, and which a process claims before it builds a graph. test_gpu.py needs a GPU."""
 import subprocess
 import sys
 
@@ -19,11 +19,11 @@ def test_gpus_are_divided_among_towers():
     assert devices.choose(4, 'cpu', 2).parts == (('/cpu:0', '/cpu:1'), ('/cpu:2', '/cpu:3'))
 
 
-# What follows cannot be run on a machine without a GPU: their number is pretended.
+# A machine without a GPU can run the following tests: they pretend to have GPUs.
 
 @pytest.fixture
 def pretend(monkeypatch, tmp_path):
-    """A function that pretends GPUs, each with the memory limits of its logical devices, and a driver."""
+    """A function that pretends GPUs, given the memory limits of each one's logical devices, and a driver."""
     def set_up(*memory_limits, driver=False, nodes=False, visible=None):
         monkeypatch.setattr(gpus, 'memory_limits', lambda: list(memory_limits))
         (tmp_path / 'version').write_text('NVRM version')
@@ -35,7 +35,7 @@ def pretend(monkeypatch, tmp_path):
     return set_up
 
 
-def test_fewer_gpus_than_asked_for_is_an_error_with_their_number(pretend):
+def test_too_few_gpus_are_an_error_that_gives_their_number(pretend):
     pretend([], [])
     with pytest.raises(UsageError, match='--num_gpus=4, but this machine has 2 GPUs; use --num_gpus=2'):
         devices.choose(4, 'auto')
@@ -104,7 +104,7 @@ def test_only_the_gpus_that_are_used_are_claimed_and_their_memory_grows(count, k
     assert gpus.used(local.num_gpus, memory_limits) == expected
 
 
-def test_sessions_are_told_the_same_as_the_process(pretend):
+def test_sessions_are_configured_as_the_process_is(pretend):
     pretend([], [])
     config = session_config(devices.choose(1, 'gpu'))
     assert config.gpu_options.allow_growth and config.device_count == {'GPU': 1}
@@ -112,10 +112,10 @@ def test_sessions_are_told_the_same_as_the_process(pretend):
     pretend([512, 256], [])
     config = session_config(devices.choose(2, 'gpu')).gpu_options
     assert not config.allow_growth and config.visible_device_list == '0'
-    assert [list(each.memory_limit_mb) for each in config.experimental.virtual_devices] == [[512, 256]]
+    assert [list(parts.memory_limit_mb) for parts in config.experimental.virtual_devices] == [[512, 256]]
 
 
-def test_what_is_missing_is_told_by_task_type_and_number():
+def test_missing_devices_are_named_by_task_type_and_number():
     local = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
     both = devices.spread(local, 2, 0, 'grpc://a:1')
     present = [f'/job:worker/replica:0/task:{i}/device:GPU:0' for i in (0, 1)]
@@ -124,7 +124,8 @@ def test_what_is_missing_is_told_by_task_type_and_number():
     assert devices.absent(local, [f'/job:localhost/replica:0/task:0/device:GPU:{k}' for k in (0, 1)]) == []
 
 
-# TensorFlow refuses to change the devices once its process-wide runtime has started, which a script can see.
+# A script that records when devices are claimed. Once TensorFlow's process-wide runtime has started, devices can no
+# longer be changed, by which the script knows that it has.
 CLAIMED_FIRST = """
 import runpy, sys
 from cifar10 import console
@@ -170,13 +171,13 @@ def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
     command = script_command('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
     result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
                             timeout=60, cwd=ROOT)
-    # There is no checkpoint, but what it was going to use is claimed by then.
+    # There is no checkpoint, but by then the evaluator has claimed its devices.
     assert result.stdout.splitlines()[-1] == (
         "claimed ([], 'GPU', False) 1 runtime started at the end False status 1"), result.stdout + result.stderr
 
 
 def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
-    # Stands for a process whose runtime has started: TensorFlow answers with a RuntimeError then.
+    # As in a process whose runtime has started: TensorFlow then raises a RuntimeError.
     def refuse(*arguments):
         raise RuntimeError('Visible devices cannot be modified after being initialized')
     monkeypatch.setattr(tf.config, 'set_visible_devices', refuse)

@@ -20,12 +20,12 @@ from tests.helpers import last_variables, scalars, start_script
 
 def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
     kept = Metrics(str(tmp_path))
-    kept.drop_after(3)  # there is none yet
+    kept.drop_after(3)  # there is no record yet
     for step in (1, 2, 3):
         kept.add(TRAIN, step, loss=0.1 + step, devices=2)
     kept.add(EVAL, 3, precision=1 / 3)
     with open(tmp_path / NAME, 'a') as stream:
-        stream.write('{"kind": "train", "step": 4, "lo')  # a kill left it
+        stream.write('{"kind": "train", "step": 4, "lo')  # as a kill leaves it
     assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2, 3]
     before = (tmp_path / NAME).stat()
     kept.drop_after(2)
@@ -98,9 +98,9 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     flags = dict(variable_update=mode, num_gpus=2, max_steps=7, log_frequency=2)
     with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
     training.train(with_it)
-    found = re.findall(r'^step (\d+): precision @ 1 = (\S+) \((\d+) of 2000\)$', capsys.readouterr().out, re.M)
+    lines = re.findall(r'^step (\d+): precision @ 1 = (\S+) \((\d+) of 2000\)$', capsys.readouterr().out, re.M)
     records_of_it = read(with_it.run.train_dir, EVAL)
-    assert [int(step) for step, *_ in found] == [record['step'] for record in records_of_it]
+    assert [int(step) for step, *_ in lines] == [record['step'] for record in records_of_it]
     assert [(step, pytest.approx(value)) for step, value in scalars(with_it.run.train_dir, 'eval/precision')] == [
         (record['step'], record['correct'] / 2000) for record in records_of_it]
     assert records_of_it[-1]['step'] == 7

@@ -1,4 +1,4 @@
-"""The update modes in whole runs: the same steps, the same checkpoints, exact resumes; and towers over two devices."""
+"""The update modes in complete runs: same steps, same checkpoints, exact resumes; towers of two devices."""
 import re
 import signal
 
@@ -46,7 +46,7 @@ def thirty_steps(tmp_path_factory, data_dir):
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
 def test_synchronous_modes_take_the_same_steps(mode, settings, thirty_steps):
     assert_close(train(settings(variable_update=mode, num_gpus=4, batch_size=8, max_steps=30)), thirty_steps)
-    biases = thirty_steps['softmax_linear/biases']  # they began at 0: the steps went far beyond the tolerance
+    biases = thirty_steps['softmax_linear/biases']  # they began at 0, so the steps exceed the tolerance by far
     assert np.abs(biases).max() > 1e-2
 
 
@@ -74,7 +74,7 @@ def test_the_parts_of_a_tower_are_where_they_should_be(settings, data_dir):
 
 @pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
 def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_dir):
-    # Looked at on CPU devices: the strategy asks for devices that are there.
+    # On CPU devices: the strategy accepts only devices that exist.
     cpus = devices.choose(2, 'cpu')
     build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir), cpus,
                    update_mode(mode, cpus))
@@ -109,7 +109,7 @@ CROSSINGS = [
 
 def test_the_crossings_are_all_there_are():
     crossed = {(one, other) for (one, _), (other, _) in zip(CROSSINGS, CROSSINGS[1:])}
-    assert len(crossed) == 12  # every ordered pair of different modes
+    assert len(crossed) == 12  # each ordered pair of different modes
 
 
 @pytest.mark.parametrize('plan', [
@@ -156,27 +156,27 @@ def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
         '        return super().reduce(tower_grads[:1])\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(UPDATE_MODES, 'first_tower', 'first_tower_alone:FirstTowerAlone')
-    given = flags.parse([TowerSettings], '', ['--variable_update=first_tower'])
-    found = train(settings(**given, num_gpus=2, max_steps=1))
+    tower_flags = flags.parse([TowerSettings], '', ['--variable_update=first_tower'])
+    variables_of_two = train(settings(**tower_flags, num_gpus=2, max_steps=1))
     expected = train(settings(max_steps=1, train_dir=str(tmp_path / 'alone')))
-    assert found.pop('examples_seen') == 2 * expected.pop('examples_seen')
-    assert_same_bits(found, expected)
+    assert variables_of_two.pop('examples_seen') == 2 * expected.pop('examples_seen')
+    assert_same_bits(variables_of_two, expected)
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
-    run = settings(variable_update='async', num_gpus=3, max_steps=100, save_steps=25, summary_steps=5)
-    last = train(run)
+    config = settings(variable_update='async', num_gpus=3, max_steps=100, save_steps=25, summary_steps=5)
+    last = train(config)
     assert (last['global_step'], last['examples_seen']) == (100, 100 * 8)
-    for prefix in checkpoints(run.train_dir):  # saved with no tower in the middle of an update
+    for prefix in checkpoints(config.run.train_dir):  # saved with no tower in the middle of an update
         saved = variables(prefix)
         assert saved['examples_seen'] == 8 * saved['global_step'] == 8 * step_of(prefix)
-    staleness = [value for _, value in scalars(run.train_dir, 'train/staleness')]
+    staleness = [value for _, value in scalars(config.run.train_dir, 'train/staleness')]
     assert len(staleness) > 3 and min(staleness) >= 0 and max(staleness) > 0
-    assert len(scalars(run.train_dir, 'train_towers/tower_2')) == len(staleness)
+    assert len(scalars(config.run.train_dir, 'train_towers/tower_2')) == len(staleness)
     output = capsys.readouterr().out
     assert 'batch      8 a step' in output
     shown = [float(value) for value in re.findall(r'sec/batch\), staleness = (\d+\.\d)$', output, re.M)]
-    recorded = [record['staleness'] for record in metrics.read(run.train_dir, metrics.TRAIN)]
+    recorded = [record['staleness'] for record in metrics.read(config.run.train_dir, metrics.TRAIN)]
     assert len(shown) == output.count('loss = ') > 3 and shown == [float(f'{value:.1f}') for value in recorded]
 
 

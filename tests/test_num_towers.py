@@ -1,4 +1,4 @@
-"""Towers apart from devices: the same bits on any devices, towers in turn, a run that keeps its towers and batch."""
+"""Towers do not depend on devices: same bits on any devices, turns, a run keeps its towers and batch size."""
 import json
 import random
 import time
@@ -31,7 +31,7 @@ from tests.helpers import (
 
 
 class Shape(NamedTuple):
-    """The hardware of a run: devices of each worker; no workers: one process."""
+    """The hardware of a run: devices of each worker; with 0 workers, of a single process."""
     devices: int
     workers: int = 0
     ps: int = 0
@@ -52,7 +52,7 @@ def flags(data_dir):
 
 
 def run_on(shape, train_dir, **flags):
-    """Trains on a shape to the end; returns the last variables."""
+    """Trains to the end on the hardware `shape`; returns the last variables."""
     flags.update(train_dir=str(train_dir), num_gpus=shape.devices)
     if not shape.workers:
         with tf.Graph().as_default():
@@ -64,7 +64,7 @@ def run_on(shape, train_dir, **flags):
 
 
 def assert_bits_of_one_device(shapes, folder, **flags):
-    """Asserts that a run on each of the shapes ends with the bits of one on a single device."""
+    """Asserts that runs on all shapes end with the bits of a run on a single device."""
     expected = run_on(Shape(1), folder / 'one', **flags)
     for shape in shapes:
         assert_same_bits(run_on(shape, folder / str(shape), **flags), expected)
@@ -102,7 +102,7 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, fla
         if shape.workers:
             with Tasks(shape.workers, shape.ps, num_gpus=shape.devices, **kept, **place) as tasks:
                 read_until(tasks['worker 0'], f'step {step},')
-                time.sleep(moments.random() * 0.1)  # and all are killed
+                time.sleep(moments.random() * 0.1)  # then all are killed
         else:
             process = start_script('multi_gpu_train.py', num_gpus=shape.devices, tower_device='cpu', **kept,
                                    **place)
@@ -189,7 +189,7 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
 
 def test_a_start_that_takes_no_step_changes_nothing(settings):
     train(settings(num_towers=2, batch_size=4, max_steps=2))
-    # Killed before the first checkpoint: the settings were written already.
+    # As if killed before its first checkpoint, when the settings were already written.
     path = settings().run.train_dir + '/config.json'
     with open(path) as file:
         written = json.load(file)
@@ -201,7 +201,7 @@ def test_a_start_that_takes_no_step_changes_nothing(settings):
 
 
 def earlier(directory, **changes):
-    """Makes the newest checkpoint in a directory one of an earlier version of this program."""
+    """Rewrites the newest checkpoint in a directory as an earlier version of this program would have written it."""
     rewrite(checkpoints(directory)[-1], without=['num_towers', 'batch_size'], **changes)
 
 
@@ -219,7 +219,7 @@ def test_a_checkpoint_that_does_not_tell_its_towers_gets_one_a_device_and_a_warn
     earlier(settings().run.train_dir, examples_seen=np.int64(33))
     last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
     assert division(settings().run.train_dir) == (2, 4) and last['examples_seen'] == 33 + 8
-    assert 'model.ckpt-2 does not tell how many towers wrote it; this run has one on each device\n' in (
+    assert 'model.ckpt-2 does not say how many towers wrote it; this run has one on each device\n' in (
         capsys.readouterr().out)
 
 

@@ -11,11 +11,11 @@ from tests.helpers import build_training, tf, update_mode
 
 
 def boxes(shown):
-    """Returns the names of the boxes, having checked that every edge begins at an operation that is shown."""
+    """Returns the names of the boxes; asserts that every edge begins at an operation that is shown."""
     names = {node.name for node in shown.node}
     for node in shown.node:
-        for each in node.input:
-            assert each.removeprefix('^').split(':')[0] in names, (node.name, each)
+        for source in node.input:
+            assert source.removeprefix('^').split(':')[0] in names, (node.name, source)
     assert not shown.library.function and len(names) == len(shown.node)
     return {name.split('/')[0] for name in names}
 
@@ -26,11 +26,11 @@ def test_a_training_graph_is_a_few_boxes(settings, data_dir, mode, graph):
     built = build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir),
                            built_mode.devices, built_mode)
     whole = graph.as_graph_def()
-    shown = picture.of_graph(whole, [built.train_step.name, *[each.name for each in built.async_train_ops]])
+    shown = picture.of_graph(whole, [built.train_step.name, *[tensor.name for tensor in built.async_train_ops]])
     assert boxes(shown) == {'input', 'tower_0', 'tower_1', 'update', 'variables'}
     assert len(shown.node) < 0.7 * len(whole.node)
-    edges = {(each.removeprefix('^').split('/')[0], node.name.split('/')[0]) for node in shown.node
-             for each in node.input}
+    edges = {(source.removeprefix('^').split('/')[0], node.name.split('/')[0]) for node in shown.node
+             for source in node.input}
     for edge in (('input', 'tower_0'), ('input', 'tower_1'), ('tower_0', 'update'), ('tower_1', 'update'),
                  ('variables', 'tower_0')):
         assert edge in edges, edge

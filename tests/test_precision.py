@@ -247,8 +247,8 @@ def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):
 
 @pytest.mark.stress
 def test_profiled_steps_are_a_trace_of_those_steps(settings, tmp_path, capsys):
-    run = settings(max_steps=6, num_gpus=2, profile_steps='3:4')
-    train(run)
+    config = settings(max_steps=6, num_gpus=2, profile_steps='3:4')
+    train(config)
     trace = json.loads((tmp_path / 'train' / 'trace-3-4.json').read_text())['traceEvents']
     steps = [event for event in trace if event.get('args', {}).get('node', '').endswith('tower_1/conv2/Conv2D')
              or event['name'].endswith('Conv2DBackpropInput') and 'tower_1' in event['args']['node']]
@@ -256,7 +256,8 @@ def test_profiled_steps_are_a_trace_of_those_steps(settings, tmp_path, capsys):
     devices_seen = {event['args']['name'] for event in trace if event['ph'] == 'M'}
     assert any('CPU:1' in name for name in devices_seen)
     assert 'traced     ' in capsys.readouterr().out
-    assert run_script('multi_gpu_train.py', train_dir=run.train_dir, dataset='shapes', data_dir=run.data_dir,
-                      restart=True, max_steps=1, tower_device='cpu').returncode == 0
+    result = run_script('multi_gpu_train.py', train_dir=config.run.train_dir, dataset='shapes', restart=True,
+                        data_dir=config.data.data_dir, max_steps=1, tower_device='cpu')
+    assert result.returncode == 0, result.stderr
     assert not (tmp_path / 'train' / 'trace-3-4.json').exists()
     assert len(variables(str(tmp_path / 'train' / 'model.ckpt-1'))) == 22

@@ -108,4 +108,4 @@ def test_default_directories_of_somebody_else_are_refused(settings, monkeypatch,
 
 def test_a_folder_that_nobody_else_can_write_is_trusted(tmp_path):
     assert files.open_to_others(str(tmp_path)) is None and files.foreign_owner(str(tmp_path / 'missing')) is None
-    assert TrainDir(str(tmp_path)).run_id is None
+    assert TrainDir(str(tmp_path)).stored() is None

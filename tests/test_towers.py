@@ -21,17 +21,17 @@ def test_average_is_numpys_mean():
     values = [[random.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(3)]
     averaged = average_gradients([[(tf.constant(g), v) for g, v in zip(tower, variables)] for tower in values])
     assert [variable is expected for (_, variable), expected in zip(averaged, variables)] == [True] * 3
-    for found, *gradients in zip(run([gradient for gradient, _ in averaged]), *values):
-        np.testing.assert_allclose(found, np.mean(gradients, 0), rtol=1e-6)
+    for mean, *gradients in zip(run([gradient for gradient, _ in averaged]), *values):
+        np.testing.assert_allclose(mean, np.mean(gradients, 0), rtol=1e-6)
 
 
 def test_sparse_gradients_stay_sparse_and_average():
     table = tf.get_variable('table', [6, 2])
-    towers = []
+    tower_grads = []
     for rows in ([0, 1, 1], [1, 5, 0]):
         loss = tf.reduce_sum(tf.gather(table, rows) * [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-        towers.append([(tf.gradients(loss, table)[0], table)])
-    (gradient, _), = average_gradients(towers)
+        tower_grads.append([(tf.gradients(loss, table)[0], table)])
+    (gradient, _), = average_gradients(tower_grads)
     assert isinstance(gradient, tf.IndexedSlices)
     expected = np.zeros([6, 2])
     for rows in ([0, 1, 1], [1, 5, 0]):
@@ -69,7 +69,7 @@ def test_towers_share_variables_and_reuse_ends_with_them():
     assert [scope for scope, _, _ in towers] == ['tower_0/', 'tower_1/', 'tower_2/']
     assert [constant.op.name for _, _, constant in towers] == ['tower_0/c', 'tower_1/c', 'tower_2/c']
     assert len({id(variable) for _, variable, _ in towers}) == 1 and len(tf.global_variables()) == 1
-    tf.get_variable('created_after_the_towers', [])  # the classic loop's reuse leaked out and broke this
+    tf.get_variable('created_after_the_towers', [])  # in the classic loop reuse leaked out, and this failed
 
 
 def test_a_misspelt_name_in_a_later_tower_is_an_error():

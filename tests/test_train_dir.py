@@ -1,4 +1,4 @@
-"""Whose a train_dir is: runs resumed, refused, restarted; checkpoints rotated, damaged, of the tutorial."""
+"""A train_dir: runs resumed, refused and restarted; checkpoints rotated, corrupt, and of the tutorial."""
 import errno
 import fcntl
 import json
@@ -39,7 +39,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     assert_same_bits(train(config), expected)
     output = capsys.readouterr().out
     assert 'model.ckpt-4 cannot be read' in output and 'resumed at step 3 of 4' in output
-    # One flipped byte is found as well.
+    # A single changed byte is detected as well.
     with open(newest, 'r+b') as stream:
         stream.seek(5000)
         stream.write(bytes([stream.read(1)[0] ^ 1]))
@@ -101,14 +101,14 @@ def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
     assert re.search(deleting, capsys.readouterr().out)
 
 
-def test_a_run_that_failed_before_its_first_checkpoint_is_none_to_go_on_with(settings, capsys):
+def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, capsys):
     path = os.path.join(settings().run.train_dir, 'config.json')
     with pytest.raises(RunError, match='try a lower --learning_rate'):
         training.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
     failed = json.loads(pathlib.Path(path).read_text())
     train(settings(max_steps=2, seed=5, summary_steps=1, log_frequency=1))
-    found = json.loads(pathlib.Path(path).read_text())
-    assert (failed['seed'], found['seed']) == (0, 5) and failed['run'] != found['run']
+    stored = json.loads(pathlib.Path(path).read_text())
+    assert (failed['seed'], stored['seed']) == (0, 5) and failed['run'] != stored['run']
     assert f'replaced   the run in {settings().run.train_dir} that ended before its first' in capsys.readouterr().out
     shown = EventAccumulator(settings().run.train_dir).Reload().Scalars('train/total_loss')
     assert [(point.step, math.isclose(point.value, 4.67, abs_tol=0.1)) for point in shown] == [(1, True), (2, True)]
@@ -130,7 +130,7 @@ def test_what_can_be_refused_before_the_data_are_fetched_is(settings, tmp_path):
 
 
 def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
-    # Without the configuration, what is left could not be told from somebody else's files.
+    # Without the settings, the remaining files could not be distinguished from another program's.
     train(settings(max_steps=2, save_steps=1))
     remove, removed = os.remove, []
 
@@ -209,7 +209,7 @@ def test_restart_leaves_the_lock_that_it_holds(settings):
 
 
 def test_the_lock_is_on_a_file_opened_for_writing(settings):
-    # NFS keeps such a lock for all machines; one on a directory is this machine's alone.
+    # NFS keeps such a lock for all machines; a lock on a directory holds on this machine only.
     path = os.path.join(settings().run.train_dir, 'lock')
     with TrainDir(settings().run.train_dir).locked():
         number, = [name for name in os.listdir('/proc/self/fd') if os.path.realpath('/proc/self/fd/' + name) == path]
@@ -217,7 +217,7 @@ def test_the_lock_is_on_a_file_opened_for_writing(settings):
         assert os.path.isfile(path) and int(flags, 8) & os.O_ACCMODE == os.O_RDWR
 
 
-def test_a_file_system_without_locks_is_told(settings, monkeypatch, capsys):
+def test_a_file_system_without_locks_gives_a_warning(settings, monkeypatch, capsys):
     def refuse(descriptor, operation):
         raise OSError(errno.ENOLCK, 'No locks available')
     monkeypatch.setattr(fcntl, 'flock', refuse)
@@ -228,7 +228,7 @@ def test_a_file_system_without_locks_is_told(settings, monkeypatch, capsys):
 
 @pytest.mark.stress
 def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(settings, capsys):
-    # A process writes and removes checkpoints as a trainer does that keeps one, as fast as it can.
+    # A process writes and removes checkpoints as fast as it can, like a trainer that keeps one checkpoint.
     train(settings(max_steps=1))
     rotate = (
         'import sys, time; import tensorflow.compat.v1 as tf; from cifar10 import console\n'
@@ -239,11 +239,11 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().run.train_dir, 'model.ckpt')],
                                stdout=subprocess.PIPE, text=True, cwd=ROOT)
     read_until(process, 'on')
-    found = set()
+    prefixes = set()
     while process.poll() is None:
-        found.add(checkpoint.newest(TrainDir(settings().run.train_dir)))
+        prefixes.add(checkpoint.newest(TrainDir(settings().run.train_dir)))
     process.stdout.close()
-    assert len(found) > 3 and None not in found
+    assert len(prefixes) > 3 and None not in prefixes
     assert 'cannot be read' not in capsys.readouterr().out
 
 
@@ -265,7 +265,7 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settin
 
 
 def test_a_checkpoint_of_other_shapes_is_refused(settings):
-    # A restore into resource variables does not look at shapes, and the first step would never end.
+    # A restore into resource variables does not check shapes, and the first step would never end.
     config = settings(max_steps=1)
     train(config)
     rewrite(checkpoints(config.run.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
@@ -291,9 +291,9 @@ def test_the_tutorials_own_checkpoints_are_never_rotated_away(settings):
         rewrite(prefix, to=os.path.join(config.run.train_dir, f'model.ckpt-{step}'), without=['examples_seen'],
                 global_step=np.float32(step))
     train(settings(max_steps=5, save_steps=1, max_to_keep=2))
-    assert [step_of(each) for each in checkpoints(config.run.train_dir)] == [0, 1, 4, 5]
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [0, 1, 4, 5]
     train(settings(max_steps=6, max_to_keep=1))  # fewer than there are: the surplus goes too
-    assert [step_of(each) for each in checkpoints(config.run.train_dir)] == [0, 1, 6]
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [0, 1, 6]
 
 
 @pytest.mark.parametrize('content', ['\0\0\0\0', pytest.param('', marks=pytest.mark.stress)], ids=['zeros', 'empty'])
@@ -304,7 +304,7 @@ def test_a_run_whose_settings_a_power_failure_took_goes_on_by_its_checkpoints(se
     path = pathlib.Path(settings().run.train_dir) / 'config.json'
     path.write_text(content)
     assert_same_bits(train(settings(max_steps=4, **flags)), whole)
-    assert 'config.json is empty, as a power failure leaves it; the settings of this' in capsys.readouterr().out
+    assert 'config.json is empty, as after a power failure; the settings of this' in capsys.readouterr().out
     assert json.loads(path.read_text())['seed'] == 0
     assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2, 3, 4]
     path.write_text(content)
@@ -334,22 +334,22 @@ def test_a_run_that_has_ended_keeps_what_it_kept(settings):
 def test_what_killed_processes_of_version_1_left_is_removed_unless_it_may_be_anothers(settings):
     train(settings(max_steps=3, save_steps=1, max_to_keep=0))
     directory = pathlib.Path(settings().run.train_dir)
-    left = ['checkpoint.tmp' + '0123456789abcdef' * 2, 'model.ckpt-7.index.tempstate123', 'config.json.part',
-            'metrics.jsonl.part', 'model.ckpt-1.data-00000-of-00001', 'model.ckpt-9.data-00000-of-00001']
+    leftovers = ['checkpoint.tmp' + '0123456789abcdef' * 2, 'model.ckpt-7.index.tempstate123', 'config.json.part',
+                 'metrics.jsonl.part', 'model.ckpt-1.data-00000-of-00001', 'model.ckpt-9.data-00000-of-00001']
     users = ['model.ckpt-9.data-backup', 'model.ckpt-9.meta', '.notes.abcd0123', 'checkpoint.tmp']
-    for name in left + users:
+    for name in leftovers + users:
         (directory / name).touch()
     os.remove(directory / 'model.ckpt-1.index')
     shutil.copytree(directory, directory.parent / 'mixed')
     TrainDir(str(directory)).tidy(checkpoint.is_ours)
     names = os.listdir(directory)
-    assert not set(left) & set(names) and set(users) <= set(names)
+    assert not set(leftovers) & set(names) and set(users) <= set(names)
     # Beside a checkpoint of the tutorial, what it may have written stays.
     mixed = directory.parent / 'mixed'
     rewrite(checkpoints(mixed)[-1], to=str(mixed / 'model.ckpt-2'), without=['examples_seen'])
-    (mixed / left[0]).touch()
+    (mixed / leftovers[0]).touch()
     TrainDir(str(mixed)).tidy(checkpoint.is_ours)
-    assert {left[0], left[4]} == set(left) & set(os.listdir(mixed))
+    assert {leftovers[0], leftovers[4]} == set(leftovers) & set(os.listdir(mixed))
 
 
 def test_a_planted_link_is_not_followed(settings, tmp_path):

@@ -13,13 +13,13 @@ from cifar10.registry import OPTIMIZERS, UPDATE_MODES
 from tests.helpers import initialise, update_mode
 
 RATE = 0.1
-FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # a row a tower
+FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # one row per tower
 
 
 SYNCHRONOUS = ['parameter_server', 'replicated', 'mirrored']
 
 
-def devices_of(num_towers):
+def cpu_names(num_towers):
     return [f'/cpu:{k}' for k in range(num_towers)]
 
 
@@ -27,8 +27,8 @@ def tower_fn(k, scope):
     a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
     b = tf.get_variable('b', [], initializer=tf.constant_initializer(5.0))
     tf.get_variable('unused', [], initializer=tf.constant_initializer(1.0))
-    # No constant: TensorFlow's constant folding would move it past the variables, and loses the order of their
-    # reads and updates in doing so. Real inputs are none either.
+    # Not a constant: TensorFlow's constant folding would move it past the variables and lose the order of
+    # their reads and updates. Real inputs are not constants either.
     x = tf.placeholder_with_default(tf.constant(FEEDS[k], tf.float32), [2])
     return dict(total_loss=tf.reduce_mean(x) * a * b)
 
@@ -39,8 +39,8 @@ def gradient_descent():
 
 @contextlib.contextmanager
 def built(mode, num_towers, make_optimizer=gradient_descent):
-    """Builds a mode's towers; yields (session, update, step) with all variables initialised."""
-    update = update_mode(mode, devices_of(num_towers))
+    """Builds a mode's towers; yields (session, update mode, step) with all variables initialised."""
+    update = update_mode(mode, cpu_names(num_towers))
     step = update.build(tower_fn, make_optimizer, tf.train.create_global_step())
     with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': num_towers})) as session:
         initialise(session)
@@ -62,8 +62,8 @@ def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
     with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, momentum)) as (session, _, step):
         losses = [scalars['total_loss'] for scalars in step.scalars]
         for k in range(1, 6):
-            found, _ = session.run([losses, step.train_ops])
-            np.testing.assert_allclose(found, FEEDS[:num_towers].mean(1) * a * b, rtol=1e-5)
+            values, _ = session.run([losses, step.train_ops])
+            np.testing.assert_allclose(values, FEEDS[:num_towers].mean(1) * a * b, rtol=1e-5)
             speed_a, speed_b = momentum * speed_a + x * b, momentum * speed_b + x * a
             a, b = a - RATE * speed_a, b - RATE * speed_b
             np.testing.assert_allclose(saved(session), [a, b], rtol=1e-5)
@@ -84,10 +84,10 @@ def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
             np.testing.assert_allclose([shown['a'], shown['b']], change, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize('mode, devices', [
+@pytest.mark.parametrize('mode, device_names', [
     ('replicated', ['/cpu:0', '/cpu:1']),
     ('parameter_server', ['/gpu:0', '/gpu:1'])])  # built as for GPUs, run wherever they are
-def test_packed_gradients_reach_their_own_variables(mode, devices):
+def test_packed_gradients_reach_their_own_variables(mode, device_names):
     shapes = dict(small=[3], large=[600, 500], scalar=[], huge=[700, 500], last=[2, 2])
 
     def tower(k, scope):
@@ -95,7 +95,7 @@ def test_packed_gradients_reach_their_own_variables(mode, devices):
         return dict(total_loss=tf.add_n([
             i * tf.reduce_mean(x) * tf.reduce_sum(tf.get_variable(name, shape, initializer=tf.zeros_initializer()))
             for i, (name, shape) in enumerate(shapes.items(), 1)]))
-    update = update_mode(mode, devices)
+    update = update_mode(mode, device_names)
     step = update.build(tower, gradient_descent, tf.train.create_global_step())
     config = tf.ConfigProto(device_count={'CPU': 2}, allow_soft_placement=True)
     with tf.Session(config=config) as session:
@@ -118,7 +118,7 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
         table = tf.get_variable('table', [6, 2], initializer=tf.constant_initializer(initial))
         used = tf.gather(tf.placeholder_with_default(rows[k], [3, 3]), tf.train.get_global_step())
         return dict(total_loss=tf.reduce_sum(tf.gather(table, used) * tf.constant(slopes, tf.float32)))
-    update = update_mode(mode, devices_of(len(rows)))
+    update = update_mode(mode, cpu_names(len(rows)))
     step = update.build(tower_fn, lambda: OPTIMIZERS.load(optimizer)(RATE), tf.train.create_global_step())
     expected, velocity, keep = initial, np.zeros_like(initial), 0.9 if optimizer == 'momentum' else 0.85
     config = tf.ConfigProto(device_count={'CPU': len(rows)}, allow_soft_placement=True)
@@ -154,7 +154,7 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
     def gated(k, scope):
         scalars = tower_fn(k, scope)
         return dict(total_loss=scalars['total_loss'] * gates[k].dequeue())
-    update = update_mode('async', devices_of(2))
+    update = update_mode('async', cpu_names(2))
     step = update.build(gated, gradient_descent, tf.train.create_global_step())
     opened = [gate.enqueue(1.0) for gate in gates]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
@@ -203,13 +203,14 @@ def tower_of(op):
 
 def ancestors(op):
     """Returns the operations that run before one."""
-    found, todo = set(), [op]
-    while todo:
-        each = todo.pop()
-        before = {tensor.op for tensor in each.inputs} | set(each.control_inputs)
-        todo += before - found
-        found |= before
-    return found
+    operations = set()
+    pending = [op]
+    while pending:
+        current = pending.pop()
+        inputs = {tensor.op for tensor in current.inputs} | set(current.control_inputs)
+        pending += inputs - operations
+        operations |= inputs
+    return operations
 
 
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
@@ -261,4 +262,4 @@ def test_a_variable_that_one_tower_leaves_out_is_named():
             scalars['total_loss'] += tf.get_variable('unused', [])
         return scalars
     with pytest.raises(ValueError):
-        update_mode('replicated', devices_of(2)).build(lopsided, gradient_descent, tf.train.create_global_step())
+        update_mode('replicated', cpu_names(2)).build(lopsided, gradient_descent, tf.train.create_global_step())

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Peer: Keras 3 with compile and fit, MirroredStrategy on one or more devices, and a batched tf.data input.
 
-Trains the classic network and prints a line with images/s at the end; it shares no code with the program
-that it is compared to. Wants a folder of CIFAR binary files. A batch is that of one device.
+Trains the classic network and prints a line with images/s at the end. It shares no code with the program
+that it is compared with. It needs a folder of CIFAR binary files. --batch_size is the batch of one device.
 
     python benchmarks/peers/keras_mirrored.py --data_dir=/tmp/cifar10_data --steps=300 --num_devices=2
 """
@@ -17,7 +17,7 @@ import tensorflow as tf  # noqa: E402
 
 
 def augmented(values):
-    """Returns the augmented images and the labels of a batch of records; each image is augmented in its own way."""
+    """Returns the images, each augmented on its own, and the labels of a batch of records."""
     records = tf.io.decode_raw(values, tf.uint8)
     n = tf.shape(records)[0]
     across = tf.range(24)
@@ -32,17 +32,17 @@ def augmented(values):
 
 
 def batches(files, batch_size):
-    """Builds the input: the records kept in memory, shuffled in every pass and augmented a batch at a time."""
+    """Builds the input: records are kept in memory, shuffled in every pass and augmented in batches."""
     records = tf.data.FixedLengthRecordDataset(files, 1 + 3 * 32 * 32).cache()
     data = records.shuffle(20000).repeat().batch(batch_size, drop_remainder=True)
     return data.map(augmented, tf.data.AUTOTUNE, deterministic=False).prefetch(tf.data.AUTOTUNE)
 
 
 class Lrn(tf.keras.layers.Layer):
-    """Local response normalisation, which Keras has no layer for."""
+    """Local response normalisation, for which Keras has no layer."""
 
     def call(self, inputs):
-        """Returns the inputs, each divided by a power of its neighbours in nine channels."""
+        """Returns the inputs, each normalised by its neighbours in nine channels."""
         return tf.nn.local_response_normalization(inputs, 4, bias=1.0, alpha=0.001 / 9.0, beta=0.75)
 
 
@@ -73,24 +73,25 @@ class Clock(tf.keras.callbacks.Callback):
 
     def __init__(self, warmup, steps):
         super().__init__()
-        self.warmup, self.steps = warmup, steps
+        self.warmup = warmup
+        self.steps = steps
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Starts the clock at the first step that counts."""
+        """Starts the clock at the first step after the warm-up."""
         if batch == self.warmup:
             self.begin = time.perf_counter()
         if batch == self.warmup + self.steps - 1:
             self.model.reset_metrics()  # Keras reports the mean of an epoch; the other peers print the last loss
 
     def on_train_batch_end(self, batch, logs=None):
-        """Stops it at the last step; the loss in `logs` has waited for the devices."""
+        """Stops the clock at the last step; getting the loss in `logs` has waited for the devices."""
         if batch == self.warmup + self.steps - 1:
             self.seconds = time.perf_counter() - self.begin
             self.loss = logs['loss']
 
 
 def main():
-    """Trains, and prints the time of the steps after the warm-up."""
+    """Trains, and prints the speed of the steps after the warm-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--data_dir', required=True)
     parser.add_argument('--steps', type=int, default=300)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Peer: PyTorch, eager or compiled, in fp32 or bf16, with whole batches augmented beside the training.
+"""Peer: PyTorch, eager or compiled, in fp32 or bf16, with batches augmented in a process of their own.
 
-Trains the classic network on the processor and prints a line with images/s at the end; it shares no code
-with the program that it is compared to. Wants a folder of CIFAR binary files, and torch; without that it
-ends with status 3.
+Trains the classic network on the CPU and prints a line with images/s at the end. It shares no code with the
+program that it is compared with. It needs a folder of CIFAR binary files and torch; without torch it ends
+with status 3.
 
     python benchmarks/peers/pytorch.py --data_dir=/tmp/cifar10_data --steps=300 --compile --precision=bf16
 """
@@ -24,27 +24,27 @@ import numpy as np
 FORMATS = {'channels_last': torch.channels_last, 'contiguous': torch.contiguous_format}
 
 
-class Distorted(torch.utils.data.IterableDataset):
-    """Endless batches of augmented images, for a DataLoader that does not batch them again."""
+class Augmented(torch.utils.data.IterableDataset):
+    """Endless batches of augmented images, for a DataLoader that does not form batches itself."""
 
     def __init__(self, files, batch_size, memory_format):
         super().__init__()
         data = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 1 + 3 * 32 * 32) for path in files])
         self.labels = torch.from_numpy(data[:, 0].astype(np.int64))
-        # A pixel's colours side by side, so that a crop gathers pixels and comes out as channels_last.
+        # Channels last, so that a crop gathers whole pixels and its result is channels last too.
         self.images = torch.from_numpy(data[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy())
         self.batch_size = batch_size
         self.memory_format = memory_format
 
     def __iter__(self):
-        """Yields (images, labels), in another order in every pass."""
+        """Yields (images, labels), in a new order in every pass."""
         while True:
             for rows in torch.randperm(len(self.labels)).split(self.batch_size):
                 if len(rows) == self.batch_size:
                     yield self.augment(rows), self.labels[rows]
 
     def augment(self, rows):
-        """Returns these rows cropped, flipped, with another brightness and contrast, and standardised."""
+        """Returns the images in these rows, cropped, flipped, with changed brightness and contrast, standardised."""
         n = len(rows)
         across = torch.arange(24).expand(n, 24)
         across = torch.where(torch.rand(n, 1) < 0.5, across, across.flip(1)) + torch.randint(9, (n, 1))
@@ -61,10 +61,10 @@ class Distorted(torch.utils.data.IterableDataset):
 def network():
     """Builds the classic network with its initial values."""
     def norm():
-        return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)  # torch divides alpha by the 9 of its size
+        return nn.LocalResponseNorm(9, alpha=0.001, beta=0.75, k=1.0)  # torch divides alpha by the size, 9
 
     def pool():
-        return nn.MaxPool2d(3, 2, ceil_mode=True)  # what SAME is for even sizes: it pads after, not before
+        return nn.MaxPool2d(3, 2, ceil_mode=True)  # as SAME for even sizes: pads at the end only
     model = nn.Sequential(
         nn.Conv2d(3, 64, 5, padding=2), nn.ReLU(), pool(), norm(),
         nn.Conv2d(64, 64, 5, padding=2), nn.ReLU(), norm(), pool(),
@@ -77,18 +77,12 @@ def network():
 
 
 def train(flags):
-    """Trains the network.
-
-    Args:
-      flags: see main.
-
-    Returns:
-      (seconds of the steps after the warm-up, the last step's loss).
-    """
+    """Trains the network; returns (seconds of the steps after the warm-up, the last step's loss)."""
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
     memory_format = FORMATS[flags.memory_format]
-    data = Distorted(files, flags.batch_size, memory_format)
-    # One worker process: no slower than a thread, and it leaves this process's lock alone.
+    data = Augmented(files, flags.batch_size, memory_format)
+    # One worker process is no slower than a thread, and it does not compete for this process's interpreter
+    # lock.
     batches = iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, prefetch_factor=4))
     model = network().to(memory_format=memory_format)
 
@@ -97,10 +91,10 @@ def train(flags):
             logits = model(images)
         return nn.functional.cross_entropy(logits.float(), labels)
     if flags.compile:
-        cross_entropy = torch.compile(cross_entropy)  # its gradient as well; this happens in the first step
+        cross_entropy = torch.compile(cross_entropy)  # with its gradient; compiles in the first step
     decayed = [layer.weight for layer in model if isinstance(layer, nn.Linear) and layer.out_features > 10]
     others = [value for value in model.parameters() if all(value is not weight for weight in decayed)]
-    # The gradient of the L2 loss, without the loss.
+    # Weight decay is the gradient of the L2 loss; the loss itself is added to the total at the end only.
     optimizer = torch.optim.SGD([{'params': decayed, 'weight_decay': 0.004}, {'params': others}], lr=0.1)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 136718, 0.1)
     averages = torch.optim.swa_utils.AveragedModel(
@@ -128,8 +122,8 @@ def main():
     parser.add_argument('--warmup', type=int, default=30)
     parser.add_argument('--batch_size', type=int, default=128)
     parser.add_argument('--memory_format', choices=FORMATS, default='channels_last')
-    parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32', help='bf16 is autocast')
-    parser.add_argument('--compile', action='store_true', help='with torch.compile, which needs a C++ compiler')
+    parser.add_argument('--precision', choices=('fp32', 'bf16'), default='fp32', help='bf16 uses autocast')
+    parser.add_argument('--compile', action='store_true', help='use torch.compile, which needs a C++ compiler')
     flags = parser.parse_args()
     try:
         seconds, loss = train(flags)

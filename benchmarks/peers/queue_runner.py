@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Peer: graph mode with stock operations and a queue-runner input, the way the classic scripts do it.
+"""Peer: graph mode with stock operations and a queue-runner input, as in the classic scripts.
 
-Trains the classic network on one tower and prints a line with images/s at the end; it shares no code
-with the program that it is compared to. Wants a folder of CIFAR binary files.
+Trains the classic network on one tower and prints a line with images/s at the end. It shares no code with the
+program that it is compared with. It needs a folder of CIFAR binary files.
 
     python benchmarks/peers/queue_runner.py --data_dir=/tmp/cifar10_data --steps=300
 """
@@ -19,8 +19,8 @@ tf.disable_eager_execution()
 tf.logging.set_verbosity(tf.logging.ERROR)
 
 
-def distorted_inputs(files, batch_size):
-    """Builds the classic input: a record at a time, distorted by 16 threads, shuffled in a queue."""
+def augmented_inputs(files, batch_size):
+    """Builds the classic input: single records, augmented by 16 threads and shuffled in a queue."""
     reader = tf.FixedLengthRecordReader(1 + 3 * 32 * 32)
     _, value = reader.read(tf.train.string_input_producer(files))
     record = tf.decode_raw(value, tf.uint8)
@@ -32,14 +32,14 @@ def distorted_inputs(files, batch_size):
     image = tf.image.random_contrast(image, lower=0.2, upper=1.8)
     image = tf.image.per_image_standardization(image)
     image.set_shape([24, 24, 3])
-    waiting = 20000
+    min_queued = 20000
     images, labels = tf.train.shuffle_batch([image, label], batch_size=batch_size, num_threads=16,
-                                            capacity=waiting + 3 * batch_size, min_after_dequeue=waiting)
+                                            capacity=min_queued + 3 * batch_size, min_after_dequeue=min_queued)
     return images, tf.reshape(labels, [batch_size])
 
 
 def variable(name, shape, stddev, decay=None):
-    """Makes a weight with the classic initial value and L2 loss."""
+    """Creates a weight variable with the classic initial value and L2 loss."""
     result = tf.get_variable(name, shape, initializer=tf.truncated_normal_initializer(stddev=stddev))
     if decay:
         tf.add_to_collection('losses', tf.multiply(tf.nn.l2_loss(result), decay))
@@ -83,7 +83,7 @@ def train_op(images, labels):
 
 
 def main():
-    """Trains, and times the steps after the warm-up."""
+    """Trains, and prints the speed of the steps after the warm-up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--data_dir', required=True)
     parser.add_argument('--steps', type=int, default=300)
@@ -92,7 +92,7 @@ def main():
     flags = parser.parse_args()
     files = sorted(glob.glob(os.path.join(flags.data_dir, '*', 'data_batch_*.bin')))
     with tf.device('/cpu:0'):
-        images, labels = distorted_inputs(files, flags.batch_size)
+        images, labels = augmented_inputs(files, flags.batch_size)
         loss, update = train_op(images, labels)
     with tf.train.MonitoredTrainingSession() as session:
         for step in range(flags.warmup + flags.steps):

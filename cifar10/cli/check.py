@@ -161,7 +161,7 @@ def _print_directory(start):
     """Prints what would happen to an earlier run in the directory, other than being resumed."""
     if start.replaces:
         print(f'restart    the run in {start.directory.path} would be deleted')
-    elif loss := start.directory.describe_loss():
+    elif loss := start.directory.describe_lost_settings():
         print(f'warning: {loss}; give the flags of the run')
 
 

@@ -66,7 +66,8 @@ class Watch:
     """
 
     def __init__(self, peers: dict[str, str], limit: float):
-        self._peers, self._limit = peers, limit
+        self._peers = peers
+        self._limit = limit
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

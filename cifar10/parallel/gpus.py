@@ -1,4 +1,4 @@
-"""The GPUs of this machine: how many there are, which of them this process takes, and how they communicate."""
+"""The GPUs of this machine: how many there are, which of them this process uses, and how they communicate."""
 import glob
 import os
 
@@ -6,59 +6,62 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UsageError
 
-# The first is there when the kernel has loaded NVIDIA's driver, in containers too; the others where GPUs may be used.
+# The first path exists once the kernel has loaded NVIDIA's driver, in containers too; the second matches only
+# where GPUs may be used.
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
 
 
 def why_no_gpu() -> str | None:
     """Returns why TensorFlow found no GPU, or None if it should have found one."""
-    chosen = os.environ.get('CUDA_VISIBLE_DEVICES')
-    if chosen is not None and chosen.split(',')[0].strip() in ('', '-1', 'NoDevFiles'):
-        return f'CUDA_VISIBLE_DEVICES={chosen} hides all GPUs'
+    visible = os.environ.get('CUDA_VISIBLE_DEVICES')
+    if visible is not None and visible.split(',')[0].strip() in ('', '-1', 'NoDevFiles'):
+        return f'CUDA_VISIBLE_DEVICES={visible} hides all GPUs'
     if not os.path.exists(_NVIDIA_DRIVER):
         return 'no GPU found'
-    return None if glob.glob(_NVIDIA_DEVICES) else 'this container has been given no GPU'
+    if not glob.glob(_NVIDIA_DEVICES):
+        return 'this container has been given no GPU'
+    return None
 
 
 def memory_limits() -> list[list]:
-    """Returns for each GPU of this machine the megabytes of its logical devices; of one that is not split, none."""
+    """Returns for each GPU the megabytes of its logical devices, as a list that is empty if it is not split."""
     return [[part.memory_limit for part in tf.config.get_logical_device_configuration(gpu) or ()]
             for gpu in tf.config.list_physical_devices('GPU')]
 
 
 def communication(on_gpus: bool) -> str:
-    """Returns how the members of a collective communicate: 'nccl' between GPUs, 'ring' between anything else.
+    """Returns how the members of a collective communicate: 'nccl' between GPUs, 'ring' between other devices.
 
-    NCCL refuses two members on one GPU, which logical devices are.
+    NCCL refuses two members on one GPU, as logical devices would be.
     """
     return 'nccl' if on_gpus and not any(memory_limits()) else 'ring'
 
 
 def used(count: int, limits: list[list]) -> list[tuple[int, bool]]:
-    """Returns (index, whether its memory grows as needed) of each physical GPU that `count` GPUs are on.
+    """Returns (index, whether its memory grows as needed) of each physical GPU that is used.
 
     Args:
-      count: logical GPUs, the first ones.
-      limits: as `memory_limits` returns them. The memory of a GPU that is split does not grow: TensorFlow reserves
-        what each part may use.
+      count: how many logical GPUs are used, counted from the first.
+      limits: as `memory_limits` returns them. The memory of a GPU that is split does not grow: TensorFlow
+        reserves what each part may use.
     """
-    found = []
+    used_gpus = []
     for index, parts in enumerate(limits):
         if count > 0:
-            found.append((index, not parts))
+            used_gpus.append((index, not parts))
             count -= max(len(parts), 1)
-    return found
+    return used_gpus
 
 
 def claim(count: int) -> None:
-    """Makes the first `count` GPUs the only ones that this process takes, and lets their memory grow.
+    """Makes the first `count` GPUs the only ones that this process uses, and lets their memory grow.
 
-    To be called before anything is built: `Dataset.map` starts TensorFlow's process-wide runtime while the
-    graph is being built, and the GPUs and memory that it starts with override every later ConfigProto.
+    Call it before building anything: `Dataset.map` starts TensorFlow's process-wide runtime while the graph
+    is being built, and the GPUs and memory that the runtime starts with override every later ConfigProto.
 
     Raises:
-      UsageError: the runtime has started already, without these GPUs.
+      UsageError: the runtime has already started without these GPUs.
     """
     physical = tf.config.list_physical_devices('GPU')
     claimed = [(physical[index], grows) for index, grows in used(count, memory_limits())]
@@ -73,7 +76,7 @@ def claim(count: int) -> None:
 
 
 def least_capability() -> tuple[int, int]:
-    """Returns the lowest compute capability of the visible GPUs, such as (8, 0)."""
+    """Returns the lowest compute capability of the visible GPUs, such as (8, 0); (0, 0) if there is none."""
     visible = tf.config.get_visible_devices('GPU')
     return min((tf.config.experimental.get_device_details(gpu).get('compute_capability', (0, 0)) for gpu in visible),
                default=(0, 0))

@@ -1,7 +1,7 @@
 """Mirrored variables: `tf.distribute.MirroredStrategy` behind the interface of the other modes.
 
-The strategy owns the copies of the variables and the all-reduce, and wants gradients and updates inside its
-replica context, so this mode builds everything by itself, the name scopes of the towers included.
+The strategy owns the copies of the variables and the all-reduce, and it expects gradients and updates inside
+its replica context. This mode therefore builds everything itself, including the towers' name scopes.
 """
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -11,23 +11,24 @@ from cifar10.parallel.update import Step, UpdateMode, move
 
 
 class Mirrored(UpdateMode):
-    """The strategy's own variables and reductions, one replica on each device."""
+    """The strategy's own variables and reductions, with one replica on each device."""
     one_tower_per_device = True
     spans_machines = False
 
     def __init__(self, devices):
         super().__init__(devices)
-        names = devices.tower_devices
+        device_names = devices.tower_devices
         if not devices.on_gpus:
             # The strategy looks its devices up in TensorFlow's process-wide list, not in the session.
             cpu, = tf.config.list_physical_devices('CPU')
-            wanted = 1 + max(int(name.rsplit(':', 1)[1]) for name in names)
-            if len(tf.config.get_logical_device_configuration(cpu) or [None]) < wanted:
-                tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * wanted)
-        self._strategy = tf2.distribute.MirroredStrategy(names)
+            num_cpus = 1 + max(int(name.rsplit(':', 1)[1]) for name in device_names)
+            if len(tf.config.get_logical_device_configuration(cpu) or [None]) < num_cpus:
+                tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
+        self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
     def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: []):
-        optimizer, count = make_optimizer(), len(self.devices.tower_devices)
+        optimizer = make_optimizer()
+        num_replicas = self.devices.num_towers
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
@@ -37,30 +38,35 @@ class Mirrored(UpdateMode):
                 pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
                                                           colocate_gradients_with_ops=True))
                 values = [variable.read_value() for _, variable in pairs]
-                # The strategy adds gradients up; towers are averaged.
-                parts = [(gradient if gradient is None else gradient / count, v) for gradient, v in pairs]
+                # The strategy sums gradients over the replicas; towers are averaged.
+                shares = [(None if gradient is None else gradient / num_replicas, v) for gradient, v in pairs]
                 statistics = tower_statistics(scope)
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]
                 with tf.control_dependencies(reads):  # before any variable changes
-                    applied = tf.group(optimizer.apply_gradients(parts), *[move(*each) for each in statistics])
+                    applied_gradients = optimizer.apply_gradients(shares)
+                    moves = [move(variable, value, keep) for variable, value, keep in statistics]
+                    applied = tf.group(applied_gradients, *moves)
             return scalars, [gradient for gradient, _ in pairs], values, applied
 
         with self._strategy.scope():
             scalars, gradients, values, applied = self._strategy.run(replica)
-        primaries = [self._of_each(variable)[0] for variable in tf.trainable_variables()]
-        tower_grads = [[(self._of_each(g)[k], v) for g, v in zip(gradients, primaries)] for k in range(count)]
+        primaries = [self._per_replica(variable)[0] for variable in tf.trainable_variables()]
+        replicas = range(num_replicas)
+        tower_grads = [[(self._per_replica(gradient)[k], primary) for gradient, primary in zip(gradients, primaries)]
+                       for k in replicas]
         with tf.device('/cpu:0'), tf.name_scope('update'):
-            with tf.control_dependencies(self._of_each(applied)):
+            with tf.control_dependencies(self._per_replica(applied)):
                 train_op = global_step.assign_add(1, read_value=False)
-            return Step([{name: self._of_each(value)[k] for name, value in scalars.items()} for k in range(count)],
-                        average_gradients(tower_grads),
-                        {variable.op.name: self._of_each(value)[0] for variable, value in zip(primaries, values)},
-                        [train_op])
+            return Step(
+                scalars=[{name: self._per_replica(value)[k] for name, value in scalars.items()} for k in replicas],
+                gradients=average_gradients(tower_grads),
+                values={primary.op.name: self._per_replica(value)[0] for primary, value in zip(primaries, values)},
+                train_ops=[train_op])
 
-    def _of_each(self, value):
-        """Returns the replicas' values of what the strategy returned as one."""
-        if value is None:  # a gradient that there is none of
-            return [None] * len(self.devices.tower_devices)
+    def _per_replica(self, value):
+        """Returns a list of one value per replica of what the strategy returned for all of them."""
+        if value is None:  # a variable without a gradient
+            return [None] * self.devices.num_towers
         return self._strategy.experimental_local_results(value)
 
     def scope(self):
@@ -68,7 +74,7 @@ class Mirrored(UpdateMode):
 
 
 def _create_averaged(next_creator, **arguments):
-    """Creates a variable; if it is not trained, the strategy averages over the replicas what is assigned to it."""
+    """Creates a variable; what the replicas assign to it is averaged unless it is trained."""
     if arguments.get('trainable') is False:
         arguments['aggregation'] = tf.VariableAggregation.MEAN
     return next_creator(**arguments)

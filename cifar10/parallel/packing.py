@@ -1,5 +1,4 @@
-"""Packing: small tensors travel as one, because the delay of a transfer between devices counts more than its bytes.
-"""
+"""Packing: small tensors travel between devices as one, because a transfer costs more in delay than in bytes."""
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -7,18 +6,18 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.towers import gradients_by_variable
 
-_LARGE = 1 << 18  # elements of a tensor that travels alone, because packing would copy it
+_LARGE = 1 << 18  # elements from which a tensor travels alone, because packing would copy it
 
 
 def pack(tensors: Sequence[tf.Tensor]) -> tuple[list, Callable[[list], list]]:
-    """Joins all small tensors to one.
+    """Concatenates all small tensors into one.
 
     Args:
       tensors: tensors of one type and of known shapes.
 
     Returns:
-      (a list of tensors: the large ones, then the small ones as one; the function that takes such a
-      list back to tensors of the order and the shapes of `tensors`).
+      (packed, unpack): a list of the large tensors, then the small ones as one; and the function that turns
+      such a list back into tensors in the order and with the shapes of `tensors`.
     """
     sizes = [tensor.shape.num_elements() for tensor in tensors]
     large = [i for i in range(len(tensors)) if sizes[i] >= _LARGE]
@@ -27,46 +26,48 @@ def pack(tensors: Sequence[tf.Tensor]) -> tuple[list, Callable[[list], list]]:
     if small:
         packed.append(tf.concat([tf.reshape(tensors[i], [-1]) for i in small], 0))
 
-    def unpack(values):
-        found = dict(zip(large, values))
+    def unpack(packed_values):
+        values = dict(zip(large, packed_values))
         if small:
-            parts = tf.split(values[-1], [sizes[i] for i in small])
-            found.update((i, tf.reshape(part, tensors[i].shape)) for i, part in zip(small, parts))
-        return [found[i] for i in range(len(tensors))]
+            pieces = tf.split(packed_values[-1], [sizes[i] for i in small])
+            values.update((i, tf.reshape(piece, tensors[i].shape)) for i, piece in zip(small, pieces))
+        return [values[i] for i in range(len(tensors))]
     return packed, unpack
 
 
 class Packed(NamedTuple):
-    """Stands in a (gradient, variable) pair for the variables of a packed gradient."""
+    """Takes the variable's place in a (gradient, variable) pair whose gradient is packed from several."""
     name: str
 
 
 def pack_gradients(tower_grads: Sequence[Sequence[tuple]],
-                   devices: Sequence[str]) -> tuple[list, Callable[[list], list]]:
-    """Joins each tower's small gradients on the tower's device, for `average_gradients` to average.
+                   device_names: Sequence[str]) -> tuple[list, Callable[[list], list]]:
+    """Packs each tower's small gradients on the tower's device, before `average_gradients` averages them.
+
+    Sparse gradients are left as they are.
 
     Args:
       tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them.
-      devices: the K towers' device names.
+      device_names: the K towers' devices.
 
     Returns:
-      (K towers x M (gradient, variable or Packed) pairs; the function that takes their M averages back to
-      N (gradient, variable) pairs). Sparse gradients travel as they are.
+      (packed_grads, unpack): K towers x M (gradient, variable or Packed) pairs; and the function that turns
+      their M averages back into N (gradient, variable) pairs.
     """
     matched = gradients_by_variable(tower_grads)
     dense = [i for i, (gradients, _) in enumerate(matched)
              if gradients and not any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)]
     others = [i for i in range(len(matched)) if i not in dense]
     packed_grads = []
-    for k, device in enumerate(devices):
+    for k, device in enumerate(device_names):
         with tf.device(device), tf.name_scope(f'pack_{k}'):
             packed, unpack = pack([matched[i][0][k] for i in dense])
         packed_grads.append([*[(tensor, Packed(f'packed_{j}')) for j, tensor in enumerate(packed)],
                              *[tower_grads[k][i] for i in others]])
 
-    def unpack_averages(averages):
-        averages = [average for average, _ in averages]
-        count = len(averages) - len(others)
-        found = dict(zip(dense + others, unpack(averages[:count]) + averages[count:]))
-        return [(found[i], variable) for i, (_, variable) in enumerate(matched)]
+    def unpack_averages(packed_averages):
+        averages = [average for average, _ in packed_averages]
+        num_packed = len(averages) - len(others)
+        by_index = dict(zip(dense + others, unpack(averages[:num_packed]) + averages[num_packed:]))
+        return [(by_index[i], variable) for i, (_, variable) in enumerate(matched)]
     return packed_grads, unpack_averages

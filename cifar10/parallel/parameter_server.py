@@ -1,4 +1,4 @@
-"""The default update mode: one copy of the variables on the CPU, updated once by the towers' mean gradient."""
+"""The default update mode: one copy of the variables on the CPU, updated with the towers' mean gradient."""
 import contextlib
 
 import tensorflow.compat.v1 as tf
@@ -9,11 +9,11 @@ from cifar10.parallel.update import Update, UpdateMode
 
 
 class ParameterServer(UpdateMode):
-    """Shared variables; `average_gradients` takes the mean over the towers, and the optimizer applies it once."""
+    """Shared variables: `average_gradients` averages over the towers, and the optimizer applies the mean once."""
 
     def __init__(self, devices):
         super().__init__(devices)
-        self._elements = dict.fromkeys(devices.servers, 0)  # held by each
+        self._elements = dict.fromkeys(devices.servers, 0)  # server -> elements that it holds
 
     @contextlib.contextmanager
     def tower_variables(self, k):
@@ -22,18 +22,20 @@ class ParameterServer(UpdateMode):
 
     def reduce(self, towers):
         with tf.device('/cpu:0'):
-            return [Update(self._average([tower.gradients for tower in towers]),
-                           self._average([tower.statistics for tower in towers]), range(len(towers)), '/cpu:0')]
+            gradients = self._average([tower.gradients for tower in towers])
+            statistics = self._average([tower.statistics for tower in towers])
+        return [Update(gradients, statistics, range(len(towers)), '/cpu:0')]
 
     def _average(self, tower_grads):
         if not self.devices.on_gpus:
             return average_gradients(tower_grads)
-        # A transfer from a GPU costs more in delay than in bytes, so small gradients travel as one tensor. Between
-        # CPU devices nothing travels, and packing would only copy.
+        # A transfer from a GPU costs more in delay than in bytes, so small gradients travel as one tensor.
+        # Between CPU devices nothing travels, and packing would only copy.
         packed_grads, unpack = pack_gradients(tower_grads, self.devices.tower_devices)
         return unpack(average_gradients(packed_grads))
 
     def _create_on_server(self, next_creator, **arguments):
+        """Creates a variable on the server that holds the fewest elements so far."""
         server = min(self._elements, key=self._elements.get)
         with tf.device(server):
             variable = next_creator(**arguments)

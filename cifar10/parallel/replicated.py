@@ -12,36 +12,44 @@ from cifar10.parallel.packing import pack
 from cifar10.parallel.towers import gradients_by_variable
 from cifar10.parallel.update import Update, UpdateMode
 
-_GROUP_KEY = 1  # any number, the same in all members
+_GROUP_KEY = 1  # any number, but the same in all members of a collective
 
 
 class Replicated(UpdateMode):
-    """A copy of the variables on each device; device 0's are the primaries, the only ones that are saved."""
-    recovers = False  # the members of a collective would wait for a lost one without end
+    """A copy of the variables for each group of devices, shared by the group's towers.
+
+    Group 0 has the primaries, the only copy that is saved.
+    """
+    recovers = False  # the members of a collective would wait for a lost one forever
 
     def __init__(self, devices):
         super().__init__(devices)
-        self._trainable = [[] for _ in devices.groups]  # each device's variables
-        self._created = [0 for _ in devices.groups]  # how many each device has, slots included
-        self._primary_values = []  # reads of device 0's
+        self._trainable = [[] for _ in devices.groups]  # each group's trained variables
+        self._created = [0 for _ in devices.groups]  # how many variables each group has, slots included
+        self._primary_values = []  # reads of group 0's variables, in the order of their creation
 
     def optimizers(self, make_optimizer):
         optimizers = []
-        for k, device in enumerate(self.devices.tower_devices[:len(self.devices.groups)]):
+        for k, device in enumerate(self._group_devices):
             with tf.device(device), self.tower_variables(k):
                 optimizers.append(make_optimizer())
         return [optimizers[self.devices.group_of(k)] for k in range(self.devices.num_towers)]
 
+    @property
+    def _group_devices(self):
+        """Each group's device; group k's is that of tower k."""
+        return self.devices.tower_devices[:len(self.devices.groups)]
+
     @contextlib.contextmanager
     def tower_variables(self, k):
-        """Device 0 has plain variables; the others local, unsaved copies that start with the primary's value."""
+        """Group 0 creates plain variables, the others local copies that start with the primary's value."""
         group = self.devices.group_of(k)
 
         def creator(next_creator, **arguments):
             trained = arguments.get('trainable') is not False
             if group > 0:
-                # Devices make their variables in the same order. Local variables are initialised after the primaries
-                # were initialised or restored, so the copies follow a restore by themselves.
+                # All groups create their variables in the same order. Local variables are initialised after
+                # the primaries were initialised or restored, so the copies follow a restore by themselves.
                 arguments.update(collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False,
                                  initial_value=self._primary_values[self._created[group]])
             variable = next_creator(**arguments)
@@ -53,8 +61,10 @@ class Replicated(UpdateMode):
                     self._primary_values.append(variable.read_value())
             return variable
 
-        scope, again = f'replica_{group}' if group else tf.get_variable_scope(), k != group
-        with tf.variable_creator_scope(creator), tf.variable_scope(scope, reuse=again, auxiliary_name_scope=False):
+        scope = f'replica_{group}' if group else tf.get_variable_scope()
+        first_of_group = k == group
+        with tf.variable_creator_scope(creator), \
+                tf.variable_scope(scope, reuse=not first_of_group, auxiliary_name_scope=False):
             yield
 
     def trainable_variables(self, k):
@@ -63,17 +73,21 @@ class Replicated(UpdateMode):
     def reduce(self, towers):
         tower_grads = [tower.gradients + tower.statistics for tower in towers]
         primaries = [variable for _, variable in tower_grads[0]]
-        matched = gradients_by_variable([[(g, v) for (g, _), v in zip(pairs, primaries)] for pairs in tower_grads])
+        matched = gradients_by_variable([[(gradient, primary) for (gradient, _), primary in zip(pairs, primaries)]
+                                         for pairs in tower_grads])
         used = [i for i, (gradients, _) in enumerate(matched) if gradients is not None]
-        count, updates = len(self.devices.groups), []
-        for group, device in enumerate(self.devices.tower_devices[:count]):
-            readers = [k for k in range(len(towers)) if self.devices.group_of(k) == group]
+        num_groups = len(self.devices.groups)
+        updates = []
+        for group, device in enumerate(self._group_devices):
+            members = [k for k in range(len(towers)) if self.devices.group_of(k) == group]
             with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
-                sums = [_sum([tower_grads[k][i][0] for k in readers], count / len(towers)) for i in used]
-                means = dict(zip(used, _mean_over_group(sums, count, communication(self.devices.on_gpus))))
+                # Weighted, so that the mean over the groups is the mean over the towers.
+                weight = num_groups / len(towers)
+                sums = [_weighted_sum([tower_grads[k][i][0] for k in members], weight) for i in used]
+                means = dict(zip(used, _mean_over_group(sums, num_groups, communication(self.devices.on_gpus))))
             pairs = [(means.get(i), variable) for i, (_, variable) in enumerate(tower_grads[group])]
-            split = len(towers[group].gradients)
-            updates.append(Update(pairs[:split], pairs[split:], readers, device))
+            num_gradients = len(towers[group].gradients)
+            updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], members, device))
         return updates
 
     def apply(self, k, tower, update, global_step):
@@ -81,8 +95,8 @@ class Replicated(UpdateMode):
             return super().apply(k, tower, update, global_step)
 
 
-def _sum(gradients, weight):
-    """Returns the sum of a device's gradients times a weight, such that the mean over devices is that over towers."""
+def _weighted_sum(gradients, weight):
+    """Returns the sum of gradients times a weight; a single one of weight 1 without a copy."""
     return gradients[0] if len(gradients) == weight == 1 else tf.add_n(gradients) * weight
 
 
@@ -94,11 +108,11 @@ def _mean_over_group(tensors, size, hint):
 
     Args:
       tensors: float32 tensors; the same shapes in every member.
-      size: members of the group.
+      size: how many members the collective has.
       hint: 'nccl' or 'ring', how they communicate.
 
     Returns:
-      The tensors' means over the group.
+      The tensors' means over the members.
     """
     packed, unpack = pack(tensors)
     means = []

@@ -1,4 +1,4 @@
-"""How TensorFlow's sessions are configured for the devices of the towers."""
+"""The configuration of TensorFlow sessions for the devices of the towers."""
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel import gpus
@@ -9,21 +9,21 @@ LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives o
 
 def session_config(devices: Devices, log_device_placement: bool = False, xla: bool = False,
                    fuse: bool = True) -> tf.ConfigProto:
-    """Returns the `tf.ConfigProto` of a session with these Devices.
+    """Returns the `tf.ConfigProto` of a session with as many CPU devices or GPUs as `devices` has.
+
+    GPUs are configured as `gpus.claim` left them.
 
     Args:
-      devices: a Devices.
-      log_device_placement: let TensorFlow print the device of every operation.
-      xla: let TensorFlow compile what it can for the GPUs.
-      fuse: let TensorFlow join operations where it has one for both.
-
-    As many CPU devices as the towers need; GPUs as `gpus.claim` leaves them.
+      devices: the Devices of the towers.
+      log_device_placement: print the device of every operation.
+      xla: compile with XLA whatever it can compile for GPUs.
+      fuse: let TensorFlow fuse operations ("remapping").
     """
     config = tf.ConfigProto(
         device_count={'GPU': devices.count} if devices.on_gpus else {'CPU': max(devices.count, 1), 'GPU': 0},
-        # The towers' devices are known to be there, and all but one kind of operation that the towers and modes put on
-        # a GPU has a kernel there: the exception is the string constants of `copy_to_device`. What a network of one's
-        # own holds besides may need the CPU too.
+        # The towers' devices are known to exist, and all but one kind of operation that the towers and modes
+        # put on a GPU has a kernel there: the exception is the string constants of `copy_to_device`. A user's
+        # own network may contain others that need the CPU.
         allow_soft_placement=True,
         log_device_placement=log_device_placement)
     limits = gpus.memory_limits()
@@ -36,7 +36,8 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
     if not fuse:
         config.graph_options.rewrite_options.remapping = config.graph_options.rewrite_options.OFF
     if devices.target:
-        # A session that follows the loss of a peer must not meet what a step of the one before it left running.
+        # The session that follows the loss of a peer must not share state with a step that still runs in the
+        # one before it.
         config.isolate_session_state = True
         config.experimental.collective_group_leader = LEADER
     if xla:

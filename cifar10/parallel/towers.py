@@ -1,6 +1,6 @@
 """Towers: the same computation on every device, over shared variables, and the mean of their gradients.
 
-Any model can be built on this: nothing here knows images or networks.
+Any model can be built on this: nothing here depends on images or on a particular network.
 """
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -12,26 +12,26 @@ from six.moves import range, zip
 
 def shared_variables(k: int) -> AbstractContextManager:
     """Context in which tower 0 creates variables, and every later tower gets the same ones by name."""
-    # Reuse ends with the context. Not AUTO_REUSE: that would create a misspelt name silently.
+    # Reuse ends with the context. AUTO_REUSE would silently create a variable whose name is misspelt.
     return tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False)
 
 
-def build_towers(devices: Sequence[str], tower_fn: Callable[[int, str], Any],
+def build_towers(device_names: Sequence[str], tower_fn: Callable[[int, str], Any],
                  variables: Callable[[int], AbstractContextManager] = shared_variables) -> list:
-    """Replicates a computation on each device, in a name scope of its own.
+    """Builds the same computation on each device, each time in a name scope of its own.
 
     Args:
-      devices: K device names.
-      tower_fn: function (k, scope) -> anything; builds tower k. `scope` is its name scope
-        ('tower_0/'). It makes its variables with `tf.get_variable`.
-      variables: function k -> the context in which tower k does so.
+      device_names: the K towers' devices.
+      tower_fn: function (k, scope) -> anything; builds tower k, with variables from `tf.get_variable`.
+        `scope` is the tower's name scope, such as 'tower_0/'.
+      variables: function k -> the context in which tower k gets its variables.
 
     Returns:
       A list of the K values that `tower_fn` returned.
     """
     towers = []
-    for k in range(len(devices)):
-        with tf.device(devices[k]), tf.name_scope(f'tower_{k}') as scope, variables(k):
+    for k in range(len(device_names)):
+        with tf.device(device_names[k]), tf.name_scope(f'tower_{k}') as scope, variables(k):
             towers.append(tower_fn(k, scope))
     return towers
 
@@ -40,7 +40,7 @@ def tower_loss(scope: str, network: Callable[[], Any]) -> tuple[tf.Tensor, Any]:
     """Builds one tower's loss: the sum of what its network adds to the collection LOSSES.
 
     Args:
-      scope: the tower's name scope, which tells its losses from those of the other towers.
+      scope: the tower's name scope; it distinguishes the tower's losses from those of other towers.
       network: function without arguments that builds the network on the tower's batch.
 
     Returns:
@@ -57,9 +57,10 @@ def tower_loss(scope: str, network: Callable[[], Any]) -> tuple[tf.Tensor, Any]:
 
 
 def dense(pairs: Sequence[tuple]) -> list[tuple]:
-    """Returns (gradient, variable) pairs without `tf.IndexedSlices`, which an embedding's gradients are.
+    """Returns (gradient, variable) pairs with each sparse gradient (`tf.IndexedSlices`) made dense.
 
-    Optimizers treat those in ways of their own: momentum, for one, moves only the rows that a step has used.
+    An embedding has sparse gradients. Optimizers treat them differently: momentum, for example, moves only
+    the rows that a step used.
     """
     return [(tf.unsorted_segment_sum(gradient.values, gradient.indices, variable.shape[0])
              if isinstance(gradient, tf.IndexedSlices) else gradient, variable) for gradient, variable in pairs]
@@ -69,15 +70,15 @@ def average_gradients(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
     """Averages each variable's gradients over the towers.
 
     Args:
-      tower_grads: K towers x N (gradient, variable) pairs, as `compute_gradients` returns them for a
-        tower; the variables are shared and in the same order in every tower.
+      tower_grads: K towers x N (gradient, variable) pairs, as `compute_gradients` returns them for one
+        tower; every tower has the same variables in the same order.
 
     Returns:
-      N (gradient, variable) pairs: the mean over the K towers. A variable that no tower uses keeps
-      None. Where all gradients are `tf.IndexedSlices`, so is their mean.
+      N (gradient, variable) pairs: the means over the K towers. The gradient of a variable that no tower
+      uses stays None. If all gradients of a variable are `tf.IndexedSlices`, so is their mean.
 
     Raises:
-      ValueError: no tower, lists that do not match, or a variable that only some towers use.
+      ValueError: there is no tower, the towers' variables differ, or only some towers use a variable.
     """
     return [(_mean_gradient(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
 
@@ -86,7 +87,7 @@ def gradients_by_variable(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]
     """Transposes the towers' gradients, after checking that they match.
 
     Args:
-      tower_grads: as `average_gradients` takes them.
+      tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them.
 
     Returns:
       N (gradients, variable) pairs: the K towers' gradients of a variable, or None if no tower uses it.
@@ -101,7 +102,8 @@ def gradients_by_variable(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]
             raise ValueError(f'tower {k} does not have the variables of tower 0')
     transposed = []
     for pairs in zip(*tower_grads):
-        gradients, variable = [gradient for gradient, _ in pairs], pairs[0][1]
+        gradients = [gradient for gradient, _ in pairs]
+        variable = pairs[0][1]
         missing = [k for k, gradient in enumerate(gradients) if gradient is None]
         if missing and len(missing) < len(gradients):
             raise ValueError(f'tower {missing[0]} has no gradient for {variable.op.name}, which other towers use')
@@ -110,7 +112,7 @@ def gradients_by_variable(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]
 
 
 def _mean_gradient(gradients):
-    """Returns the mean of one variable's K gradients, tensors or `tf.IndexedSlices`; of None, None."""
+    """Returns the mean of one variable's K gradients, tensors or `tf.IndexedSlices`; None for None."""
     if gradients is None:
         return None
     if len(gradients) == 1:

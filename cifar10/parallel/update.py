@@ -1,7 +1,7 @@
 """The skeleton of the update modes: towers, their gradients, the order of reads and updates.
 
 A mode overrides where a tower's variables live, how the towers' gradients are reduced, and how they are
-applied. Any model can be built on this: nothing here knows images or networks.
+applied. Any model can be built on this: nothing here depends on images or on a particular network.
 """
 import contextlib
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from cifar10.parallel.turns import Turns
 
 
 class Step(NamedTuple):
-    """What a mode builds.
+    """The graph of a training step, as a mode builds it.
 
     Attributes:
-      scalars: for each tower a dict of float32 scalars, by the names that `tower_fn` gave them.
-      gradients: (gradient, variable) pairs, as they are applied to the variables that are saved.
+      scalars: for each tower a dict of float32 scalars, as `tower_fn` returned it.
+      gradients: the (gradient, variable) pairs that are applied to the variables that are saved.
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
     """
@@ -31,14 +31,15 @@ class Step(NamedTuple):
 
 
 class Tower(NamedTuple):
-    """One tower as it is built.
+    """One tower, before its gradients are reduced.
 
     Attributes:
       scalars: dict of float32 scalars.
       gradients: (gradient, variable) pairs; no gradient is sparse.
-      statistics: (value, variable) pairs: where its batch would move variables that are not trained.
-      keeps: the fraction of each of these variables that an update keeps.
-      optimizer: made the gradients.
+      statistics: (value, variable) pairs: the values towards which its batch moves variables that are not
+        trained.
+      keeps: for each of the statistics the fraction of the variable that an update keeps.
+      optimizer: the optimizer that computed the gradients and will apply them.
     """
     scalars: dict
     gradients: list
@@ -53,8 +54,9 @@ class Update(NamedTuple):
     Attributes:
       gradients: (gradient, variable) pairs.
       statistics: (value, variable) pairs.
-      readers: numbers of the towers that read these variables: none changes before they have ended their turns.
-      device: where the update runs.
+      readers: numbers of the towers that read these variables; none changes until these towers have ended
+        their turns.
+      device: the device on which the update runs.
     """
     gradients: list
     statistics: list
@@ -69,7 +71,7 @@ class UpdateMode:
       devices: the `Devices` of the towers.
       synchronous: whether one update consumes the batches of all towers.
       recovers: whether training continues when a lost device comes back.
-      one_tower_per_device: whether towers cannot share a device.
+      one_tower_per_device: whether each tower needs a device of its own.
       spans_machines: whether the towers may be on several machines.
     """
     synchronous = True
@@ -83,82 +85,84 @@ class UpdateMode:
     @property
     def batches(self) -> int:
         """How many towers' batches one update consumes."""
-        return len(self.devices.tower_devices) if self.synchronous else 1
+        return self.devices.num_towers if self.synchronous else 1
 
     def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
               global_step: tf.Variable, tower_statistics: Callable[[str], list] = lambda scope: []) -> Step:
         """Builds the towers and their updates.
 
-        The statistics of a tower's batch are reduced over the towers as gradients are; then their variables move
-        towards the result.
+        Statistics of the towers' batches are averaged over the towers like gradients; then their variables
+        move towards the mean.
 
         Args:
           tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss'; builds tower k.
           make_optimizer: function that returns a new optimizer.
           global_step: int64 variable, incremented by each update.
-          tower_statistics: function scope -> the tower's (variable, value, keep) triples, once it is built: an
-            update makes the variable keep * variable + (1 - keep) * value.
+          tower_statistics: function scope -> (variable, value, keep) triples, called once the tower of that
+            name scope is built; an update makes the variable keep * variable + (1 - keep) * value.
         """
-        optimizers, turns = self.optimizers(make_optimizer), Turns(self.devices)
+        optimizers = self.optimizers(make_optimizer)
+        turns = Turns(self.devices)
 
         def tower(k, scope):
             with tf.control_dependencies([turns.begin(k)]):
                 scalars = dict(tower_fn(k, scope))
                 gradients = dense(optimizers[k].compute_gradients(
                     scalars['total_loss'], self.trainable_variables(k), colocate_gradients_with_ops=True))
-            found = tower_statistics(scope)
-            statistics = [(value, variable) for variable, value, _ in found]
+            triples = tower_statistics(scope)
+            statistics = [(value, variable) for variable, value, _ in triples]
+            keeps = [keep for _, _, keep in triples]
             turns.end(k, gradients + statistics)
-            return Tower(scalars, gradients, statistics, [keep for *_, keep in found], optimizers[k])
+            return Tower(scalars, gradients, statistics, keeps, optimizers[k])
 
         towers = build_towers(self.devices.tower_devices, tower, self.tower_variables)
         with tf.name_scope('update'):
-            updates, applied = self.reduce(towers), []
+            updates = self.reduce(towers)
             with tf.device(updates[0].device):
                 values = {variable.op.name: variable.read_value() for _, variable in updates[0].gradients}
+            applied = []
             for k, update in enumerate(updates):
-                # No variable changes until the towers that read it have ended their turns, and until what is shown
-                # was read.
-                reads = [turns.ended[i] for i in update.readers] + (list(values.values()) if k == 0 else [])
+                # No variable changes before the towers that read it have ended their turns. The first update
+                # also waits for `values`: a variable that is merely fetched beside it would race with it.
+                reads = [turns.ended[i] for i in update.readers]
+                if k == 0:
+                    reads += values.values()
                 with tf.device(update.device), tf.control_dependencies(reads):
                     applied.append(self.apply(k, towers[k], update, global_step))
-            return Step([tower.scalars for tower in towers], updates[0].gradients, values, self.train_ops(applied))
+            train_ops = [tf.group(applied)] if self.synchronous else applied
+            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops)
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
-        """Returns each tower's optimizer; here one for all, on the CPU."""
+        """Returns each tower's optimizer; by default all towers share one on the CPU."""
         with tf.device('/cpu:0'):
-            return [make_optimizer()] * len(self.devices.tower_devices)
+            return [make_optimizer()] * self.devices.num_towers
 
     def tower_variables(self, k: int) -> AbstractContextManager:
-        """Returns the context in which tower k makes its variables."""
+        """Returns the context in which tower k gets its variables."""
         return shared_variables(k)
 
     def trainable_variables(self, k: int) -> list | None:
-        """Returns the variables that tower k's gradients are of; None: all in the graph's collection."""
+        """Returns tower k's variables that are trained; None: the collection TRAINABLE_VARIABLES."""
         del k
         return None
 
     def reduce(self, towers: list) -> list:
-        """Returns the Updates that the gradients and the statistics of K Towers become."""
+        """Reduces the gradients and statistics of K Towers to a list of Updates."""
         raise NotImplementedError
 
     def apply(self, k: int, tower: Tower, update: Update, global_step: tf.Variable) -> tf.Operation:
         """Builds the k-th update with tower k's optimizer; returns its operation."""
-        # The updates of a synchronous step count once.
-        counted = global_step if k == 0 or not self.synchronous else None
-        moved = [move(variable, value, keep) for (value, variable), keep in zip(update.statistics, tower.keeps)]
-        return tf.group(tower.optimizer.apply_gradients(update.gradients, counted), *moved)
-
-    def train_ops(self, applied: list) -> list:
-        """Returns the train operations, one for each thread that runs steps, of the updates' operations."""
-        return [tf.group(applied)] if self.synchronous else applied
+        # All updates of a synchronous step count as one: only the first increments the global step.
+        counter = global_step if k == 0 or not self.synchronous else None
+        moves = [move(variable, value, keep) for (value, variable), keep in zip(update.statistics, tower.keeps)]
+        return tf.group(tower.optimizer.apply_gradients(update.gradients, counter), *moves)
 
     def scope(self) -> AbstractContextManager:
-        """Returns the context in which the session must be made."""
+        """Returns the context in which the session must be created."""
         return contextlib.nullcontext()
 
 
 def move(variable: tf.Variable, value: tf.Tensor, keep: float) -> tf.Tensor:
-    """Makes a variable keep * variable + (1 - keep) * value; returns the operation that does."""
-    # It is read here, where it changes: the change from an older value would overshoot.
+    """Returns the operation that makes a variable keep * variable + (1 - keep) * value."""
+    # The variable is read at the time of the change: a change computed from an older value would overshoot.
     return variable.assign_add((1 - keep) * (value - variable.read_value()))

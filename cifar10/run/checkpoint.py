@@ -1,6 +1,6 @@
-"""Checkpoints: writing whole ones, finding the newest that can be read, and restoring it.
+"""Checkpoints: writing complete ones, finding the newest readable one, and restoring it.
 
-A checkpoint of the classic tutorial fits too: it has the same variable names, a global_step in float32, and
+Checkpoints of the classic tutorial fit too: they have the same variable names, a global_step in float32, and
 no count of examples.
 """
 import contextlib
@@ -16,48 +16,50 @@ from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
 
 EXAMPLES_SEEN = 'examples_seen'  # the name of the variable that counts examples
-DIVISION = ('num_towers', 'batch_size')  # the names of those that keep how a step is divided
-_CLASSIC_BATCH = 128  # of the tutorial: a step of its checkpoints stands for so many examples
+DIVISION = ('num_towers', 'batch_size')  # the names of the variables that say how a step is divided
+_CLASSIC_BATCH = 128  # examples of one step in the tutorial's checkpoints
 _RETRY_SECS = 0.5
 
-# Corrupt checkpoints that this process has reported. Of the process, because a watching evaluator looks again and
-# again, from several places, and is to report each once.
+# Corrupt checkpoints that this process has reported. A watching evaluator looks for checkpoints again and
+# again, from several places, and reports each corrupt one only once.
 _reported = set()
 
 
 def newest(directory: TrainDir) -> str | None:
-    """Returns the prefix of the newest checkpoint whose every byte can be read, or None.
+    """Returns the prefix of the newest checkpoint that can be read completely, or None.
 
-    A corrupt one (a full disk, a broken copy) is reported in a line, once. One that is removed while it is
-    being read, because a newer one took its place, is not corrupt.
+    A corrupt checkpoint (a full disk, a broken copy) is reported once, in a line. One that a trainer removes
+    while it is being read, because there are newer ones, is not corrupt.
     """
     corrupt = set()
     while True:
-        prefix = next((each for each in reversed(directory.checkpoints()) if each not in corrupt), None)
-        why = prefix and corruption(prefix)
-        if why:
-            time.sleep(_RETRY_SECS)  # the trainer removes a checkpoint file by file
-            if prefix not in directory.checkpoints():
-                continue
-            why = corruption(prefix)
-        if not why:
+        candidates = [prefix for prefix in directory.checkpoints() if prefix not in corrupt]
+        if not candidates:
+            return None
+        prefix = candidates[-1]
+        if corruption(prefix) is None:
+            return prefix
+        time.sleep(_RETRY_SECS)  # the trainer may be removing it, file by file
+        if prefix not in directory.checkpoints():
+            continue
+        cause = corruption(prefix)
+        if cause is None:
             return prefix
         corrupt.add(prefix)
         if prefix not in _reported:
             _reported.add(prefix)
-            print(f'warning: {prefix} cannot be read ({why}); looking for the one before it')
+            print(f'warning: {prefix} cannot be read ({cause}); looking for the one before it')
 
 
 def newest_of_run(directory: TrainDir) -> str | None:
-    """Returns what `newest` does, for a run that is to be resumed.
+    """Returns the prefix of the checkpoint from which a run is resumed, or None if there are no checkpoints.
 
     Raises:
-      UsageError: there are checkpoints, but none can be read, or it is unclear whose they are.
+      UsageError: there are checkpoints, but none can be read, or it is unclear which program wrote them.
     """
     if directory.stored() is None and not directory.lost_settings:
         for prefix in directory.checkpoints():
-            why = _unreadable(prefix)
-            if why:
+            if not _can_be_opened(prefix):
                 raise UsageError(f'{prefix} cannot be read, and there is no {SETTINGS} beside it; use another '
                                  '--train_dir')
     prefix = newest(directory)
@@ -68,7 +70,7 @@ def newest_of_run(directory: TrainDir) -> str | None:
 
 
 def corruption(prefix: str) -> str | None:
-    """Returns why a checkpoint cannot be read, in a line, or None if it can."""
+    """Returns why a checkpoint cannot be read, as a phrase, or None if it can."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         for name in reader.get_variable_to_shape_map():
@@ -78,12 +80,13 @@ def corruption(prefix: str) -> str | None:
     return None
 
 
-def _unreadable(prefix):
+def _can_be_opened(prefix):
+    """Returns whether a checkpoint's index can be read; its variables may still be corrupt."""
     try:
         tf.train.load_checkpoint(prefix)
-    except Exception as error:  # of any type, as above
-        return reason(error)
-    return None
+    except Exception:  # of any type, as above
+        return False
+    return True
 
 
 def is_ours(prefix: str) -> bool:
@@ -91,7 +94,7 @@ def is_ours(prefix: str) -> bool:
     try:
         return tf.train.load_checkpoint(prefix).has_tensor(EXAMPLES_SEEN)
     except Exception:
-        return True  # corrupted since it was written: a run does not begin beside one that cannot be read
+        return True  # corrupted since it was written: no run begins beside a checkpoint that cannot be read
 
 
 def saved_step(prefix: str) -> int:
@@ -100,20 +103,23 @@ def saved_step(prefix: str) -> int:
 
 
 def saved_progress(prefix: str) -> tuple[int, int]:
-    """Returns (the global_step in a checkpoint, the examples that were seen until then)."""
-    reader, step = tf.train.load_checkpoint(prefix), saved_step(prefix)
-    return step, int(reader.get_tensor(EXAMPLES_SEEN) if reader.has_tensor(EXAMPLES_SEEN) else step * _CLASSIC_BATCH)
+    """Returns (the global_step in a checkpoint, how many examples the run had seen by then)."""
+    reader = tf.train.load_checkpoint(prefix)
+    step = saved_step(prefix)
+    if not reader.has_tensor(EXAMPLES_SEEN):
+        return step, step * _CLASSIC_BATCH
+    return step, int(reader.get_tensor(EXAMPLES_SEEN))
 
 
 def describe_latest(directory: TrainDir) -> str:
-    """Returns a phrase that says which checkpoint a user can continue from."""
+    """Returns a phrase that says from which checkpoint a user can continue."""
     prefix = newest(directory)
     return f'the newest checkpoint is {prefix}' if prefix else 'there is no checkpoint yet'
 
 
 @contextlib.contextmanager
 def named_in_errors(directory: TrainDir) -> Iterator[None]:
-    """Context that turns an error of TensorFlow into a RunError that names the newest checkpoint."""
+    """Context that turns a TensorFlow error into a RunError that names the newest checkpoint."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -121,12 +127,12 @@ def named_in_errors(directory: TrainDir) -> Iterator[None]:
 
 
 def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | None:
-    """Returns what in a checkpoint does not fit, as a phrase, or None if all does.
+    """Returns a phrase for the first variable that does not fit a checkpoint, or None if all fit.
 
-    A restore into resource variables does not look at shapes, and what follows is undefined.
+    A restore into resource variables does not check shapes, and what happens afterwards is undefined.
 
     Args:
-      prefix: of the checkpoint.
+      prefix: the checkpoint's prefix.
       variables: name in the checkpoint -> variable.
     """
     saved = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
@@ -139,18 +145,18 @@ def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | 
 
 
 def make_division(num_towers: int, batch_size: int) -> None:
-    """Makes the int64 variables in which a checkpoint keeps how its run divides a step: `num_towers`, `batch_size`."""
+    """Creates the int64 variables `num_towers` and `batch_size`: how the run that is saved divides a step."""
     for name, value in zip(DIVISION, (num_towers, batch_size)):
         tf.get_variable(name, [], tf.int64, tf.constant_initializer(value), trainable=False)
 
 
 def stored_division(prefix: str, batch_size: int | None) -> dict[str, int]:
-    """Returns `num_towers` and `batch_size` of the run that wrote a checkpoint, as far as it tells them.
+    """Returns the `num_towers` and `batch_size` with which a checkpoint was written, as far as they are known.
 
     Args:
-      prefix: of the checkpoint.
-      batch_size: of the run's settings, or None. A checkpoint of an earlier version has neither of the two, but
-        counts its examples and its steps.
+      prefix: the checkpoint's prefix.
+      batch_size: the batch size in the run's settings, or None. It serves for checkpoints of earlier
+        versions, which count examples and steps only.
     """
     reader = tf.train.load_checkpoint(prefix)
     if reader.has_tensor(DIVISION[0]):
@@ -159,18 +165,19 @@ def stored_division(prefix: str, batch_size: int | None) -> dict[str, int]:
         return {}
     step = saved_step(prefix)
     if step:
-        towers, rest = divmod(int(reader.get_tensor(EXAMPLES_SEEN)), step * batch_size)
-        if towers and not rest:
-            return dict(num_towers=towers, batch_size=batch_size)
+        num_towers, rest = divmod(int(reader.get_tensor(EXAMPLES_SEEN)), step * batch_size)
+        if num_towers and not rest:
+            return dict(num_towers=num_towers, batch_size=batch_size)
     return dict(batch_size=batch_size)
 
 
 def tidy(directory: TrainDir, max_to_keep: int) -> None:
-    """Brings the directory of a run that has ended into order, in case it was killed on its last steps.
+    """Cleans up the directory of a run that has ended, in case it was killed at its end.
 
     Args:
-      directory: a TrainDir.
-      max_to_keep: how many checkpoints this start would keep. The run's own settings may say more.
+      directory: the run's directory.
+      max_to_keep: how many checkpoints this start would keep; if the run's own settings keep more, they
+        prevail.
     """
     stored = directory.stored()
     if stored is None:
@@ -182,12 +189,13 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
 
 
 def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int) -> list[str]:
-    """Lists the newest checkpoints, then removes the others; returns those that are kept.
+    """Lists the newest checkpoints and removes the others; returns the prefixes of those that are kept.
 
     Args:
-      directory: of the checkpoints.
-      prefixes: of this program's checkpoints there, oldest first; others are neither listed nor removed.
-      max_to_keep: how many are kept; 0: all.
+      directory: the checkpoints' directory.
+      prefixes: the prefixes of this program's checkpoints, oldest first; others are neither listed nor
+        removed.
+      max_to_keep: how many to keep; 0: all.
     """
     kept = prefixes[-max_to_keep:]
     if kept:
@@ -198,34 +206,39 @@ def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int) -> list[s
 
 
 class Checkpoints:
-    """Writes all global variables of a graph, and restores them; to be made when they are all there.
+    """Writes and restores all global variables of a graph; create it once they all exist.
 
-    What `make_division` makes is saved but not restored, because the run may have been told to divide otherwise.
+    The variables of `make_division` are saved but not restored, because this start may divide a step
+    differently.
 
     Args:
-      directory: a TrainDir.
-      start: prefix of the checkpoint to restore first, verified, or None.
-      global_step, examples_seen: int64 variables.
+      directory: the run's directory.
+      start: prefix of the checkpoint to restore first, known to be readable; or None.
+      global_step: int64 variable.
+      examples_seen: int64 variable.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
 
     Raises:
-      UsageError: `start` is a checkpoint of another graph.
+      UsageError: `start` is a checkpoint of another network.
     """
 
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
                  examples_seen: tf.Variable, max_to_keep: int):
         self.last = None
-        self._saved_step = None  # of the variables as they are, if no step was taken since
+        self._saved_step = None  # the step that was saved or restored last
         self._kept = []  # the checkpoints that are listed and rotated, oldest first
-        self._directory, self._start, self._max_to_keep = directory, start, max_to_keep
+        self._directory = directory
+        self._start = start
+        self._max_to_keep = max_to_keep
         self._counters = (global_step, examples_seen)
         variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables)
-            # Not in every checkpoint of the network: the tutorial's counts no examples, fp32's scales no loss.
+            # Variables that some checkpoints lack: the tutorial's count no examples, those of fp32 scale no
+            # loss.
             self._extras = [v for v in variables if v is examples_seen or v.op.name in LOSS_SCALE]
             variables = [v for v in variables if v.op.name not in DIVISION]
             self._restorer = tf.train.Saver(variables, name='restore')
@@ -233,15 +246,17 @@ class Checkpoints:
                                           name='restore_common')
             floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
             self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
-        found = start and incompatibility(
-            start, {variable.op.name: variable for variable in variables if variable not in self._extras})
-        if found:
-            raise UsageError(f'{start} {found}: it belongs to another network; use another --train_dir')
+        if start:
+            required = {variable.op.name: variable for variable in variables if variable not in self._extras}
+            misfit = incompatibility(start, required)
+            if misfit:
+                raise UsageError(f'{start} {misfit}: it belongs to another network; use another --train_dir')
 
     def restore(self, session: tf.Session) -> None:
-        """Restores the newest readable checkpoint, if there is one, and keeps count of the older ones."""
-        # The first session starts where the run was found; one that follows a lost device looks again, or the
-        # run would go back to where it started.
+        """Restores the newest readable checkpoint, if there is one, and rotates the older ones."""
+        # The first session restores the checkpoint that was chosen at the start. A session that follows the
+        # loss of a device looks for the newest again; otherwise the run would go back to where this process
+        # started.
         prefix = self._start or newest(self._directory)
         self._start = None
         self._saved_step = None
@@ -256,20 +271,21 @@ class Checkpoints:
                 variable.load(np.int64(value), session)
         self.last = prefix
         self._saved_step = step_of(prefix)
-        # Also those of earlier processes are rotated, but none of other programs.
-        ours = [each for each in self._directory.checkpoints() if step_of(each) <= step_of(prefix) and is_ours(each)]
+        # Checkpoints of earlier processes are rotated too, but not those of other programs.
+        ours = [older for older in self._directory.checkpoints()
+                if step_of(older) <= step_of(prefix) and is_ours(older)]
         self._kept = rotate(self._directory, ours, self._max_to_keep)
 
     def save(self, session: tf.Session) -> None:
-        """Writes a checkpoint named by its step, and removes the oldest once it is on the disk.
+        """Writes a checkpoint named by its step, and removes the oldest once the new one is on the disk.
 
-        Does nothing if the step was saved or restored last: then the checkpoint is there already.
+        Does nothing if this step was saved or restored last.
 
-        TensorFlow's Saver writes the files only. Its own list and rotation come before anything is on the disk, so that
-        a power failure could take the new checkpoint and the older ones.
+        TensorFlow's Saver writes the files only. It would list and rotate checkpoints before anything is on
+        the disk, so a power failure could destroy the new checkpoint and the older ones too.
 
         Raises:
-          RunError: a variable is not finite, or the disk does not take it.
+          RunError: a variable is not finite, or the checkpoint cannot be written.
         """
         global_step, _ = self._counters
         step = int(session.run(global_step))
@@ -285,11 +301,11 @@ class Checkpoints:
         except LOST:
             raise  # from which training starts over
         except (tf.errors.OpError, OSError) as error:
-            self._directory.remove_partial(step)  # the disk may be full of it
+            self._directory.remove_partial(step)  # it may fill the disk
             raise self._unwritten(step, error) from error
         try:
-            kept = [each for each in self._kept if each != prefix]
-            self._kept = rotate(self._directory, [*kept, prefix], self._max_to_keep)
+            others = [other for other in self._kept if other != prefix]
+            self._kept = rotate(self._directory, [*others, prefix], self._max_to_keep)
         except OSError as error:
             raise self._unwritten(step, error) from error
 

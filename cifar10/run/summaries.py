@@ -1,7 +1,7 @@
 """What TensorBoard shows of a step, as summary operations on the CPU, and the file that it reads.
 
-The names are the project's contract (docs/outputs.md). The raw operations are used because
-they take a tag as it is; `tf.summary` would put the name scope before it.
+Users rely on the tags (docs/outputs.md). The raw operations are used because they take a tag as it is;
+`tf.summary` would put the name scope before it.
 """
 import contextlib
 import os
@@ -17,48 +17,51 @@ from cifar10.parallel.update import Step
 from cifar10.run import picture
 from cifar10.run.train_dir import EVENTS_SUFFIX
 
-# What tags begin with. TensorBoard sorts by it and opens the first two groups: what people look at first.
+# The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
+# first.
 EVAL, TRAIN, TOWERS, LAYERS = 'eval/', 'train/', 'train_towers/', 'variables/'
 
-# A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights
-# as long: 8 images' will do, and every n-th value, at least so many of them.
+# A histogram of 4.7 million activations takes longer than a training step, and one of 0.9 million weights as
+# long. So a histogram shows the activations of 8 images, and of a large tensor every n-th value, at least
+# 65,536 values.
 _HISTOGRAM_IMAGES = 8
 _HISTOGRAM_VALUES = 1 << 16
 _MAX_IMAGES = 4
 
-_LOSSES = 'losses/'  # what names of single losses begin with
+_LOSSES = 'losses/'  # prefix of the names of single losses
 _DECAY = 0.9  # of their moving averages, as in the tutorial
 
 
 def strip_tower(name: str) -> str:
-    """Returns a name without the tower's prefix; this is the one place that knows it."""
+    """Returns a name without the tower's prefix; the prefix is known here only."""
     return re.sub(r'^tower_\d+/', '', name)
 
 
 def losses(scope: str) -> dict[str, tf.Tensor]:
-    """Returns a tower's losses, float32 scalars, by the names that they have after 'train/'.
+    """Returns a tower's losses, float32 scalars, by their tags after 'train/'.
 
     Args:
       scope: the tower's name scope.
 
     Returns:
-      Each loss as 'losses/<its name in the tower>', and as 'weight_loss' the sum of those that are called so.
+      Each loss as 'losses/<its name in the tower>'; and 'weight_loss', the sum of all losses of that name.
     """
-    named = {}
+    by_name = {}
     for loss in tf.get_collection(tf.GraphKeys.LOSSES, scope):
         name = _LOSSES + loss.op.name.removeprefix(scope)
-        while name in named:  # one that was added twice, or another output of the same operation
+        while name in by_name:  # a loss that was added twice, or another output of the same operation
             name += '_'
-        named[name] = loss
-    weight_losses = [loss for name, loss in named.items() if re.search(r'weight_loss(_\d+)?_*$', name)]
-    return dict(named, weight_loss=tf.add_n(weight_losses) if weight_losses else tf.zeros([]))
+        by_name[name] = loss
+    weight_losses = [loss for name, loss in by_name.items() if re.search(r'weight_loss(_\d+)?_*$', name)]
+    return dict(by_name, weight_loss=tf.add_n(weight_losses) if weight_losses else tf.zeros([]))
 
 
 def means(step: Step) -> dict[str, tf.Tensor]:
-    """Returns the means over the towers of their scalars, by name; float32 scalars."""
-    names, packed = list(step.scalars[0]), []
+    """Returns the mean of each scalar over the towers, by name; float32 scalars."""
+    names = list(step.scalars[0])
+    packed = []
     for scalars in step.scalars:
-        # As one vector, because the delay of a transfer between devices counts more than its bytes.
+        # As one vector, because a transfer between devices costs more in delay than in bytes.
         operation = scalars['total_loss'].op
         with tf.colocate_with(operation), tf.name_scope(operation.name.rpartition('/')[0] + '/'):
             packed.append(tf.stack([scalars[name] for name in names]))
@@ -67,25 +70,28 @@ def means(step: Step) -> dict[str, tf.Tensor]:
 
 
 def averaged_losses(means: dict[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Operation]:
-    """Averages each loss and their total over the steps, as the tutorial does; a session begins anew.
+    """Builds moving averages of each loss and of their total over the steps, as the tutorial does.
+
+    They are not saved: each session begins anew.
 
     Args:
-      means: over the towers, as the function of that name returns them.
+      means: the means over the towers, as the function `means` returns them.
 
     Returns:
-      ({tag after 'train/': the moving average with this step, float32 scalar}, the operation that keeps it, to be run
-      once in each step).
+      ({tag after 'train/': the moving average including this step, float32 scalar}, the operation that stores
+      the averages; run it once in each step).
     """
     names = [name for name in means if name.startswith(_LOSSES) or name == 'total_loss']
     with tf.device('/cpu:0'), tf.name_scope('summaries/'):
-        # The sums, and last the sum of the weights: what is divided by it does not begin at 0.
+        # Weighted sums of the losses, and last the sum of the weights; divided by it, an average is not
+        # biased towards its initial 0.
         sums = tf.get_variable('summaries/averaged_losses', [len(names) + 1], tf.float32, tf.zeros_initializer(),
                                trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
         now = tf.stack([*[means[name] for name in names], 1.0])
-        moved = _DECAY * sums.read_value() + (1 - _DECAY) * now
-        averages = tf.unstack(moved[:-1] / moved[-1])
+        updated = _DECAY * sums.read_value() + (1 - _DECAY) * now
+        averages = tf.unstack(updated[:-1] / updated[-1])
         return ({f'averaged_{name}': average for name, average in zip(names, averages)},
-                sums.assign(moved, read_value=False))
+                sums.assign(updated, read_value=False))
 
 
 def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf.Tensor,
@@ -93,8 +99,8 @@ def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf
     """Builds the summary of a training step.
 
     Args:
-      step: a `parallel.update.Step`; among its towers' scalars is 'total_loss'.
-      figures: float32 scalars by the names that they have after 'train/'.
+      step: the graph of the step; its scalars include 'total_loss'.
+      figures: float32 scalars by their tags after 'train/'.
       rate: the learning rate, a float32 scalar.
       images: the first tower's batch, float32 [n, height, width, 3].
       activations: the first tower's layers, tensors named '<tower>/<layer>/<operation>'.
@@ -112,12 +118,12 @@ def build(step: Step, figures: dict[str, tf.Tensor], rate: tf.Tensor, images: tf
         for gradient, variable in step.gradients:
             if gradient is not None:
                 parts.append(_histogram(f'{LAYERS}{variable.op.name}/gradients', gradient))
-        named = set()
+        layers = set()
         for activation in activations:
             layer = LAYERS + strip_tower(activation.op.name).rsplit('/', 1)[0]
-            if layer in named:  # a layer that shows several
+            if layer in layers:  # a layer with several activations
                 layer = LAYERS + strip_tower(activation.op.name)
-            named.add(layer)
+            layers.add(layer)
             parts.append(_histogram(layer + '/activations', activation[:_HISTOGRAM_IMAGES]))
             parts.append(_scalar(layer + '/sparsity', tf.nn.zero_fraction(activation)))
         parts.append(_image(TRAIN + 'images', images))
@@ -132,11 +138,12 @@ def _scalar(tag, value):
 
 
 def _histogram(tag, value):
-    """A histogram of a tensor's values; of a large one, of every n-th value."""
+    """Returns the summary of a tensor's histogram; of a large tensor only every n-th value counts."""
     surplus = value.shape.num_elements() // _HISTOGRAM_VALUES if value.shape.is_fully_defined() else 1
     if surplus > 1:
         value = tf.reshape(value, [-1])[::surplus]
-    # The operation fails on a NaN, and the step with it; `training.refuse_divergence` reports it.
+    # The operation would fail on a NaN, and the whole step with it, before `training.refuse_divergence`
+    # reports it.
     value = tf.where(tf.is_finite(value), value, tf.zeros_like(value))
     return tf.raw_ops.HistogramSummary(tag=tag, values=value)
 
@@ -146,7 +153,7 @@ def _image(tag, value):
 
 
 def _tiled(filters):
-    """Returns filters [height, width, 3, n] as one image, eight in a row, a pixel apart."""
+    """Returns filters [height, width, 3, n] as one image: eight in a row, one pixel apart."""
     height, width, depth, n = filters.shape.as_list()
     columns = min(8, n)
     rows = -(-n // columns)
@@ -158,39 +165,39 @@ def _tiled(filters):
 class Events:
     """An event file of this program in a directory, for TensorBoard.
 
-    Every method but `close` raises a RunError if the file cannot be written.
+    Every method except `close` raises a RunError if the file cannot be written.
     """
 
     def __init__(self, directory: str):
-        self._newest = 0  # step of which something was written
+        self._newest = 0  # the newest step written
         with self._errors():
-            # With the process number: the rest of the name is the second and the machine, which two may share.
+            # The process number keeps two files apart that were made on one machine in the same second.
             self._writer = tf.summary.FileWriter(directory, filename_suffix=f'.{os.getpid()}{EVENTS_SUFFIX}')
 
     def begin(self, graph: tf.Graph, fetched: Sequence[tf.Tensor | tf.Operation], last_step: int | None = None) -> None:
         """Writes the graph and the layout of the curves.
 
         Args:
-          graph: of the program.
-          fetched: what it runs, over and over; the picture of the graph is of what they need.
-          last_step: TensorBoard drops what earlier processes wrote of the steps after it, if given.
+          graph: the program's graph.
+          fetched: what the program runs in each step; the graph shows the operations that this needs.
+          last_step: if given, TensorBoard drops what earlier processes wrote for later steps.
         """
         with self._errors():
             if last_step is not None:
                 self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
-            shown = picture.of_graph(graph.as_graph_def(), [each.name for each in fetched])
+            shown = picture.of_graph(graph.as_graph_def(), [tensor.name for tensor in fetched])
             self._writer.add_event(tf.Event(graph_def=shown.SerializeToString()))
             self._writer.add_summary(_layout())
 
     def drop_after(self, last_step: int) -> None:
-        """Makes TensorBoard drop what this process wrote of the steps after `last_step`, if it did: they come again."""
+        """Makes TensorBoard drop what this process wrote for the steps after `last_step`: they are repeated."""
         if last_step < self._newest:
             with self._errors():
                 self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
             self._newest = last_step
 
     def add(self, summary: tf.Summary | bytes, step: int) -> None:
-        """Writes a `tf.Summary` or a serialised one, and sees to it that it is in the file on return."""
+        """Writes a `tf.Summary`, serialised or not, and flushes the file."""
         with self._errors():
             self._writer.add_summary(summary, step)
             self._writer.flush()
@@ -205,17 +212,17 @@ class Events:
     def _errors(self):
         try:
             yield
-        except Exception as error:  # of any type: it depends on where in the writer's thread the disk was full
+        except Exception as error:  # its type depends on where in the writer's thread the disk was full
             raise RunError(f'the file for TensorBoard cannot be written ({reason(error)})') from error
 
 
 def scalars(values: dict[str, float]) -> tf.Summary:
-    """Returns a `tf.Summary` of Python numbers by their tags."""
+    """Returns a `tf.Summary` of Python numbers, given by their tags."""
     return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
 
 
 def _layout():
-    """Returns the layout of TensorBoard's tab Custom scalars: the curves that belong together, in one chart each."""
+    """Returns the layout of TensorBoard's tab Custom Scalars: charts of curves that belong together."""
     def chart(title, *tags):
         return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
     return tf.Summary.FromString(tensorboard_summary.custom_scalar_pb(layout_pb2.Layout(category=[
@@ -231,7 +238,7 @@ def _layout():
 
 
 def text(tag: str, markdown: str) -> tf.Summary:
-    """Returns a `tf.Summary` of a text."""
+    """Returns a `tf.Summary` of a Markdown string."""
     metadata = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name='text'))
     tensor = tf.make_tensor_proto([markdown.encode(errors='replace')], tf.string)
     return tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

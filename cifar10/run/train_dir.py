@@ -1,7 +1,7 @@
-"""A train_dir: the names of all files in it, and whose they are.
+"""A train_dir: the names of all files in it, and which program wrote them.
 
-A run found in a train_dir is resumed, files that are not this program's are left alone, and a restart deletes only
-files that provably belong to an earlier run of this program.
+The run in a train_dir is resumed, files of other programs are left alone, and a restart deletes only files
+that provably belong to an earlier run of this program.
 """
 import contextlib
 import errno
@@ -25,14 +25,14 @@ _CHECKPOINT = 'model.ckpt'
 SETTINGS = 'config.json'
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
-ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy
+ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy in messages
 _LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
-_PART = r'\.(?:index|meta|data-\d{5}-of-\d{5})'  # what a checkpoint's files end with
+_PART = r'\.(?:index|meta|data-\d{5}-of-\d{5})'  # the suffixes of a checkpoint's files
 _DATA = re.compile(rf'{re.escape(_CHECKPOINT)}-(\d+)\.data-\d{{5}}-of-\d{{5}}')
 _WHOLE = (rf'{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{_LIST}|trace-\d+-\d+\.json'
           rf'|events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}|{re.escape(_CHECKPOINT)}-\d+{_PART}')
-# What is being written: by TensorFlow's writer of checkpoints, by `files.replace`; and in version 1.0 by TensorFlow's
-# writer of its list and by our own.
+# Files that are still being written: by TensorFlow's checkpoint writer and by `files.replace`; the last line
+# is of version 1.0, which used TensorFlow's writer for the list and a writer of its own.
 _UNFINISHED = (rf'\.?{re.escape(_CHECKPOINT)}-\d+{_PART}\.tempstate\d+|\.{re.escape(_CHECKPOINT)}-\d+{_PART}'
                rf'|\.(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{_LIST}|trace-\d+-\d+\.json)\.{files.RANDOM}'
                rf'|{_LIST}\.tmp[0-9a-f]{{32}}|(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)})\.part')
@@ -40,13 +40,13 @@ _OWN_FILES = re.compile(f'{_WHOLE}|{_UNFINISHED}')
 
 
 class Stored(NamedTuple):
-    """What a run stored of itself when it started last.
+    """What a run stored about itself at its latest start.
 
     Attributes:
-      settings: complete: what the version that stored them did not know has its default.
-      run: what tells the run from others, whatever its settings; None in version 1.0.
+      settings: all settings; those unknown to the version that stored them have their defaults.
+      run: a random string that identifies the run; None in version 1.0.
       classes: the names of its classes; None in early versions.
-      examples: how many images it is trained on; None in early versions.
+      examples: the number of its training images; None in early versions.
     """
     settings: TrainSettings
     run: str | None = None
@@ -55,41 +55,37 @@ class Stored(NamedTuple):
 
     @classmethod
     def of_tutorial(cls) -> 'Stored':
-        """Returns what holds for a run of the tutorial's scripts, which stored nothing."""
+        """Returns what is true of a run of the tutorial's scripts, which stored nothing."""
         return cls(completed({}))
 
 
 class TrainDir:
-    """The directory of a training run.
-
-    Attributes:
-      path: of the directory.
-    """
+    """The directory of a training run; it need not exist yet."""
 
     def __init__(self, path: str):
         self.path = path
 
     @property
     def checkpoint_prefix(self) -> str:
-        """The path of every checkpoint up to '-<step>'."""
+        """The path of a checkpoint without its '-<step>'."""
         return os.path.join(self.path, _CHECKPOINT)
 
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of the checkpoints, oldest step first."""
-        found = glob.glob(glob.escape(self.checkpoint_prefix) + '-*.index')
-        prefixes = [path.removesuffix('.index') for path in found]
+        paths = glob.glob(glob.escape(self.checkpoint_prefix) + '-*.index')
+        prefixes = [path.removesuffix('.index') for path in paths]
         return sorted((prefix for prefix in prefixes if prefix.rsplit('-', 1)[1].isdigit()), key=step_of)
 
     @property
     def partial_prefix(self) -> str:
-        """As `checkpoint_prefix`, of checkpoints that are being written; `publish` gives them their names."""
+        """Like `checkpoint_prefix`, for a checkpoint that is still being written; `publish` renames it."""
         return os.path.join(self.path, '.' + _CHECKPOINT)
 
     def publish(self, step: int) -> str:
-        """Gives the files of a checkpoint that is written their names, the index last; returns its prefix.
+        """Gives the files of a complete checkpoint their final names, the index last; returns its prefix.
 
-        A checkpoint is there when its index is, and then it is on the disk, and what was recorded and summarised until
-        then with it, even if the power fails the moment after.
+        A checkpoint exists once its index does. By then the checkpoint is on the disk, together with the
+        records and summaries up to its step, so even a power failure right afterwards loses none of them.
         """
         names = os.listdir(self.path)
         parts = [name for name in names if re.fullmatch(rf'\.{re.escape(_CHECKPOINT)}-{step}{_PART}', name)]
@@ -106,24 +102,20 @@ class TrainDir:
             self.remove_checkpoint(f'{prefix}-{step}')
 
     def remove_checkpoint(self, prefix: str) -> None:
-        """Removes the files of a checkpoint: its index first, without which there is none."""
+        """Removes the files of a checkpoint, its index first: without an index it is no checkpoint."""
         for path in sorted(glob.glob(glob.escape(prefix) + '.*'), key=_is_index, reverse=True):
             os.remove(path)
 
     def trace_path(self, first: int, last: int) -> str:
-        """Returns the path of the trace of these steps."""
+        """Returns the path of the trace of the steps `first` to `last`."""
         return os.path.join(self.path, f'trace-{first}-{last}.json')
 
     def check(self) -> None:
-        """Raises a UsageError if a run cannot use the directory, as far as it can be known without making it."""
+        """Raises a UsageError if a run cannot use the directory, as far as can be known without creating it."""
         check_dir(self.path, '--train_dir')
 
     def stored(self) -> Stored | None:
-        """Returns what the run stored of itself, or None where there is nothing.
-
-        Raises:
-          UsageError: the file cannot be read, or is another program's.
-        """
+        """Returns what the run stored about itself, or None if it stored nothing."""
         path = os.path.join(self.path, SETTINGS)
         try:
             text = self._settings_text()
@@ -139,10 +131,10 @@ class TrainDir:
                       values.get('examples'))
 
     def _settings_text(self):
-        """Returns what the file of the settings holds; None where there is no file.
+        """Returns the content of the settings file; '' if it was lost, None if there is no file.
 
-        Empty, or full of zero bytes, it is what a power failure left of a run of version 1.0, which did not see to it
-        that its settings were on the disk: '' then.
+        A file that is empty or full of zero bytes is what a power failure left of a run of version 1.0, which
+        did not wait until its settings were on the disk.
         """
         try:
             with open(os.path.join(self.path, SETTINGS), encoding='utf-8') as stream:
@@ -152,22 +144,23 @@ class TrainDir:
 
     @property
     def lost_settings(self) -> bool:
-        """Whether there were settings, which a power failure has taken; whose the run is, its checkpoints tell."""
+        """Whether a power failure destroyed the settings. Checkpoints still tell which program wrote them."""
         return self._settings_text() == ''
 
-    def describe_loss(self) -> str | None:
-        """Returns a phrase about settings that were lost; None if there are some, or were none."""
-        path = os.path.join(self.path, SETTINGS)
-        return f'{path} is empty, as a power failure leaves it' if self.lost_settings else None
+    def describe_lost_settings(self) -> str | None:
+        """Returns a phrase that says that the settings were lost; None if they were not."""
+        if not self.lost_settings:
+            return None
+        return f'{os.path.join(self.path, SETTINGS)} is empty, as after a power failure'
 
     def begin(self, settings: Mapping[str, Any], restart: Callable[[str], bool] | None = None) -> str:
         """Writes the settings of the run, atomically, if they are new or changed; returns them as JSON text.
 
-        They get `run`, by which a run is known whatever its settings: as it was, or a new one for a new run.
+        The file also holds the run's id, `run`: a resumed run keeps it, a new run gets a new one.
 
         Args:
-          settings: of the run.
-          restart: what `restart` takes, if an earlier run is to be deleted first; or None.
+          settings: the settings of the run.
+          restart: the argument of `restart`, to delete an earlier run first; or None.
         """
         if restart:
             self.restart(restart)
@@ -177,18 +170,18 @@ class TrainDir:
             stored = None
         path = os.path.join(self.path, SETTINGS)
         run = stored.run if stored and stored.run else secrets.token_hex(8)
-        if loss := self.describe_loss():
-            print(f'warning: {loss}; the settings of this start take its place, so give it the flags of the run')
+        if loss := self.describe_lost_settings():
+            print(f'warning: {loss}; the settings of this start replace it, so start with the flags of the run')
         text = json.dumps(dict(program=_PROGRAM, run=run, **settings), indent=2)
         if self._settings_text() != text + '\n':
             files.replace(path, text + '\n')
         return text
 
     def tidy(self, is_ours: Callable[[str], bool]) -> None:
-        """Removes what processes of this run that were killed have left, and what nobody can use.
+        """Removes what killed processes of this run left behind.
 
-        That is what was being written, and the data of checkpoints that have no index: those that were being written or
-        removed. Whatever may be another program's stays, by the names of the checkpoints that it wrote here.
+        That is unfinished files, and data files of checkpoints without an index: checkpoints that were being
+        written or removed. If another program wrote checkpoints here, whatever may be its own stays.
 
         Args:
           is_ours: function prefix -> whether this program wrote that checkpoint.
@@ -205,13 +198,13 @@ class TrainDir:
                 os.remove(os.path.join(self.path, name))
 
     def list_checkpoints(self, prefixes: Sequence[str]) -> None:
-        """Writes TensorFlow's list of the checkpoints, which `tf.train.latest_checkpoint` reads, if it is another.
+        """Writes the list of checkpoints that `tf.train.latest_checkpoint` reads, if it changed.
 
         Args:
-          prefixes: of the checkpoints, the newest last; at least one.
+          prefixes: the checkpoints' prefixes, the newest last; at least one.
         """
         names = [os.path.basename(prefix) for prefix in prefixes]
-        # A CheckpointState (tensorflow/core/protobuf/checkpoint_state.proto) as text.
+        # The text format of a CheckpointState (tensorflow/core/protobuf/checkpoint_state.proto).
         text = f'model_checkpoint_path: "{names[-1]}"\n' + ''.join(
             f'all_model_checkpoint_paths: "{name}"\n' for name in names)
         path = os.path.join(self.path, _LIST)
@@ -222,38 +215,34 @@ class TrainDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Context in which no other process trains here; makes the directory if need be.
-
-        Raises:
-          UsageError: it cannot be used, or another process trains in it.
-        """
+        """Context in which no other process trains here; makes the directory if it does not exist."""
         make_dir(self.path, '--train_dir')
-        # A regular file opened for writing: NFS keeps such a lock on its server, for all machines, where one on a
-        # directory is known to this machine alone. The file is never removed: a process could then lock the old
-        # one and another the new.
+        # The lock is on a regular file opened for writing: NFS keeps such a lock on its server, for all
+        # machines, whereas a lock on a directory holds on this machine only. The file is never removed;
+        # otherwise one process could lock the old file and another one the new file.
         path = os.path.join(self.path, _LOCK)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            if why := self._lock(descriptor):
-                print(f'warning: {path} cannot be locked ({why}); make sure that no other process trains in this '
+            if cause := self._lock(descriptor):
+                print(f'warning: {path} cannot be locked ({cause}); make sure that no other process trains in this '
                       '--train_dir')
             yield
         finally:
             os.close(descriptor)
 
     def refuse_another_process(self) -> None:
-        """Raises a UsageError if a process trains here; makes nothing."""
+        """Raises a UsageError if another process trains here; creates nothing."""
         try:
             descriptor = os.open(os.path.join(self.path, _LOCK), os.O_RDWR)
         except OSError:
-            return  # there is none, or whoever may not open it cannot train here either
+            return  # there is no lock, or this user may not open it and so cannot train here either
         try:
             self._lock(descriptor)
         finally:
             os.close(descriptor)
 
     def _lock(self, descriptor):
-        """Returns None if the lock was taken, or else why this file system has none."""
+        """Takes the lock; returns None, or why this file system has no locks."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -264,20 +253,20 @@ class TrainDir:
         return None
 
     def refuse_records_without_run(self) -> None:
-        """Raises a UsageError if there are records but no run that wrote them: a new run would drop some."""
+        """Raises a UsageError if there are records that no run here wrote: a new run would drop some."""
         path = os.path.join(self.path, metrics.NAME)
         if os.path.exists(path):
             raise UsageError(f'--train_dir={self.path} holds a {metrics.NAME}, but no run of this program; is it an '
                              '--eval_dir? Use another --train_dir')
 
     def check_restart(self, is_ours: Callable[[str], bool]) -> bool:
-        """Returns whether there is an earlier run of this program, which `restart` would delete.
+        """Returns whether there is an earlier run of this program that `restart` would delete.
 
         Args:
           is_ours: function prefix -> whether this program wrote that checkpoint.
 
         Raises:
-          UsageError: not all of its files are provably of this program.
+          UsageError: it is not certain that this program wrote all checkpoints.
         """
         if self._settings_text() is None:
             if self.checkpoints():
@@ -293,12 +282,13 @@ class TrainDir:
         return True
 
     def restart(self, is_ours: Callable[[str], bool]) -> None:
-        """Deletes the files of an earlier run of this program, having said so; as `check_restart`."""
+        """Deletes the files of an earlier run of this program, after checking with `check_restart`."""
         if not self.check_restart(is_ours):
             return
         names = [name for name in sorted(os.listdir(self.path)) if _OWN_FILES.fullmatch(name)]
         print(f'restart    deleting the {len(names)} files of the earlier run in {self.path}')
-        # The configuration goes last: while it is there, what remains is known to be ours.
+        # The settings go last: while they are there, the remaining files are known to be this program's, so a
+        # restart that was interrupted can be repeated.
         for name in sorted(names, key=lambda name: name == SETTINGS):
             if name == SETTINGS:
                 files.sync(self.path)
@@ -315,7 +305,7 @@ def step_of(prefix: str) -> int:
 
 
 def check_eval_dir(path: str, checkpoint_dir: str) -> None:
-    """Makes an eval_dir; raises a UsageError if it holds or gets checkpoints, where TensorBoard would mix the two."""
+    """Makes an eval_dir; raises a UsageError if it holds a run: TensorBoard would mix the curves of both."""
     make_dir(path, '--eval_dir')
     if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
         raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')

@@ -90,7 +90,7 @@ class RecipeSettings:
         None, 'optimizer, which applies the gradients to the variables', choices=OPTIMIZERS, change=Change.NEVER)
     learning_rate: float = setting(None, 'learning rate at the start', change=Change.REPORTED)
     auxiliary_learning_rate: float = setting(
-        None, "muon's learning rate for variables other than convolution filters", change=Change.REPORTED,
+        None, "muon's learning rate for everything but convolution filters", change=Change.REPORTED,
         only_with=('optimizer', 'muon'))
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
     augmentation: str = setting(

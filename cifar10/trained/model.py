@@ -76,7 +76,7 @@ def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None =
 
 def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
     """Returns what a run stored, with the new locations of the user's own files as the settings give them."""
-    if loss := directory.describe_loss():
+    if loss := directory.describe_lost_settings():
         raise UsageError(f'{loss}; start the training again with the flags of the run to restore it')
     stored = directory.stored()
     if stored is None:
