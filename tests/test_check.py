@@ -1,4 +1,4 @@
-"""`--check`: what a run would do, every reason why it could not start, and nothing written."""
+"""`--check`: what a run would do, every problem that prevents it, and nothing written."""
 import os
 import socket
 
@@ -33,7 +33,7 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
     assert os.listdir(tmp_path) == []
 
 
-def test_a_run_that_could_go_on_says_where(settings, capsys):
+def test_a_run_that_could_resume_says_where(settings, capsys):
     config = settings()
     train(config)
     before = tree(config.run.train_dir)
@@ -44,7 +44,7 @@ def test_a_run_that_could_go_on_says_where(settings, capsys):
     assert tree(config.run.train_dir) == before
 
 
-def test_every_reason_is_told(data_dir, tmp_path):
+def test_every_problem_is_printed(data_dir, tmp_path):
     (tmp_path / 'file').write_text('')
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
@@ -61,7 +61,7 @@ def test_every_reason_is_told(data_dir, tmp_path):
     assert f'cluster    worker 0 at 127.0.0.1:{port}, the chief' in result.stdout
 
 
-def test_what_training_would_refuse_is_a_reason(settings, capsys, tmp_path):
+def test_what_training_would_refuse_is_a_problem(settings, capsys, tmp_path):
     train(settings())
 
     def problem(**changes):
@@ -82,7 +82,7 @@ def lines_of(output):
     return [line.split(maxsplit=1) for line in output.splitlines() if not line.startswith(' ')]
 
 
-def test_missing_data_are_no_reason_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys):
+def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys):
     check(train_settings(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
                       preset='fast', precision='fp32'))
     lines = lines_of(capsys.readouterr().out)
@@ -103,7 +103,7 @@ def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys):
     assert 'in addition to 354.4 MB; free some space' in problem
 
 
-def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
+def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     for part, count in (('train', 30), ('test', 3)):
         for name in ('cat', 'dog'):
             (tmp_path / 'own' / part / name).mkdir(parents=True)
@@ -120,7 +120,7 @@ def test_pictures_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     assert 'class eel has no image for the part train' in capsys.readouterr().out
 
 
-def test_one_reason_hides_no_other(tmp_path, data_dir, capsys):
+def test_one_problem_hides_no_other(tmp_path, data_dir, capsys):
     (tmp_path / 'file').write_text('')
     with pytest.raises(UsageError, match='see the 4 lines'):
         check(train_settings(dataset='shapes', data_dir=str(tmp_path / 'file'), train_dir=str(tmp_path / 'file'),
@@ -146,7 +146,7 @@ def test_the_settings_are_those_of_the_run(settings, capsys):
     assert 'num_towers=2' in output and 'batch_size=6' in output and 'precision=fp32' in output
 
 
-def test_a_run_that_is_going_on_is_a_reason(tmp_path, data_dir, capsys):
+def test_a_run_in_progress_is_a_problem(tmp_path, data_dir, capsys):
     directory = TrainDir(str(tmp_path / 'train'))
     directory.refuse_another_process()
     with directory.locked(), pytest.raises(UsageError, match=ONE_PROBLEM):

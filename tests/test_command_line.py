@@ -45,7 +45,7 @@ from tests.helpers import ROOT, run_script
     (['--data_dir=/proc/data'], ['--data_dir=/proc/data']),
     (['--tower_device=gpu'], ['--tower_device=gpu', '--tower_device=cpu']),
 ])
-def test_what_a_user_gets_wrong_ends_with_2_and_one_line(call, arguments, parts, tmp_path):
+def test_a_mistake_of_the_user_ends_with_2_and_one_line(call, arguments, parts, tmp_path):
     names = dict(file=str(tmp_path / 'file'))
     (tmp_path / 'file').write_text('')
     status, error = call('multi_gpu_train.py', *[argument % names for argument in arguments])
@@ -65,7 +65,7 @@ def test_what_a_user_gets_wrong_ends_with_2_and_one_line(call, arguments, parts,
     (['--eval_dir=%(checkpoints)s'], 'holds checkpoints'),
     (['--tower_device=gpu'], '--tower_device=cpu'),
 ])
-def test_the_evaluator_too(call, arguments, part, tmp_path):
+def test_a_mistake_in_the_flags_of_the_evaluator_does_too(call, arguments, part, tmp_path):
     (tmp_path / 'file').write_text('')
     (tmp_path / 'other').mkdir()
     for directory in (tmp_path, tmp_path / 'other'):
@@ -96,11 +96,11 @@ def test_help_shows_our_flags_in_groups_and_needs_no_tensorflow(script, groups):
 
 @pytest.mark.parametrize('written, value', [
     ('--restart', True), ('--restart=true', True), ('--restart=False', False), ('--norestart', False), ('', False)])
-def test_booleans_are_what_they_say(written, value):
+def test_boolean_flags_have_four_forms(written, value):
     assert flags.parse(training.GROUPS, '', written.split()).get('restart', False) is value
 
 
-def test_flags_become_fields():
+def test_flags_become_values_of_settings():
     parsed = flags.parse(training.GROUPS, '', ['--num_gpus=4', '--batch_size', '32', '--train_dir=/x y'])
     assert parsed == dict(num_gpus=4, batch_size=32, train_dir='/x y')
 
@@ -111,12 +111,12 @@ def test_classic_defaults_are_kept():
                                       'log_frequency')] == [
         '/tmp/cifar10_train', '/tmp/cifar10_data', 1000000, 1, False, 10]
     assert PRESETS[config['preset']]['batch_size'] == 128
-    asked = eval_settings()
-    assert (asked.checkpoint_dir, asked.eval_dir, asked.eval_interval_secs, asked.eval_data) == (
+    settings = eval_settings()
+    assert (settings.checkpoint_dir, settings.eval_dir, settings.eval_interval_secs, settings.eval_data) == (
         '/tmp/cifar10_train', '/tmp/cifar10_eval', 300, 'test')
 
 
 @pytest.mark.parametrize('wrong', [dict(restart='False'), dict(num_gpus=2.0), dict(seed=True), dict(train_dir=3)])
-def test_a_config_checks_types(wrong):
+def test_settings_check_types(wrong):
     with pytest.raises(UsageError, match=f'--{next(iter(wrong))}='):
         train_settings(**wrong)

@@ -38,7 +38,7 @@ LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
 def run(tmp_path_factory, data_dir):
     """The train_dir of a run of 40 steps."""
     config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
-                         batch_size=32, max_steps=40, save_steps=39, tower_device='cpu')
+                            batch_size=32, max_steps=40, save_steps=39, tower_device='cpu')
     with tf.Graph().as_default():
         training.train(config)
     return config.run.train_dir
@@ -46,7 +46,7 @@ def run(tmp_path_factory, data_dir):
 
 @pytest.fixture
 def evaluate(run, tmp_path, capsys):
-    """A function that evaluates once; returns (precision, correct, of, step) as printed."""
+    """A function that evaluates once; returns (precision, correct, total, step) as printed."""
     def call(**changes):
         config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
         capsys.readouterr()
@@ -61,7 +61,7 @@ def independent_result(arrays, files, count, suffix=''):
     rows = np.concatenate([np.fromfile(path, np.uint8).reshape(-1, 3073) for path in files])[:count]
     images = rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)[:, 4:28, 4:28].astype(np.float32)
 
-    def of(name):
+    def value(name):
         return tf.constant(arrays[name + suffix])
 
     def normalise(x):
@@ -69,13 +69,13 @@ def independent_result(arrays, files, count, suffix=''):
     with tf.Graph().as_default(), tf.Session() as session:
         batch = tf.placeholder(tf.float32, [None, 24, 24, 3])
         x = tf.map_fn(tf.image.per_image_standardization, batch)
-        x = tf.nn.relu(tf.nn.conv2d(x, of('conv1/weights'), 1, 'SAME') + of('conv1/biases'))
+        x = tf.nn.relu(tf.nn.conv2d(x, value('conv1/weights'), 1, 'SAME') + value('conv1/biases'))
         x = normalise(tf.nn.max_pool2d(x, 3, 2, 'SAME'))
-        x = tf.nn.relu(tf.nn.conv2d(x, of('conv2/weights'), 1, 'SAME') + of('conv2/biases'))
+        x = tf.nn.relu(tf.nn.conv2d(x, value('conv2/weights'), 1, 'SAME') + value('conv2/biases'))
         x = tf.reshape(tf.nn.max_pool2d(normalise(x), 3, 2, 'SAME'), [-1, 2304])
-        x = tf.nn.relu(x @ of('local3/weights') + of('local3/biases'))
-        x = tf.nn.relu(x @ of('local4/weights') + of('local4/biases'))
-        x = x @ of('softmax_linear/weights') + of('softmax_linear/biases')
+        x = tf.nn.relu(x @ value('local3/weights') + value('local3/biases'))
+        x = tf.nn.relu(x @ value('local4/weights') + value('local4/biases'))
+        x = x @ value('softmax_linear/weights') + value('softmax_linear/biases')
         logits = np.concatenate([session.run(x, {batch: images[i:i + 500]}) for i in range(0, len(images), 500)])
     logits = logits.astype(np.float64)
     losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(len(rows)), rows[:, 0]]
@@ -87,10 +87,10 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
     arrays = last_variables(run)
     correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
     for batch_size in (333, 2000, 5000):
-        precision, found, of, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)))
-        assert (of, step) == (2000, 40) and abs(found - correct) <= 1 and abs(precision - correct / 2000) < 0.0011
+        precision, printed, total, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)))
+        assert (total, step) == (2000, 40) and abs(printed - correct) <= 1 and abs(precision - correct / 2000) < 0.0011
         (label, precision), = scalars(tmp_path / str(batch_size), 'eval/precision')
-        assert label == 40 and abs(precision - found / 2000) < 1e-6
+        assert label == 40 and abs(precision - printed / 2000) < 1e-6
         (_, value), = scalars(tmp_path / str(batch_size), 'eval/cross_entropy')
         np.testing.assert_allclose(value, loss, rtol=1e-4)
 
@@ -98,8 +98,8 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
 def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_dir):
     data = records.prepare('shapes', data_dir)
     correct, _ = independent_result(last_variables(run), data.files, 2500)
-    _, found, of, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=2500)
-    assert of == 2500 and abs(found - correct) <= 1
+    _, printed, total, _ = evaluate(use_ema=False, eval_data='train_eval', num_examples=2500)
+    assert total == 2500 and abs(printed - correct) <= 1
 
 
 def test_more_examples_than_there_are_is_an_error(evaluate):
@@ -109,7 +109,7 @@ def test_more_examples_than_there_are_is_an_error(evaluate):
 
 
 def test_a_checkpoint_of_the_tutorial_evaluates(evaluate, run, tmp_path, data_dir):
-    # No configuration, a float32 global_step, no count of examples.
+    # It has no config.json, a float32 global_step, and no count of examples.
     (tmp_path / 'classic').mkdir()
     prefix = checkpoints(run)[-1]
     classic = str(tmp_path / 'classic' / 'model.ckpt-40')
@@ -122,8 +122,8 @@ def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(evaluat
     checkpoint_dir = os.environ.get('CLASSIC_CHECKPOINT_DIR')
     if not checkpoint_dir:
         pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
-    _, correct, of, _ = evaluate(checkpoint_dir=checkpoint_dir, data_dir=real_data_dir)
-    assert of == 5000 and abs(correct - 3896) <= 3  # counted by another program
+    _, correct, total, _ = evaluate(checkpoint_dir=checkpoint_dir, data_dir=real_data_dir)
+    assert total == 5000 and abs(correct - 3896) <= 3  # counted by another program
 
 
 def test_the_runs_own_data_is_used_and_another_set_refused(evaluate, run):
@@ -158,18 +158,18 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
             copy = tmp_path / 'copy' / (f'model.ckpt-{step}{suffix}')
             shutil.copy(os.path.join(run, 'model.ckpt-39' + suffix), copy)
     os.remove(tmp_path / 'copy' / 'model.ckpt-39.index')
-    taken = []
+    steps = []
 
     def evaluate_one(prefix):
-        taken.append(prefix[-2:])
+        steps.append(prefix[-2:])
         shutil.copy(os.path.join(run, 'model.ckpt-39.index'), tmp_path / 'copy')
-        if len(taken) == 3:
+        if len(steps) == 3:
             raise KeyboardInterrupt
-        return len(taken) != 2  # the second was rotated away: looked for again, at once
+        return len(steps) != 2  # the second was rotated away: looked for again, at once
 
     with pytest.raises(KeyboardInterrupt):
         evaluation._watch(TrainDir(str(tmp_path / 'copy')), eval_settings(eval_interval_secs=1), evaluate_one)
-    assert taken == ['38', '39', '39']
+    assert steps == ['38', '39', '39']
 
 
 def test_settings_that_are_not_known_are_an_error(evaluate, run, tmp_path):

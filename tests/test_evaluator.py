@@ -13,7 +13,7 @@ from cifar10.trained.evaluator import Evaluator
 from cifar10.trained.model import Trained
 from tests.helpers import write_records
 
-# Of a network that is built as in training, nothing is right.
+# If it is built as for training, no prediction is correct.
 LINEAR = '''
 import tensorflow.compat.v1 as tf
 def linear(images, num_classes, training):
@@ -44,7 +44,8 @@ class Known:
 def known(tmp_path):
     (tmp_path / 'mine.py').write_text(LINEAR)
     rng = np.random.default_rng(0)
-    images, weights = rng.integers(0, 256, [60, 32, 32, 3], np.uint8), rng.normal(0, 0.03, size=[3072, 10])
+    images = rng.integers(0, 256, [60, 32, 32, 3], np.uint8)
+    weights = rng.normal(0, 0.03, size=[3072, 10])
     padded = np.pad((images - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
     views = [padded[:, 1:33, 1:33], padded[:, :32, :32], padded[:, 2:, 2:]]
     logits = np.stack([view.reshape(60, -1) @ weights for view in views + [view[:, :, ::-1] for view in views]])
@@ -54,25 +55,29 @@ def known(tmp_path):
 
 @pytest.mark.parametrize('num_devices, batch_size', [(1, 100), (2, 8)])
 def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
-    plain, averaged, count = known.logits[0].argmax(1), known.averaged.argmax(1), 50
-    labels = np.concatenate([plain[:20], averaged[20:35], np.arange(25) % 10])  # so that some answers are right
+    count = 50
+    plain = known.logits[0].argmax(1)
+    averaged = known.averaged.argmax(1)
+    labels = np.concatenate([plain[:20], averaged[20:35], np.arange(25) % 10])  # so that some predictions are correct
     write_records(tmp_path, labels, known.images.transpose(0, 3, 1, 2))
     data = records.prepare('shapes', str(tmp_path), records.TEST)
     evaluator = Evaluator(data, known.recipe, [f'/cpu:{k}' for k in range(num_devices)], batch_size, count, True)
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         session.run(evaluator.read)
         tf.trainable_variables()[0].load(known.weights, session)
-        found, again = evaluator.run(session), evaluator.run(session)
+        result = evaluator.run(session)
+        second_result = evaluator.run(session)
     confusion = np.zeros([10, 10], int)
     np.add.at(confusion, (labels[:count], plain[:count]), 1)
-    np.testing.assert_array_equal(found.confusion, confusion)
-    right, averaged_right = [int((each[:count] == labels[:count]).sum()) for each in (plain, averaged)]
-    assert not np.array_equal(confusion, confusion.T) and 20 < right != averaged_right < count
-    assert (found.count, found.correct, found.averaged_correct) == (count, right, averaged_right)
-    assert found.averaged_precision == averaged_right / count
+    np.testing.assert_array_equal(result.confusion, confusion)
+    correct = int((plain[:count] == labels[:count]).sum())
+    averaged_correct = int((averaged[:count] == labels[:count]).sum())
+    assert not np.array_equal(confusion, confusion.T) and 20 < correct != averaged_correct < count
+    assert (result.count, result.correct, result.averaged_correct) == (count, correct, averaged_correct)
+    assert result.averaged_precision == averaged_correct / count
     losses = -np.log(softmax(known.logits[0]))[np.arange(count), labels[:count]]
-    np.testing.assert_allclose(found.cross_entropy, losses.mean(), rtol=1e-5)
-    assert again.figures == found.figures
+    np.testing.assert_allclose(result.cross_entropy, losses.mean(), rtol=1e-5)
+    assert second_result.figures == result.figures
 
 
 @pytest.mark.parametrize('averaging', [False, True])
@@ -81,9 +86,9 @@ def test_probabilities_are_of_averaged_logits(averaging, known):
     classifier = Classifier(Trained({}, names, known.recipe, use_ema=False, averaging=averaging), '/cpu:0')
     with tf.Session() as session:
         tf.trainable_variables()[0].load(known.weights, session)
-        found = [session.run(classifier.probabilities, {classifier.images: known.images[:n]}) for n in (5, 1, 0)]
+        by_count = {n: session.run(classifier.probabilities, {classifier.images: known.images[:n]}) for n in (5, 1, 0)}
     expected = softmax(known.averaged if averaging else known.logits[0])
-    for probabilities, n in zip(found, (5, 1, 0)):
+    for n, probabilities in by_count.items():
         np.testing.assert_allclose(probabilities, expected[:n], atol=1e-5)
     of_probabilities = np.average(softmax(known.logits), 0, [2, 1, 1, 2, 1, 1])
     assert np.abs(softmax(known.averaged) - of_probabilities)[:5].max() > 0.05  # another average would show

@@ -1,4 +1,4 @@
-"""What a run has learned, used: the best checkpoint, tables of classes, pictures, a SavedModel."""
+"""Uses of a trained model: the best checkpoint, tables of classes, classified images, a SavedModel."""
 import json
 import os
 import shutil
@@ -20,7 +20,7 @@ from tests.helpers import ROOT, run_script, tf, variables
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory, data_dir):
-    """The train_dir of a run that tells the shapes apart, somewhat."""
+    """The train_dir of a short run."""
     path = str(tmp_path_factory.mktemp('run') / 'train')
     result = run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=path, tower_device='cpu',
                         batch_size=32, max_steps=40, save_steps=20)
@@ -31,7 +31,8 @@ def run(tmp_path_factory, data_dir):
 @pytest.fixture(scope='module')
 def pictures(tmp_path_factory, data_dir):
     """A folder with the first test images as PNG files, and their pixels."""
-    folder, data = tmp_path_factory.mktemp('pictures'), records.prepare('shapes', data_dir, records.TEST)
+    folder = tmp_path_factory.mktemp('pictures')
+    data = records.prepare('shapes', data_dir, records.TEST)
     pixels = data.planes(6).transpose(0, 2, 3, 1)
     with tf.Graph().as_default(), tf.Session() as session:
         for i, image in enumerate(pixels):
@@ -107,16 +108,16 @@ def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path,
     flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
     evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
     figures = json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text())
-    found, = read(str(tmp_path / 'eval'), EVAL)
-    assert (figures['step'], figures['correct']) == (40, found['correct'])
+    record, = read(str(tmp_path / 'eval'), EVAL)
+    assert (figures['step'], figures['correct']) == (40, record['correct'])
     evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
     assert len(read(str(tmp_path / 'eval'), EVAL)) == 1  # the same step is no second record
     evaluation.evaluate(eval_settings(checkpoint_dir=run, num_examples=100, **flags))
-    assert [each['examples'] for each in read(str(tmp_path / 'eval'), EVAL)] == [2000, 100]
+    assert [record['examples'] for record in read(str(tmp_path / 'eval'), EVAL)] == [2000, 100]
     assert json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text()) == figures  # other images
     evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval' / 'best'), **dict(
         flags, eval_dir=str(tmp_path / 'other'), keep_best=False)))
-    assert read(str(tmp_path / 'other'), EVAL)[0]['correct'] == found['correct']
+    assert read(str(tmp_path / 'other'), EVAL)[0]['correct'] == figures['correct']
     assert not (tmp_path / 'other' / 'best').exists()
     with pytest.raises(UsageError, match=r'is the eval_dir of a run; its best checkpoint is in --.*/eval/best$'):
         evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval'), **flags))
@@ -145,7 +146,9 @@ def test_tables_of_a_confusion():
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
     pixels = confusion.image(counts)
     cell = len(pixels) // 3
-    blue, white, red = pixels[cell // 2, cell // 2], pixels[cell // 2, -2], pixels[cell // 2, cell + cell // 2]
+    blue = pixels[cell // 2, cell // 2]
+    white = pixels[cell // 2, -2]
+    red = pixels[cell // 2, cell + cell // 2]
     assert blue[2] > blue[0] and (white == 255).all() and red[0] > red[2]
     assert confusion.image(many).shape == (400, 400, 3)
 
@@ -176,7 +179,7 @@ def probabilities_of(run, pixels):
         return session.run(probabilities)
 
 
-def test_pictures_are_classified_and_what_is_none_is_named(run, pictures):
+def test_images_are_classified_and_files_that_are_none_are_named(run, pictures):
     folder, pixels = pictures
     names = [str(folder / name) for name in ('0.png', 'text.png', '1.png', 'miss\ning\udcff.png')]
     command = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--checkpoint_dir={run}', '--tower_device=cpu',
@@ -192,29 +195,29 @@ def test_pictures_are_classified_and_what_is_none_is_named(run, pictures):
     assert first == f'model      {run}/model.ckpt-40, step 40'
     assert [row.split()[0] for row in rows] == [*names[:3], repr(names[3])]
     assert 'not a picture' in rows[1] and 'No such file' in rows[3]
-    found = [json.loads(line) for line in as_json.stdout.splitlines()]
-    assert [each['file'] for each in found] == names and 'error' in found[1] and 'error' in found[3]
+    objects = [json.loads(line) for line in as_json.stdout.splitlines()]
+    assert [item['file'] for item in objects] == names and 'error' in objects[1] and 'error' in objects[3]
     from cifar10.data.shapes import CLASSES
-    for each, row, probabilities in zip(found[::2], rows[::2], expected):
+    for item, row, probabilities in zip(objects[::2], rows[::2], expected):
         order = np.argsort(-probabilities)[:3]
-        assert [one['name'] for one in each['classes']] == [CLASSES[i] for i in order]
-        np.testing.assert_allclose([one['probability'] for one in each['classes']], probabilities[order], atol=1e-5)
-        assert row.split()[1:] == [text for one in each['classes'] for text in (
-            one['name'], f"{one['probability']:.3f}")]
+        assert [top['name'] for top in item['classes']] == [CLASSES[i] for i in order]
+        np.testing.assert_allclose([top['probability'] for top in item['classes']], probabilities[order], atol=1e-5)
+        columns = [column for top in item['classes'] for column in (top['name'], f"{top['probability']:.3f}")]
+        assert row.split()[1:] == columns
 
 
 LOAD = '''
 import sys, json, numpy as np, tensorflow as tf
 model = tf.saved_model.load(sys.argv[1]).signatures['serving_default']
 images = np.load(sys.argv[2])
-found = [model(images=tf.constant(part)) for part in (images, images[:1], images[:0])]
+outputs = [model(images=tf.constant(part)) for part in (images, images[:1], images[:0])]
 try:
     model(images=tf.constant(images[:, :28, :28]))
     sys.exit('images of another shape are taken')
 except tf.errors.InvalidArgumentError:
     pass
 print(json.dumps([{name: np.char.decode(value.numpy().astype(bytes)).tolist() if value.dtype == tf.string else
-                   value.numpy().tolist() for name, value in each.items()} for each in found]))
+                   value.numpy().tolist() for name, value in output.items()} for output in outputs]))
 '''
 
 
@@ -226,13 +229,13 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     result = subprocess.run([sys.executable, '-c', LOAD, str(target), str(tmp_path / 'images.npy')],
                             capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
-    found, of_one, of_none = json.loads(result.stdout.splitlines()[-1])
+    of_all, of_one, of_none = json.loads(result.stdout.splitlines()[-1])
     assert of_none == dict(probabilities=[], class_index=[], class_name=[])
     expected = probabilities_of(run, pixels)
-    np.testing.assert_allclose(found['probabilities'], expected, atol=1e-5)
-    assert found['class_index'] == expected.argmax(1).tolist() and len(of_one['class_index']) == 1
+    np.testing.assert_allclose(of_all['probabilities'], expected, atol=1e-5)
+    assert of_all['class_index'] == expected.argmax(1).tolist() and len(of_one['class_index']) == 1
     from cifar10.data.shapes import CLASSES
-    assert found['class_name'] == [CLASSES[i] for i in found['class_index']]
+    assert of_all['class_name'] == [CLASSES[i] for i in of_all['class_index']]
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f'--export_dir={target}')
     assert status == 2 and 'exists and is not empty; use a new directory' in error
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f"--export_dir={folder / '0.png'}/model")

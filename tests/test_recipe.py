@@ -43,13 +43,13 @@ def settings_of(train_dir):
     return json.loads((pathlib.Path(train_dir) / 'config.json').read_text())
 
 
-def test_what_a_preset_leaves_is_what_the_flags_say():
+def test_flags_override_the_preset():
     config = train_settings(preset='fast', widths='8,16', learning_rate=0.5, epochs=7)
-    found = config.flat()
-    assert [found[name] for name in ('widths', 'learning_rate', 'epochs', 'max_steps')] == ['8,16', 0.5, 7, None]
-    assert [found[name] for name in ('optimizer', 'schedule')] == [
+    values = config.flat()
+    assert [values[name] for name in ('widths', 'learning_rate', 'epochs', 'max_steps')] == ['8,16', 0.5, 7, None]
+    assert [values[name] for name in ('optimizer', 'schedule')] == [
         PRESETS['fast'][name] for name in ('optimizer', 'schedule')]
-    assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(found)
+    assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(values)
     assert train_settings() == train_settings(**{**PRESETS['classic'], 'batch_size': None})
     assert train_settings(epochs=2.0).run.max_steps is None
     classic = train_settings(preset='fast', network='classic', augmentation='classic', optimizer='sgd')
@@ -73,7 +73,7 @@ def test_what_a_preset_leaves_is_what_the_flags_say():
     (dict(preset='fast', sizes='20:0.5,99'), '--sizes=20:0.5,99: 99 pixels; use 12 to 32'),
     (dict(preset='fast', sizes='20:0.5,24:0.5,32'), '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
     (dict(preset='quick'), '--preset=quick is unknown; choose from: classic, fast')])
-def test_what_contradicts_itself_is_refused_in_a_line(flags, message):
+def test_invalid_and_contradicting_flags_are_refused_in_a_line(flags, message):
     with pytest.raises(UsageError, match=message) as raised:
         train_settings(**flags)
     assert '\n' not in str(raised.value)
@@ -114,9 +114,9 @@ def test_modes_agree_and_take_over_from_each_other(mode, fast):
     expected = train(train_settings(**dict(fast, train_dir=fast['train_dir'] + '-expected', save_steps=10)))
     half = checkpoints(fast['train_dir'] + '-expected')[0]
     with tf.Graph().as_default():
-        found = train(train_settings(**fast, variable_update=mode))
-    assert found.keys() == expected.keys()
-    assert_close({name: array for name, array in found.items() if 'moving' in name},
+        variables_of_mode = train(train_settings(**fast, variable_update=mode))
+    assert variables_of_mode.keys() == expected.keys()
+    assert_close({name: array for name, array in variables_of_mode.items() if 'moving' in name},
                  {name: array for name, array in expected.items() if 'moving' in name})
     # From the other mode's checkpoint, slots and statistics included.
     moved = pathlib.Path(fast['train_dir'] + '-moved')
@@ -129,8 +129,8 @@ def test_modes_agree_and_take_over_from_each_other(mode, fast):
 
 
 def test_async_ends_with_its_epochs(fast):
-    found = train(train_settings(**fast, variable_update='async'))
-    assert found['examples_seen'] == 40 * 16 and found['global_step'] == 40
+    last = train(train_settings(**fast, variable_update='async'))
+    assert last['examples_seen'] == 40 * 16 and last['global_step'] == 40
 
 
 def test_towers_of_batch_statistics_have_the_bits_of_any_devices(fast):
@@ -159,7 +159,7 @@ def test_killed_and_resumed_it_ends_with_the_bits_of_an_unbroken_run(at, fast, t
 @pytest.mark.stress
 def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     train(train_settings(**fast, save_steps=10))
-    last, first = checkpoints(fast['train_dir'])[-1], checkpoints(fast['train_dir'])[-2]
+    first, last = checkpoints(fast['train_dir'])[-2:]
     for path in pathlib.Path(fast['train_dir']).glob(os.path.basename(last) + '.*'):
         path.unlink()
     marked = variables(first)['whiten/weights'] + 1
@@ -232,13 +232,13 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
     for train_dir, asked, shown in ((fast['train_dir'], None, True), (fast['train_dir'], False, False),
                                     (str(tmp_path / 'classic'), None, False), (str(tmp_path / 'classic'), True, True)):
         evaluation.evaluate(eval_settings(
-        checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-        test_time_averaging=asked, tower_device='cpu', num_examples=100))
+            checkpoint_dir=train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+            test_time_averaging=asked, tower_device='cpu', num_examples=100))
         assert (' with test-time averaging, ' in capsys.readouterr().out) is shown
     with pytest.raises(UsageError, match='has no .*ExponentialMovingAverage; use --use_ema=false'):
         evaluation.evaluate(eval_settings(
-        checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
-        use_ema=True, tower_device='cpu'))
+            checkpoint_dir=fast['train_dir'], eval_dir=str(tmp_path / 'eval'), run_once=True,
+            use_ema=True, tower_device='cpu'))
 
 
 @pytest.mark.parametrize('optimizer, mode', [

@@ -1,4 +1,4 @@
-"""The picture of what a network is fed."""
+"""The plot of the images that a network is fed."""
 import numpy as np
 import pytest
 
@@ -13,7 +13,7 @@ from tests.helpers import initialise, tf
 
 
 @pytest.mark.parametrize('changes', [{}, dict(preset='fast', epochs=2.0, max_steps=None, precision='fp32')])
-def test_what_is_drawn_is_what_the_first_tower_gets(settings, data_dir, changes):
+def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, changes):
     config = settings(batch_size=6, **changes)
     first, last = show_inputs.inputs(config, 6)
     data = records.prepare('shapes', data_dir)
@@ -27,14 +27,14 @@ def test_what_is_drawn_is_what_the_first_tower_gets(settings, data_dir, changes)
     np.testing.assert_array_equal(first.augmented, images)
     assert first.names == [CLASSES[i] for i in labels]
     rows = np.concatenate([np.fromfile(path, np.uint8) for path in data.files]).reshape(-1, 3073)
-    for each in (first, last):
-        for name, original in zip(each.names, each.originals):
+    for block in (first, last):
+        for name, original in zip(block.names, block.originals):
             row, = rows[(rows[:, 1:] == original.transpose(2, 0, 1).reshape(-1)).all(1)]
             assert CLASSES[row[0]] == name
     assert last.augmented.shape[1] == (28 if changes else 24) and first.augmented.shape[1] == (20 if changes else 24)
 
 
-def test_it_is_drawn(settings, data_dir, tmp_path, monkeypatch, capsys):
+def test_the_plot_is_written(settings, data_dir, tmp_path, monkeypatch, capsys):
     pytest.importorskip('matplotlib')
     monkeypatch.setattr('sys.argv', ['show_inputs', '--dataset=shapes', f'--data_dir={data_dir}',
                                      f"--out={tmp_path / 'inputs.png'}"])
@@ -43,7 +43,7 @@ def test_it_is_drawn(settings, data_dir, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == f"written    {tmp_path / 'inputs.png'}\n"
 
 
-def test_names_of_any_folders_are_drawn(tmp_path):
+def test_the_names_of_any_folders_can_be_drawn(tmp_path):
     pytest.importorskip('matplotlib')
     blank = np.zeros([3, 32, 32, 3], np.uint8)
     names = ['b\udcffe', '$a^$', 'c_d']
@@ -53,13 +53,13 @@ def test_names_of_any_folders_are_drawn(tmp_path):
 
 @pytest.mark.parametrize('name, part', [('', 'is not the name of a PNG file'), ('/i.jpg', 'one that ends in .png'),
                                         ('/no/i.png', 'does not exist')])
-def test_a_place_where_no_plot_can_be_is_refused_before_the_work(tmp_path, name, part):
+def test_a_path_that_no_plot_can_be_written_to_is_refused_before_the_work(tmp_path, name, part):
     pytest.importorskip('matplotlib')
     with pytest.raises(UsageError, match=part):
         plots.check_plot(f'{tmp_path}{name}')
 
 
-def test_help_shows_what_matters_and_the_other_flags_of_a_run_are_taken(monkeypatch, capsys):
+def test_help_shows_the_flags_that_matter_and_all_flags_of_a_run_are_accepted(monkeypatch, capsys):
     monkeypatch.setattr('sys.argv', ['show_inputs', '--num_gpus=4', '--help'])
     with pytest.raises(SystemExit):
         show_inputs.main()
