@@ -48,7 +48,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         tf2.config.experimental.enable_op_determinism()
     start.data = records.prepare(
         settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
-    with directory.locked(), checkpoint.named_in_errors(directory):
+    with directory.locked(), checkpoint.plain_errors(directory):
         _decide(start, WITH_DATA)
         plan = start.plan
         if plan.finished:

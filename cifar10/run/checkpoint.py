@@ -118,12 +118,17 @@ def describe_latest(directory: TrainDir) -> str:
 
 
 @contextlib.contextmanager
-def named_in_errors(directory: TrainDir) -> Iterator[None]:
-    """Context that turns a TensorFlow error into a RunError that names the newest checkpoint."""
+def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
+    """Context that turns errors of TensorFlow into RunErrors, which are one line.
+
+    Args:
+      directory: the train_dir whose newest checkpoint the line names, so that the user knows where the run goes on.
+    """
     try:
         yield
     except tf.errors.OpError as error:
-        raise RunError(f'{reason(error)}; {describe_latest(directory)}') from error
+        latest = f'; {describe_latest(directory)}' if directory else ''
+        raise RunError(f'{reason(error)}{latest}') from error
 
 
 def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | None:

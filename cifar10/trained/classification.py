@@ -11,6 +11,7 @@ from cifar10.data.records import SIZE
 from cifar10.data.shift import average, views
 from cifar10.errors import UsageError
 from cifar10.parallel.session_config import session_config
+from cifar10.run import checkpoint
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
 
@@ -64,7 +65,7 @@ def classify(settings: EvalSettings) -> None:
     decoder = Decoder()
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
-    with model.plain_errors(), tf.Graph().as_default():
+    with checkpoint.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, devices.tower_devices[0])
         with tf.Session(config=session_config(devices)) as session:
             with _json_only(settings):

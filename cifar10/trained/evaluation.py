@@ -36,7 +36,7 @@ def _evaluate_run(settings, directory, devices):
         stored_now = directory.stored()
         return (stored_now.run if stored_now else None) != stored.run
 
-    with model.plain_errors(), tf.Graph().as_default():
+    with checkpoint.plain_errors(), tf.Graph().as_default():
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, settings.batch_size, settings.num_examples,
                               run.averaging)
         restorer = model.Restorer(run.use_ema)

@@ -9,6 +9,7 @@ from cifar10.directories import make_dir
 from cifar10.errors import UsageError
 from cifar10.files import making, new_folder, remove_leftovers
 from cifar10.parallel.session_config import session_config
+from cifar10.run import checkpoint
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
 from cifar10.trained.classification import Classifier
@@ -28,7 +29,7 @@ def export(settings: EvalSettings) -> None:
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
     make_dir(os.path.dirname(target), '--export_dir')
-    with model.plain_errors(), tf.Graph().as_default():
+    with checkpoint.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, devices.tower_devices[0])
         signature = _signature(classifier, run.classes)
         with tf.Session(config=session_config(devices)) as session:

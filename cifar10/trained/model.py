@@ -2,28 +2,24 @@
 
 Its settings and classes come from its train_dir, the variables from its checkpoints.
 """
-import contextlib
 import dataclasses
 import os
 import stat
-from collections.abc import Iterator
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import files
 from cifar10.data.records import Records
 from cifar10.directories import refuse_default_of_others
-from cifar10.errors import RunError, UsageError, difference, reason
+from cifar10.errors import RunError, UsageError, difference
 from cifar10.optim.averages import saved_names
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
-from cifar10.registry import DATASETS, NETWORKS
+from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import SETTINGS, Stored, TrainDir
-from cifar10.settings.definition import fields
 from cifar10.settings.evaluation import EvalSettings
-from cifar10.settings.training import DataSettings, RecipeSettings
 from cifar10.trained import best
 
 
@@ -87,11 +83,11 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
     network = _present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
     if NETWORKS.is_own(network) and not settings.network:
         _refuse_code_of_others(network, directory)
-    for field in fields(DataSettings, RecipeSettings):
-        choices = field.metadata['choices']
-        value = stored.settings.flat()[field.name]
-        if choices and value not in choices:
-            raise UsageError(f'the run in {directory.path} has {field.name}={value}, which this version does not know')
+    # What an evaluation is built from. An optimizer that a later version has makes no difference to it.
+    for name, registry in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
+        value = stored.settings.flat()[name]
+        if value not in registry:
+            raise UsageError(f'the run in {directory.path} has {name}={value}, which this version does not know')
     return stored._replace(settings=stored.settings.replace(dataset=dataset, network=network))
 
 
@@ -209,12 +205,3 @@ def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
         return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
     error = RunError if os.path.isdir(directory.path) else UsageError
     return error(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')
-
-
-@contextlib.contextmanager
-def plain_errors() -> Iterator[None]:
-    """Context that turns errors of TensorFlow into RunErrors, which are one line."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise RunError(reason(error)) from error
