@@ -75,10 +75,11 @@ def test_half_precision_runs_in_a_cluster(small):
 
 @pytest.mark.stress
 def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settings):
-    shapes = [(2, 1, 'parameter_server'), (1, 0, 'replicated'), (2, 0, 'replicated'), (1, 0, 'async'),
-              (2, 0, 'parameter_server')]
+    # The run keeps its two towers, however many workers there are, until `async` has one on each device.
+    shapes = [(2, 1, 'parameter_server', 2), (1, 0, 'replicated', 2), (2, 0, 'replicated', 2), (1, 0, 'async', 1),
+              (2, 0, 'parameter_server', 1)]
     examples = 0
-    for steps, (workers, ps, mode) in enumerate(shapes, 1):
+    for steps, (workers, ps, mode, towers) in enumerate(shapes, 1):
         changes = dict(variable_update=mode, num_gpus=1, max_steps=2 * steps)
         if workers == 1:
             last = train(settings(train_dir=small['train_dir'], **changes))
@@ -87,7 +88,7 @@ def test_a_checkpoint_of_a_cluster_resumes_in_one_process_and_back(small, settin
                 ends = tasks.ends()
             assert {status for status, _ in ends.values()} == {0}, ends
             last = last_variables(small['train_dir'])
-        examples += 2 * 8 * workers
+        examples += 2 * 8 * towers
         assert (last['global_step'], last['examples_seen']) == (2 * steps, examples)
 
 
