@@ -89,7 +89,7 @@ def run(options, mode, pause, seed):
     curve, trained, begin, step = [], 0.0, None, 0
     with tf.Session(config=session_config(devices)) as session:
         session.run(built.initialise)
-        session.run(built.start)
+        session.run(built.start_inputs)
 
         def add_point(step):
             """Evaluates with the clock and the workers stopped."""

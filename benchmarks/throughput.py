@@ -96,7 +96,7 @@ def inside(options, cell):
         recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count)
         built = trainer.build(Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps), {})
         session.run(tf.global_variables_initializer())
-        session.run(built.start)
+        session.run(built.start_inputs)
         if cell == 'input':
             fetched = [tensor.op for tensor in built.batches[0]]
             clock = time.process_time

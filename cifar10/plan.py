@@ -16,7 +16,7 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
 from cifar10.recipe import Recipe
-from cifar10.registry import AUTO, NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.registry import AUTO, DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
 from cifar10.settings.definition import Change, fields
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
       data: the training images.
       devices: those of all machines, with the towers on them.
       mode: the update mode.
-      start: prefix of the checkpoint that the run starts from, or None.
+      checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after.
     """
     settings: TrainSettings
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     data: Records
     devices: Devices
     mode: UpdateMode
-    start: str | None
+    checkpoint: str | None
     step: int
     last_step: int
 
@@ -135,12 +135,12 @@ def decide(start: Start) -> list[str]:
         remaining = max(recipe.total_examples - examples_seen, 0)
         last_step = step + math.ceil(remaining / (mode.batches * settings.towers.batch_size))
     start.plan = Plan(settings, recipe, start.data, devices, mode, prefix, step, last_step)
-    return notes
+    return [] if start.plan.finished else notes
 
 
 def refuse_other_images(start: Start) -> list[str]:
     """Checks that a resumed run was trained on the same images, as far as the images exist already."""
-    stored = start.directory.stored() if start.plan.start else None
+    stored = start.directory.stored() if start.plan.checkpoint else None
     if stored is None or not os.path.isdir(start.data.folder):
         return []
     holds = f'--train_dir={start.directory.path} holds a run on'
@@ -211,7 +211,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     before = stored.settings.flat()
     now = settings.flat()
     names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.NEVER
-             and _without_place(before[field.name]) != _without_place(now[field.name])]
+             and _identity(field.name, before[field.name]) != _identity(field.name, now[field.name])]
     holds = f'--train_dir={directory.path} holds a run with'
     if not names and before['epochs'] != now['epochs']:
         if settings.recipe.schedule == 'linear':
@@ -228,11 +228,13 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
         raise UsageError(f'{holds} {differences}; {ANOTHER_RUN}')
 
 
-def _without_place(value):
-    """Returns what of a setting stays the same when the user's own file moves; of a folder of images, nothing does."""
-    if not isinstance(value, str) or '/' not in value:
-        return value
-    return os.path.basename(value) if ':' in value else 'images'
+def _identity(name, value):
+    """Returns the part of a setting's value that identifies the run: the user's own files may be elsewhere by now."""
+    if name == 'network' and NETWORKS.is_own(value):
+        return os.path.basename(value)  # FILE.py:FUNCTION without its folder
+    if name == 'dataset' and DATASETS.is_own(value):
+        return 'images of your own'  # their classes and their number are compared when they are there
+    return value
 
 
 def _replaces(start):

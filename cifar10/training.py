@@ -8,7 +8,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import pipeline, records
-from cifar10.errors import RunError
+from cifar10.errors import RunError, reason
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.optim import averages
 from cifar10.parallel import gpus
@@ -27,6 +27,8 @@ from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TrainSettings
 from cifar10.signals import Termination
 from cifar10.trained.validation import Validation
+
+_MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
 
 
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
@@ -54,7 +56,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
             return
-        learnt = {} if plan.start else plan.recipe.learn(plan.data)
+        learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
         validation = _validation(plan)
         with tf.Graph().as_default(), tf.device(plan.devices.home):
             tf.set_random_seed(settings.run.seed)
@@ -91,7 +93,8 @@ class TrainingGraph(NamedTuple):
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
       initialise: gives variables their first values; a restore may follow.
-      start: the local initialisation, which reads the data and starts the inputs where `examples_seen` is; after it.
+      start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
+        any restore.
     """
     train_step: tf.Tensor
     async_train_ops: Sequence[tf.Tensor]
@@ -102,7 +105,7 @@ class TrainingGraph(NamedTuple):
     global_step: tf.Variable
     examples_seen: tf.Variable
     initialise: tf.Operation
-    start: tf.Operation
+    start_inputs: tf.Operation
 
 
 def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
@@ -165,9 +168,9 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         figures['staleness'] = means['staleness']
     with tf.name_scope('initialise'):
         initialise = tf.global_variables_initializer()
-        start = tf.group(tf.local_variables_initializer(), *starts)
+        start_inputs = tf.group(tf.local_variables_initializer(), *starts)
     return TrainingGraph(train_step, async_train_ops, losses, figures, summary, batches, global_step, examples_seen,
-                         initialise, start)
+                         initialise, start_inputs)
 
 
 class _Outputs(NamedTuple):
@@ -191,6 +194,8 @@ def _run(plan, graph, validation, directory, termination, before_session):
     towers = plan.settings.towers
     options = session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla,
                              fuse=_may_fuse(towers.precision))
+    attempts = 0
+    newest = None
     tf.get_default_graph().finalize()
     try:
         while True:
@@ -200,13 +205,18 @@ def _run(plan, graph, validation, directory, termination, before_session):
                 with sessions.opened(plan.devices.target, options) as session:
                     session.run(graph.initialise)
                     outputs.checkpoints.restore(session)
-                    session.run(graph.start)
+                    session.run(graph.start_inputs)
                     if termination:
                         termination.defer()
                     _loop(session, plan, graph, outputs, workers, validation, reads, termination)
                 break
-            except sessions.LOST:
-                continue
+            except sessions.LOST as error:
+                # Each time a checkpoint was saved since the last loss, the run has come further.
+                attempts = attempts + 1 if outputs.checkpoints.last == newest else 1
+                newest = outputs.checkpoints.last
+                if attempts > _MOST_ATTEMPTS:
+                    raise
+                print(f'recovering {reason(error)}; continuing from the newest checkpoint')
     finally:
         outputs.events.close()
         if validation:
@@ -227,7 +237,7 @@ def _loop(session, plan, graph, outputs, workers, validation, reads, termination
     evaluated = None
     with _progress(plan, step, log) as progress:
         with workers.stepping(session):
-            while step < plan.last_step and not progress.unread and not (termination and termination.requested):
+            while step < plan.last_step and not progress.output_closed and not (termination and termination.requested):
                 workers.raise_error()
                 before = step
                 summary = dict(summary=graph.summary) if curves.due(step + 1) else {}
@@ -257,10 +267,10 @@ def _loop(session, plan, graph, outputs, workers, validation, reads, termination
 
 
 def _open_outputs(plan, graph, directory):
-    """Opens what the run writes to, having deleted an earlier run where it is to be replaced."""
+    """Opens what the run writes to. With `--restart`, it deletes the earlier run first."""
     settings = plan.settings
     checkpoints = checkpoint.Checkpoints(
-        directory, plan.start, graph.global_step, graph.examples_seen, settings.reports.max_to_keep)
+        directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep)
     text = directory.begin(plan.stored(), checkpoint.is_ours if settings.run.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
@@ -282,8 +292,8 @@ def _progress(plan, step, log):
 def _may_fuse(precision):
     """Returns whether TensorFlow may fuse operations into one.
 
-    In a session over several processes it fuses to operations that it has for float32 alone. What is fused must not
-    depend on the session, because it rounds differently.
+    In a session over several processes, the fused operations exist for float32 only. What is fused must not depend on
+    the session, because fused operations round differently.
     """
     return PRECISIONS.load(precision).dtype == tf.float32
 

@@ -40,7 +40,7 @@ def test_the_reach_of_shifts_follows_the_size_and_each_is_as_likely(size, reach)
 def test_the_batches_of_a_step_are_shifted_by_their_own_numbers():
     planes = tf.constant(np.random.default_rng(0).integers(0, 256, [32, 3, 32, 32], dtype=np.uint8))
     whole = first_epoch(32)
-    second = whole._replace(first=tf.constant(16, tf.int64), examples=whole.examples[16:], epochs=whole.run.epochs[16:])
+    second = whole._replace(first=tf.constant(16, tf.int64), examples=whole.examples[16:], epochs=whole.epochs[16:])
     augmentation = shift.Shift([(0.0, 24)], None, 0)
     one, other = run([augmentation.train(planes, whole)[16:], augmentation.train(planes[16:], second)])
     np.testing.assert_array_equal(one, other)

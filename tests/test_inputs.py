@@ -159,10 +159,10 @@ def consumed(config, steps, directory):
         checkpoints = checkpoint.Checkpoints(
             TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
         taken = []
-        with tf.Session(config=session_config(devices)) as session:
+        with tf.Session(config=session_config(cpus)) as session:
             session.run(built.initialise)
             checkpoints.restore(session)
-            session.run(built.start)
+            session.run(built.start_inputs)
             for _ in range(steps):
                 _, batches = session.run([built.train_step, built.batches])
                 taken.append([marked.identify(*batch) for batch in batches])

@@ -7,7 +7,7 @@ import pytest
 import cifar10
 from cifar10.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
 from cifar10.settings import evaluation, training
-from cifar10.settings.definition import fields
+from cifar10.settings.definition import Change, fields
 from tests.helpers import ROOT
 
 PACKAGE = ROOT / 'cifar10'
@@ -106,6 +106,12 @@ def test_the_documentation_has_every_flag_with_its_default(script, groups):
         if field.default is not None:
             shown = str(field.default).lower() if field.type is bool else str(field.default)
             assert rows[name] == f'`{shown}`', name
+
+
+def test_the_documentation_has_the_flags_that_belong_to_the_run():
+    text = (ROOT / 'docs' / 'flags.md').read_text().split('### Flags that belong to the run')[1].split(' make a run')[0]
+    never = {field.name for field in fields(*training.GROUPS) if field.metadata['change'] is Change.NEVER}
+    assert set(re.findall(r'`--(\w+)`', text)) == never
 
 
 @pytest.mark.parametrize('path', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -180,7 +180,8 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
             (dict(batch_size=8), (4, 8), 'changed    batch_size from 4 to 8, from here on\n'),
             (dict(num_towers=3, batch_size=2), (3, 2),
              'changed    num_towers from 4 to 3, batch_size from 8 to 2, from here on\n'),
-            (dict(variable_update='async', num_gpus=2), (2, 2), 'changed    num_towers from 3 to 2, from here on\n')]:
+            (dict(variable_update='async', num_gpus=2), (2, 2),
+             'changed    num_towers from 3 to 2, variable_update from parameter_server to async, from here on\n')]:
         steps = last_variables(settings().run.train_dir)['global_step'] + 1
         train(settings(**dict(dict(batch_size=None, max_steps=int(steps)), **changes)))
         assert division(settings().run.train_dir) == expected

@@ -117,7 +117,7 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, tmp_path):
     momentum = 0.0
     with tf.Session(config=session_config(cpus)) as session:
         session.run(tf.global_variables_initializer())
-        session.run(built.start)
+        session.run(built.start_inputs)
         for seen in (0, 16, 32, 48):  # of 64
             figures, batches, _ = session.run([built.figures, built.batches, built.train_step])
             images, labels = map(np.concatenate, zip(*batches))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
+from cifar10.errors import RunError
 from cifar10.run import metrics
 from tests.helpers import assert_same_bits, last_variables
 
@@ -21,13 +22,13 @@ class Losses:
 
     def __init__(self, at=None, error=tf.errors.UnavailableError, work_is_done=False):
         self.uses = []
-        self._at = at
+        self._at = at if isinstance(at, range) else [at]
         self._error = error
         self._work_is_done = work_is_done
 
     def use(self, what, work):
         """Does the work, or loses a device before or after it."""
-        lost = len(self.uses) == self._at
+        lost = len(self.uses) in self._at
         self.uses.append(what)
         if lost and not self._work_is_done:
             raise self._error(None, None, f'lost at {what}')
@@ -83,15 +84,20 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
     uses = losses.uses
     assert uses[0] == 'make' and uses[-1] == 'close' and uses.count('run') > 3 * STEPS
     lines = capsys.readouterr().out.splitlines()
-    # The making of the session, then a use in nine, and the last ones: a checkpoint, and the end of the session.
-    for at in sorted({0, 1, 2, 3, *range(5, len(uses), 9), len(uses) - 2, len(uses) - 1}):
+    # The making of the session, then a use in fourteen, and the last ones: a checkpoint, and the end of the session.
+    for at in sorted({0, 1, 2, 3, *range(5, len(uses), 14), len(uses) - 2, len(uses) - 1}):
         broken, _ = run(str(at), at=at, work_is_done=at % 2 == 1)
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
         for kind in (metrics.TRAIN, metrics.EVAL):
             one, other = ([(record['step'], record.get('loss'), record.get('correct'))
                            for record in metrics.read(config.run.train_dir, kind)] for config in (broken, whole))
             assert one == other, (at, kind)
-        assert capsys.readouterr().out.splitlines()[-1] == lines[-1].replace('whole', str(at))
+        output = capsys.readouterr().out.splitlines()
+        assert output[-1] == lines[-1].replace('whole', str(at))
+        told = [line for line in output if line.startswith('recovering')]
+        # The end of a session is no loss: everything is saved by then.
+        assert told == ([] if uses[at] == 'close' else [
+            f'recovering lost at {uses[at]}; continuing from the newest checkpoint'])
 
 
 @pytest.mark.stress
@@ -104,7 +110,12 @@ def test_at_every_use(run, error, work_is_done):
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
 
 
+def test_a_device_that_is_lost_again_and_again_ends_the_run(run, capsys):
+    with pytest.raises(RunError, match=r'lost at make; the newest checkpoint is .*model.ckpt-2$'):
+        run('again', at=range(14, 10 ** 6))
+    assert capsys.readouterr().out.count('recovering') == 20
+
+
 def test_another_error_ends_the_run(run):
-    with pytest.raises(Exception, match='lost at run') as raised:
+    with pytest.raises(RunError, match='lost at run'):
         run('run', at=9, error=tf.errors.InternalError)
-    assert type(raised.value).__name__ == 'RunError'

@@ -22,7 +22,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     built = training.build(start.plan, start.plan.recipe.learn(data))
     with tf.Session() as session:
         initialise(session)
-        session.run(built.start)
+        session.run(built.start_inputs)
         images, labels = session.run(built.batches[0])
     np.testing.assert_array_equal(first.augmented, images)
     assert first.names == [CLASSES[i] for i in labels]

@@ -123,7 +123,7 @@ class UpdateMode:
             applied = []
             for k, update in enumerate(updates):
                 # No variable changes before the towers that read it have ended their turns. The first update
-                # also waits for `values`: a variable that is merely fetched beside it would race with it.
+                # also waits for `values`, or they could be those from before or after the update.
                 reads = [turns.ended[i] for i in update.readers]
                 if k == 0:
                     reads += values.values()

@@ -202,7 +202,7 @@ def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int) -> list[s
         removed.
       max_to_keep: how many to keep; 0: all.
     """
-    kept = prefixes[-max_to_keep:]
+    kept = prefixes[-max_to_keep:]  # with 0, [-0:] is all
     if kept:
         directory.list_checkpoints(kept)
     for prefix in prefixes[:len(prefixes) - len(kept)]:

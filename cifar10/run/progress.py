@@ -32,12 +32,12 @@ class Progress:
       output: where the lines go.
 
     Attributes:
-      unread: whether nobody reads the output any more: its pipe or terminal was closed.
+      output_closed: whether nobody reads the output any more, because its pipe or terminal was closed.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
                  constants: dict[str, Any], output: TextIO):
-        self.unread = False
+        self.output_closed = False
         self._step = step
         self._every = every
         self._metrics = metrics
@@ -114,4 +114,4 @@ class Progress:
             if not unread(error):
                 raise
             discard(self._output)
-            self.unread = True
+            self.output_closed = True

@@ -120,7 +120,8 @@ class TowerSettings:
     tower_device: str = setting(
         'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES)
     variable_update: str = setting(
-        'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES)
+        'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES,
+        change=Change.REPORTED)
     precision: str = setting(
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
         "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.REPORTED)
