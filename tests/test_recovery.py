@@ -69,7 +69,7 @@ class Losses:
 def run(settings, tmp_path, monkeypatch):
     """A function that trains under Losses, in a directory of its own; returns (its settings, the Losses)."""
     def train(name, **loss):
-        config = settings(train_dir=str(tmp_path / name), num_gpus=2, max_steps=STEPS, save_steps=2, eval_steps=4,
+        config = settings(train_dir=str(tmp_path / name), max_steps=STEPS, save_steps=2, eval_steps=4,
                           log_frequency=1, summary_steps=3)
         losses = Losses(**loss)
         with monkeypatch.context() as patch:
@@ -84,8 +84,8 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
     uses = losses.uses
     assert uses[0] == 'make' and uses[-1] == 'close' and uses.count('run') > 3 * STEPS
     lines = capsys.readouterr().out.splitlines()
-    # The making of the session, then a use in fourteen, and the last ones: a checkpoint, and the end of the session.
-    for at in sorted({0, 1, 2, 3, *range(5, len(uses), 14), len(uses) - 2, len(uses) - 1}):
+    # The making of the session, its initialisation, a step, an evaluation's or a checkpoint's, and the last save.
+    for at in (0, 1, 6, len(uses) // 2, len(uses) - 2):
         broken, _ = run(str(at), at=at, work_is_done=at % 2 == 1)
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
         for kind in (metrics.TRAIN, metrics.EVAL):
