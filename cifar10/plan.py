@@ -57,7 +57,7 @@ class Plan(NamedTuple):
         """Whether no step remains."""
         return self.step >= self.last_step
 
-    def stored(self) -> dict[str, Any]:
+    def to_store(self) -> dict[str, Any]:
         """Returns what the run stores of itself. Its data can be found from any working directory."""
         return dict(self.settings.flat(), data_dir=os.path.abspath(self.settings.data.data_dir),
                     classes=self.data.classes, examples=self.data.count)
@@ -266,7 +266,7 @@ def _towers(start, prefix, stored):
                              f'--variable_update={asked.variable_update}, which has one tower on each of the {count} '
                              'devices; leave it out')
         num_towers = count
-    before = _told(prefix, stored)
+    before = _reported_settings(prefix, stored)
     if prefix and num_towers is None and 'num_towers' not in before and checkpoint.is_ours(prefix):
         notes.append(f'warning: {prefix} does not say how many towers wrote it; this run has one on each device')
     num_towers = num_towers or before.get('num_towers', count)
@@ -283,8 +283,8 @@ def _towers(start, prefix, stored):
     return values, notes
 
 
-def _told(prefix, stored: Stored | None):
-    """Returns {name: earlier value} of the settings whose change is told, as far as the run has stored them."""
+def _reported_settings(prefix, stored):
+    """Returns {name: earlier value} of the settings whose change is reported, as far as the run has stored them."""
     if prefix is None:
         return {}
     division = checkpoint.stored_division(prefix, stored.settings.towers.batch_size if stored else None)

@@ -189,7 +189,6 @@ def _run(plan, graph, validation, directory, termination, before_session):
     restored, in a step, an evaluation or a save, or in another thread. So all of that is within one `try`.
     """
     outputs = _open_outputs(plan, graph, directory)
-    workers = AsyncWorkers(graph.async_train_ops)
     reads = [graph.global_step, validation.reads()] if validation else None
     towers = plan.settings.towers
     options = session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla,
@@ -208,7 +207,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
                     session.run(graph.start_inputs)
                     if termination:
                         termination.defer()
-                    _loop(session, plan, graph, outputs, workers, validation, reads, termination)
+                    _loop(session, plan, graph, outputs, validation, reads, termination)
                 break
             except sessions.LOST as error:
                 # Each time a checkpoint was saved since the last loss, the run has come further.
@@ -225,7 +224,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
     print(f"saved      {last}{'' if step_of(last) >= plan.last_step else '; start again to continue'}")
 
 
-def _loop(session, plan, graph, outputs, workers, validation, reads, termination):
+def _loop(session, plan, graph, outputs, validation, reads, termination):
     """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
     directory, checkpoints, events, log, trace = outputs
@@ -234,6 +233,7 @@ def _loop(session, plan, graph, outputs, workers, validation, reads, termination
     log.drop_after(step)
     events.drop_after(step)
     curves = Curves(events, reports.summary_steps, plan.examples_per_step, step)
+    workers = AsyncWorkers(graph.async_train_ops)
     evaluated = None
     with _progress(plan, step, log) as progress:
         with workers.stepping(session):
@@ -271,7 +271,7 @@ def _open_outputs(plan, graph, directory):
     settings = plan.settings
     checkpoints = checkpoint.Checkpoints(
         directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep)
-    text = directory.begin(plan.stored(), checkpoint.is_ours if settings.run.restart else None)
+    text = directory.begin(plan.to_store(), checkpoint.is_ours if settings.run.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)

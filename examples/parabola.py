@@ -30,6 +30,7 @@ from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run.async_workers import AsyncWorkers  # noqa: E402
+from cifar10.run.checkpoint import plain_errors  # noqa: E402
 from cifar10.run.rate import due  # noqa: E402
 
 POINTS = 50
@@ -71,7 +72,7 @@ def fit(devices, steps, mode, before_session=None):
     if count > POINTS:
         raise UsageError(f'{POINTS} points can be split over 1 to {POINTS} towers, not over {count}; use fewer '
                          'towers')
-    with tf.Graph().as_default(), tf.device(devices.home):
+    with plain_errors(), tf.Graph().as_default(), tf.device(devices.home):
         update = UPDATE_MODES.load(mode)(devices)
         turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
 

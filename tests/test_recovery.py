@@ -2,12 +2,14 @@
 
 TensorFlow's own errors are raised where the loop uses a real session, before or after the work of the call is done.
 """
+import threading
+
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
 from cifar10.errors import RunError
-from cifar10.run import metrics
+from cifar10.run import async_workers, metrics
 from tests.helpers import assert_same_bits, last_variables
 
 STEPS = 6
@@ -119,3 +121,32 @@ def test_a_device_that_is_lost_again_and_again_ends_the_run(run, capsys):
 def test_another_error_ends_the_run(run):
     with pytest.raises(RunError, match='lost at run'):
         run('run', at=9, error=tf.errors.InternalError)
+
+
+def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(settings, monkeypatch):
+    released = threading.Event()
+    hanging, sessions, later_steps = [], [], []
+
+    class Session(tf.Session):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            if self.graph.finalized:
+                sessions.append(self)
+
+        def run(self, *arguments, **options):
+            if self in sessions and threading.current_thread() is not threading.main_thread() and len(sessions) == 1:
+                hanging.append(threading.current_thread())
+                released.wait(60)
+            elif hanging and len(sessions) == 1:
+                raise tf.errors.UnavailableError(None, None, 'lost')
+            elif sessions[1:] == [self] and isinstance(arguments[0], dict):
+                later_steps.append(arguments)
+                if len(later_steps) == 2:
+                    released.set()  # the session of that thread is closed by now
+                    hanging[0].join(60)
+            return super().run(*arguments, **options)
+
+    monkeypatch.setattr(tf, 'Session', Session)
+    monkeypatch.setattr(async_workers, '_GRACE_SECS', 0.1)
+    training.train(settings(variable_update='async', num_gpus=2, max_steps=20))
+    assert len(sessions) == 2 and not hanging[0].is_alive()

@@ -14,14 +14,18 @@ _GRACE_SECS = 120  # in which a thread ends its step after an error; one that ha
 class AsyncWorkers:
     """Runs train operations over and over, each in a thread of its own. Without operations it does nothing.
 
+    It is for one session: a thread that hangs on a lost device may end long after the next session was made, and must
+    not end that one.
+
     Args:
       train_ops: the operations.
     """
 
     def __init__(self, train_ops: Sequence[tf.Operation]):
         self._train_ops = train_ops
-        self._locks = []  # each is held while its thread is within a step
+        self._locks = [threading.Lock() for _ in train_ops]  # each is held while its thread is within a step
         self._may_step = threading.Event()
+        self._may_step.set()
         self._ended = False
         self._error = None
 
@@ -32,10 +36,6 @@ class AsyncWorkers:
         Raises:
           Exception: what has ended a thread.
         """
-        self._error = None
-        self._ended = False
-        self._may_step.set()
-        self._locks = [threading.Lock() for _ in self._train_ops]
         threads = [threading.Thread(target=self._step, args=(session, *pair), daemon=True)
                    for pair in zip(self._train_ops, self._locks)]
         for thread in threads:
