@@ -9,6 +9,10 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+# What a session puts before the message of an operation: where the operation was built, and the number of messages if
+# several operations failed.
+_PREAMBLE = re.compile(r"Graph execution error:\s*(.*\nNode: '[^\n]*\n)?"
+                       r'(\d+ root error\(s\) found\.\s*\(0\) [\w ]+: )?', re.DOTALL)
 # An error of another process, as gRPC quotes it inside its own.
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
@@ -57,5 +61,6 @@ def reason(error: Exception) -> str:
     if relayed:
         text = relayed.group(1).replace('\\n', '\n').replace('\\t', '\t').replace('\\"', '"')
     text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
-    lines = text.splitlines() or [type(error).__name__]
-    return lines[-1] if lines[0].startswith('Graph execution error') else lines[0]
+    text = _PREAMBLE.sub('', text, count=1)
+    # The cause comes first; advice may follow it.
+    return text.partition('\n')[0] or type(error).__name__

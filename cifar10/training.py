@@ -13,7 +13,7 @@ from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.optim import averages
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
-from cifar10.parallel.session_config import session_config
+from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
 from cifar10.registry import PRECISIONS
@@ -145,7 +145,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
     step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
                       tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
-    losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
+    with tf.device('/cpu:0'):
+        losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
     activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)
@@ -156,7 +157,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     def after_update(train_op):
         # Once the update is done, so that neither races it.
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            moved = [moving_averages.apply(averaged)] if averaged else []
+            moved = [averages.move(moving_averages, averaged)] if averaged else []
             counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
             with tf.control_dependencies([*moved, counted]):
                 return tf.identity(global_step)
@@ -202,6 +203,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
                 if before_session:
                     before_session()
                 with sessions.opened(plan.devices.target, options) as session:
+                    refuse_absent(session, plan.devices)
                     session.run(graph.initialise)
                     outputs.checkpoints.restore(session)
                     session.run(graph.start_inputs)

@@ -1,5 +1,6 @@
 """What the tests share: scripts run as real processes, checkpoints and event files read as arrays."""
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -12,8 +13,15 @@ import pytest
 from cifar10 import console
 
 # The default tests run on CPU devices, on a machine with GPUs too; tests marked `gpu` start processes that see them.
-WITH_GPUS = dict(os.environ)
-os.environ['CUDA_VISIBLE_DEVICES'] = '-1'
+# pytest's processes inherit the variable from the first one, where it is hidden under another name.
+_VISIBLE = 'CUDA_VISIBLE_DEVICES'
+_OURS = 'TESTS_' + _VISIBLE
+if _OURS not in os.environ:
+    os.environ[_OURS] = json.dumps(os.environ.get(_VISIBLE))
+WITH_GPUS = {name: value for name, value in os.environ.items() if name != _VISIBLE}
+if json.loads(os.environ[_OURS]) is not None:
+    WITH_GPUS[_VISIBLE] = json.loads(os.environ[_OURS])
+os.environ[_VISIBLE] = '-1'
 
 console.start_tensorflow()
 
@@ -97,8 +105,9 @@ def start_script(script, **flags):
 class Tasks:
     """The processes of a cluster; killed at the end of a test, whatever became of them."""
 
-    def __init__(self, workers=2, ps=0, started=None, **flags):
-        command = script_command('multi_gpu_train.py', tower_device='cpu', **flags)
+    def __init__(self, workers=2, ps=0, started=None, environment=None, **flags):
+        command = script_command('multi_gpu_train.py', **dict(dict(tower_device='cpu'), **flags))
+        self.environment = environment
         self.commands = local_cluster.commands(command, workers, ps)
         self.processes = {}
         for name in self.commands if started is None else started:
@@ -107,7 +116,7 @@ class Tasks:
     def start(self, name):
         """Starts a task, for the first time or again."""
         self.processes[name] = subprocess.Popen(self.commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                                text=True)
+                                                text=True, env=self.environment)
 
     def __getitem__(self, name):
         return self.processes[name]

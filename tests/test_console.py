@@ -56,6 +56,21 @@ def test_a_tensorflow_error_is_reduced_to_one_sentence():
     assert sentence.startswith('Nan in summary histogram') and '\n' not in sentence
 
 
+def test_the_cause_of_a_tensorflow_error_is_kept_and_not_the_advice_after_it():
+    # As TensorFlow's collectives word it.
+    cause = 'Collective ops is aborted by: NCCL: unable to load the library'
+    advice = 'The error could be from a previous operation. Restart your program to reset.'
+    failing = tf.debugging.check_numerics(np.nan, f'{cause}\n{advice}')
+    with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
+        session.run(failing)
+    assert reason(raised.value) == cause
+    both = (f"Graph execution error:\n\nDetected at node 'a' defined at (most recent call last):\nNode: 'a'\n"
+            f"Detected at node 'b' defined at (most recent call last):\nNode: 'b'\n2 root error(s) found.\n"
+            f'  (0) INTERNAL: {cause}\n{advice}\n\t [[{{{{node a}}}}]]\n  (1) CANCELLED: other')
+    assert reason(tf.errors.InternalError(None, None, both)) == cause
+    assert reason(tf.errors.InternalError(None, None, '')) == 'InternalError'
+
+
 @pytest.mark.parametrize('error, status', [
     (UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
     (KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (None, 0)])

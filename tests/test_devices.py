@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import local_cluster
 from cifar10.errors import UsageError
 from cifar10.parallel import devices, gpus
-from cifar10.parallel.session_config import session_config
+from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, script_command
 
@@ -122,6 +122,15 @@ def test_missing_devices_are_named_by_task_type_and_number():
     present += ['/job:worker/replica:0/task:1/device:GPU:1', '/job:worker/replica:0/task:0/device:CPU:1']
     assert devices.absent(both, present) == ['/job:worker/task:0/gpu:1']
     assert devices.absent(local, [f'/job:localhost/replica:0/task:0/device:GPU:{k}' for k in (0, 1)]) == []
+
+
+def test_a_session_without_the_towers_devices_is_refused():
+    one, three = devices.choose(1, 'cpu'), devices.choose(3, 'cpu')
+    with tf.Session(config=session_config(three)) as session:
+        refuse_absent(session, three)
+        refuse_absent(session, one)
+    with tf.Session(config=session_config(one)) as session, pytest.raises(UsageError, match='no /cpu:1 /cpu:2 in this'):
+        refuse_absent(session, three)
 
 
 # A script that records when devices are claimed. Once TensorFlow's process-wide runtime has started, devices can no

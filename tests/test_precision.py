@@ -197,7 +197,7 @@ def test_packed_gradients_have_the_same_mean():
         pairs = [(tf.constant(random.standard_normal(shape), tf.float32), v) for shape, v in zip(shapes, vs)]
         sparse = tf.gradients(tf.reduce_sum(tf.gather(table, [1, 2])), table)[0]
         tower_grads.append(pairs[:2] + [(None, unused), (sparse, table)] + pairs[2:])
-    packed_grads, unpack = packing.pack_gradients(tower_grads, ['/cpu:0'] * 3)
+    packed_grads, unpack = packing.pack_gradients(tower_grads)
     # Two large gradients, all small ones packed as one, the missing one, and the sparse one.
     assert [len(pairs) for pairs in packed_grads] == [5] * 3
     plain = average_gradients(tower_grads)

@@ -27,7 +27,8 @@ def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
       logits: float32 [n, classes].
       labels: int32 [n].
     """
-    return tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels)
+    # As int64, because GPUs compare int32 on the host: three small copies for each batch.
+    return tf.equal(tf.argmax(logits, 1), tf.cast(labels, tf.int64))
 
 
 def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, devices: Sequence[str] = ('',),

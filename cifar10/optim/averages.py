@@ -1,4 +1,7 @@
 """The moving averages of the variables, which evaluation uses."""
+import collections
+from collections.abc import Sequence
+
 import tensorflow.compat.v1 as tf
 
 DECAY = 0.9999
@@ -12,6 +15,21 @@ def moving_averages(global_step: tf.Variable | None = None) -> tf.train.Exponent
         averages follow faster. None where averages are only restored.
     """
     return tf.train.ExponentialMovingAverage(DECAY, global_step)
+
+
+def move(moving: tf.train.ExponentialMovingAverage, variables: Sequence[tf.Variable]) -> tf.Operation:
+    """Returns the operation that moves the averages of variables towards their values.
+
+    An average and its arithmetic are on its variable's device: elsewhere, both would travel in every step.
+    """
+    by_device = collections.defaultdict(list)
+    for variable in variables:
+        by_device[variable.device].append(variable)
+    moved = []
+    for device, those in by_device.items():
+        with tf.device(device):
+            moved.append(moving.apply(those))
+    return tf.group(moved)
 
 
 def saved_names(averaged: bool) -> dict[str, tf.Variable]:

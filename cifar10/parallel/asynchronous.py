@@ -8,7 +8,6 @@ import contextlib
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.parameter_server import ParameterServer
-from cifar10.parallel.towers import average_gradients
 from cifar10.parallel.update import Update
 
 
@@ -36,10 +35,11 @@ class Asynchronous(ParameterServer):
             yield
 
     def reduce(self, towers):
-        # One tower's gradients are their own mean. `average_gradients` is called all the same, so that a
-        # change to it (clipping, for example) reaches every mode that has one copy of the variables.
-        return [Update(average_gradients([tower.gradients]), tower.statistics, [k], '/cpu:0')
-                for k, tower in enumerate(towers)]
+        # One tower's gradients are their own mean. They are averaged all the same, so that a change to the mean
+        # (clipping, for example) reaches every mode that has one copy of the variables.
+        with tf.device('/cpu:0'):
+            return [Update(self.average([tower.gradients]), tower.statistics, [k], '/cpu:0')
+                    for k, tower in enumerate(towers)]
 
     def apply(self, k, tower, update, global_step):
         def measure_and_apply():

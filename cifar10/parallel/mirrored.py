@@ -7,7 +7,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.towers import average_gradients, dense
-from cifar10.parallel.update import Step, UpdateMode, move
+from cifar10.parallel.update import Step, UpdateMode, move, stacked, unstacked
 
 
 class Mirrored(UpdateMode):
@@ -29,6 +29,7 @@ class Mirrored(UpdateMode):
     def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: []):
         optimizer = make_optimizer()
         num_replicas = self.devices.num_towers
+        names = []
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
@@ -46,10 +47,11 @@ class Mirrored(UpdateMode):
                     applied_gradients = optimizer.apply_gradients(shares)
                     moves = [move(variable, value, keep) for variable, value, keep in statistics]
                     applied = tf.group(applied_gradients, *moves)
-            return scalars, [gradient for gradient, _ in pairs], values, applied
+            names[:] = scalars  # the same in all replicas
+            return stacked(scalars), [gradient for gradient, _ in pairs], values, applied
 
         with self._strategy.scope():
-            scalars, gradients, values, applied = self._strategy.run(replica)
+            vectors, gradients, values, applied = self._strategy.run(replica)
         primaries = [self._per_replica(variable)[0] for variable in tf.trainable_variables()]
         replicas = range(num_replicas)
         tower_grads = [[(self._per_replica(gradient)[k], primary) for gradient, primary in zip(gradients, primaries)]
@@ -58,7 +60,7 @@ class Mirrored(UpdateMode):
             with tf.control_dependencies(self._per_replica(applied)):
                 train_op = global_step.assign_add(1, read_value=False)
             return Step(
-                scalars=[{name: self._per_replica(value)[k] for name, value in scalars.items()} for k in replicas],
+                scalars=[unstacked(names, vector) for vector in self._per_replica(vectors)],
                 gradients=average_gradients(tower_grads),
                 values={primary.op.name: self._per_replica(value)[0] for primary, value in zip(primaries, values)},
                 train_ops=[train_op])

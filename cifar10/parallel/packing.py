@@ -40,34 +40,44 @@ class Packed(NamedTuple):
     name: str
 
 
-def pack_gradients(tower_grads: Sequence[Sequence[tuple]],
-                   device_names: Sequence[str]) -> tuple[list, Callable[[list], list]]:
-    """Packs each tower's small gradients on the tower's device, before `average_gradients` averages them.
+def pack_gradients(tower_grads: Sequence[Sequence[tuple]]) -> tuple[list, Callable[[list], list]]:
+    """Packs each tower's small gradients on their device, before `average_gradients` averages them.
 
     Sparse gradients are left as they are.
 
     Args:
-      tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them.
-      device_names: the K towers' devices.
+      tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them; a tower that has several
+        devices has the same gradients on them as the other towers.
 
     Returns:
       (packed_grads, unpack): K towers x M (gradient, variable or Packed) pairs; and the function that turns
       their M averages back into N (gradient, variable) pairs.
     """
     matched = gradients_by_variable(tower_grads)
-    dense = [i for i, (gradients, _) in enumerate(matched)
-             if gradients and not any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients)]
-    others = [i for i in range(len(matched)) if i not in dense]
-    packed_grads = []
-    for k, device in enumerate(device_names):
-        with tf.device(device), tf.name_scope(f'pack_{k}'):
-            packed, unpack = pack([matched[i][0][k] for i in dense])
-        packed_grads.append([*[(tensor, Packed(f'packed_{j}')) for j, tensor in enumerate(packed)],
-                             *[tower_grads[k][i] for i in others]])
+    others = []
+    by_device = {}  # device of the first tower -> numbers of the gradients there
+    for i, (gradients, _) in enumerate(matched):
+        if not gradients or any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+            others.append(i)
+        else:
+            by_device.setdefault(gradients[0].device, []).append(i)
+    packed_grads = [[] for _ in tower_grads]
+    unpackers = []  # (how many tensors, the function that unpacks them) for each of the devices
+    for numbers in by_device.values():
+        for k, pairs in enumerate(packed_grads):
+            gradients = [matched[i][0][k] for i in numbers]
+            with tf.device(gradients[0].device), tf.name_scope(f'pack_{k}'):
+                packed, unpack = pack(gradients)
+            pairs += [(tensor, Packed(f'packed_{len(pairs) + j}')) for j, tensor in enumerate(packed)]
+        unpackers.append((len(packed), unpack))
+    for k, pairs in enumerate(packed_grads):
+        pairs += [tower_grads[k][i] for i in others]
 
     def unpack_averages(packed_averages):
-        averages = [average for average, _ in packed_averages]
-        num_packed = len(averages) - len(others)
-        by_index = dict(zip(dense + others, unpack(averages[:num_packed]) + averages[num_packed:]))
-        return [(by_index[i], variable) for i, (_, variable) in enumerate(matched)]
+        averages = iter([average for average, _ in packed_averages])
+        by_number = {}
+        for numbers, (count, unpack) in zip(by_device.values(), unpackers):
+            by_number.update(zip(numbers, unpack([next(averages) for _ in range(count)])))
+        by_number.update(zip(others, averages))
+        return [(by_number[i], variable) for i, (_, variable) in enumerate(matched)]
     return packed_grads, unpack_averages

@@ -1,5 +1,6 @@
 """The default update mode: one copy of the variables on the CPU, updated with the towers' mean gradient."""
 import contextlib
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -22,16 +23,17 @@ class ParameterServer(UpdateMode):
 
     def reduce(self, towers):
         with tf.device('/cpu:0'):
-            gradients = self._average([tower.gradients for tower in towers])
-            statistics = self._average([tower.statistics for tower in towers])
+            gradients = self.average([tower.gradients for tower in towers])
+            statistics = self.average([tower.statistics for tower in towers])
         return [Update(gradients, statistics, range(len(towers)), '/cpu:0')]
 
-    def _average(self, tower_grads):
+    def average(self, tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
+        """Returns what `average_gradients` returns; gradients of GPUs are packed on their way."""
         if not self.devices.on_gpus:
             return average_gradients(tower_grads)
         # A transfer from a GPU costs more in delay than in bytes, so small gradients travel as one tensor.
         # Between CPU devices nothing travels, and packing would only copy.
-        packed_grads, unpack = pack_gradients(tower_grads, self.devices.tower_devices)
+        packed_grads, unpack = pack_gradients(tower_grads)
         return unpack(average_gradients(packed_grads))
 
     def _create_on_server(self, next_creator, **arguments):

@@ -1,8 +1,9 @@
-"""The configuration of TensorFlow sessions for the devices of the towers."""
+"""TensorFlow sessions for the devices of the towers: how they are configured, and that they have these devices."""
 import tensorflow.compat.v1 as tf
 
+from cifar10.errors import UsageError
 from cifar10.parallel import gpus
-from cifar10.parallel.devices import Devices
+from cifar10.parallel.devices import Devices, absent
 
 LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives of a cluster
 
@@ -43,3 +44,11 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
     if xla:
         config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
     return config
+
+
+def refuse_absent(session: tf.Session, devices: Devices) -> None:
+    """Raises a UsageError if a session lacks devices of the towers: soft placement would silently use others."""
+    missing = absent(devices, [device.name for device in session.list_devices()])
+    if missing:
+        raise UsageError(f"TensorFlow has made no {' '.join(missing)} in this process; it was started with other "
+                         'devices before, so start a new process')

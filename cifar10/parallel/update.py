@@ -4,7 +4,7 @@ A mode overrides where a tower's variables live, how the towers' gradients are r
 applied. Any model can be built on this: nothing here depends on images or on a particular network.
 """
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Step(NamedTuple):
     """The graph of a training step, as a mode builds it.
 
     Attributes:
-      scalars: for each tower a dict of float32 scalars, as `tower_fn` returned it.
+      scalars: for each tower a dict of float32 scalars, as `tower_fn` returned it, but on the CPU.
       gradients: the (gradient, variable) pairs that are applied to the variables that are saved.
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
@@ -34,7 +34,7 @@ class Tower(NamedTuple):
     """One tower, before its gradients are reduced.
 
     Attributes:
-      scalars: dict of float32 scalars.
+      scalars: dict of float32 scalars; on the CPU, once all towers are built.
       gradients: (gradient, variable) pairs; no gradient is sparse.
       statistics: (value, variable) pairs: the values towards which its batch moves variables that are not
         trained.
@@ -113,13 +113,17 @@ class UpdateMode:
             statistics = [(value, variable) for variable, value, _ in triples]
             keeps = [keep for _, _, keep in triples]
             turns.end(k, gradients + statistics)
-            return Tower(scalars, gradients, statistics, keeps, optimizers[k])
+            return Tower(scalars, gradients, statistics, keeps, optimizers[k]), stacked(scalars)
 
-        towers = build_towers(self.devices.tower_devices, tower, self.tower_variables)
+        built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
         with tf.name_scope('update'):
+            with tf.device('/cpu:0'):
+                towers = [tower._replace(scalars=unstacked(tower.scalars, vector)) for tower, vector in built]
             updates = self.reduce(towers)
-            with tf.device(updates[0].device):
-                values = {variable.op.name: variable.read_value() for _, variable in updates[0].gradients}
+            values = {}
+            for _, variable in updates[0].gradients:
+                with tf.device(variable.device):  # a value that no summary shows does not travel
+                    values[variable.op.name] = variable.read_value()
             applied = []
             for k, update in enumerate(updates):
                 # No variable changes before the towers that read it have ended their turns. The first update
@@ -160,6 +164,16 @@ class UpdateMode:
     def scope(self) -> AbstractContextManager:
         """Returns the context in which the session must be created."""
         return contextlib.nullcontext()
+
+
+def stacked(scalars: dict) -> tf.Tensor:
+    """Returns a tower's scalars as one vector, because a transfer costs more in delay than in bytes."""
+    return tf.stack(list(scalars.values()), name='scalars')
+
+
+def unstacked(names: Iterable, vector: tf.Tensor) -> dict:
+    """Returns the dict of scalars that `stacked` made a vector of."""
+    return dict(zip(names, tf.unstack(vector)))
 
 
 def move(variable: tf.Variable, value: tf.Tensor, keep: float) -> tf.Tensor:

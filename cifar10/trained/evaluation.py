@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.parallel.session_config import session_config
+from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.registry import DATASETS
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import check_eval_dir
@@ -42,6 +42,7 @@ def _evaluate_run(settings, directory, devices):
         restorer = model.Restorer(run.use_ema)
         report = _report(settings, run, evaluator.fetched)
         with tf.Session(config=session_config(devices)) as session:
+            refuse_absent(session, devices)
             session.run(evaluator.read)
 
             def evaluate_one(prefix):

@@ -1,0 +1,95 @@
+"""Stand-in GPUs: devices of type GPU that compute on the CPU, so that GPU paths run on a machine without a GPU.
+
+They show what TensorFlow places where, what travels between devices, which GPUs a process uses and how their memory
+grows. They cannot show what CUDA, cuDNN or NCCL compute, nor how fast.
+
+`python -m tests.standin_gpu COMMAND ...` runs a command with four of them.
+"""
+import ctypes
+import functools
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+from typing import NamedTuple
+
+import tensorflow as tf
+
+HOST = -1
+_PLUGIN = 'TF_PLUGGABLE_DEVICE_LIBRARY_PATH'
+_NVIDIA_DRIVER = '/proc/driver/nvidia/version'
+_SOURCE = pathlib.Path(__file__).with_name('standin.cc')
+_BUILT = pathlib.Path(__file__).with_name('built')
+
+
+class Unavailable(Exception):
+    """Stand-in GPUs cannot be had here; the message says why."""
+
+
+@functools.cache
+def library() -> str:
+    """Returns the path of the plugin, built if it has not been built for this TensorFlow.
+
+    Raises:
+      Unavailable: it cannot be built or used here.
+    """
+    if os.path.exists(_NVIDIA_DRIVER):
+        raise Unavailable('this machine has GPUs of its own')
+    if not tf.test.is_built_with_cuda():
+        raise Unavailable('this TensorFlow is a build without CUDA kernels')
+    compiler = shutil.which('g++')
+    if not compiler:
+        raise Unavailable('there is no g++ to build stand-in GPUs with')
+    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:8]
+    path = _BUILT / f'tensorflow-{tf.__version__}-{digest}.so'
+    if not path.exists():
+        try:
+            _BUILT.mkdir(exist_ok=True)
+            unfinished = path.with_suffix(f'.{os.getpid()}')
+            subprocess.run([compiler, '-O1', '-fPIC', '-shared', '-w', *tf.sysconfig.get_compile_flags(), str(_SOURCE),
+                            '-o', str(unfinished), *tf.sysconfig.get_link_flags()],
+                           check=True, capture_output=True, text=True)
+        except subprocess.CalledProcessError as error:
+            raise Unavailable(f'stand-in GPUs do not build: {error.stderr.strip().splitlines()[0]}') from error
+        except OSError as error:
+            raise Unavailable(f'stand-in GPUs cannot be built: {error}') from error
+        unfinished.rename(path)  # at once, as another process may be building it too
+    return str(path)
+
+
+def environment(count: int = 4, megabytes: int = 2048) -> dict[str, str]:
+    """Returns the environment variables of a process that has `count` stand-in GPUs of that much memory.
+
+    oneDNN is off, because TensorFlow uses it on CPU devices only: a process that is to compute the same bits on CPU
+    devices needs this variable too.
+    """
+    return {_PLUGIN: library(), 'STANDIN_GPUS': str(count), 'STANDIN_MB': str(megabytes),
+            'TF_ENABLE_ONEDNN_OPTS': '0', 'TF_CPP_MIN_LOG_LEVEL': '3'}
+
+
+class Report(NamedTuple):
+    """What this process has done with its stand-in GPUs so far.
+
+    Attributes:
+      copies: (from, to) -> (copies, bytes), where a place is the number of a GPU or HOST. Copies within one GPU
+        do not count.
+      allocated: number of a GPU -> bytes that TensorFlow holds of its memory.
+    """
+    copies: dict
+    allocated: dict
+
+
+def report() -> Report:
+    """Returns the Report of this process, which has stand-in GPUs."""
+    plugin = ctypes.CDLL(os.environ[_PLUGIN])
+    plugin.standin_report.restype = ctypes.c_char_p
+    found = Report({}, {})
+    for line in plugin.standin_report().decode().splitlines():
+        what, *numbers = line.split()
+        numbers = [int(number) for number in numbers]
+        if what == 'copied':
+            found.copies[tuple(numbers[:2])] = tuple(numbers[2:])
+        else:
+            found.allocated[numbers[0]] = numbers[1]
+    return found

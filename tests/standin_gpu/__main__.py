@@ -1,0 +1,13 @@
+"""Runs a command with four stand-in GPUs: `python -m tests.standin_gpu python multi_gpu_train.py --num_gpus=4`."""
+import os
+import sys
+
+from tests import standin_gpu
+
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+try:
+    os.environ.update(standin_gpu.environment())
+except standin_gpu.Unavailable as error:
+    sys.exit(f'error: {error}')
+os.execvp(sys.argv[1], sys.argv[1:])

@@ -1,0 +1,284 @@
+"""The GPU paths on stand-in GPUs (`tests/standin_gpu`): the bits of CPU devices, what travels, what memory is used.
+
+A real GPU computes other bits; tests/test_gpu.py has what only real GPUs show.
+"""
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests import standin_gpu
+from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variables
+from tests.standin_gpu import HOST
+
+MODES = ['parameter_server', 'replicated', 'mirrored']
+# Trains one run after the other in one process, on the kind of devices that is given. Prints as JSON, for each run,
+# what has been copied before each step: lists of (from, to, copies, bytes).
+TRAIN = """
+import json, sys, time
+from cifar10 import console
+console.start_tensorflow()
+import tensorflow as tf
+from cifar10 import training
+from cifar10.parallel import devices, gpus
+from cifar10.settings.training import train_settings
+from tests import standin_gpu
+
+class Meter:
+    '''Notes what has been copied each time that the loop asks it whether a signal has come.'''
+    def __init__(self):
+        self.notes = []
+    def defer(self):
+        pass
+    @property
+    def requested(self):
+        time.sleep(0.05)  # batches are copied ahead of the step
+        if kind == 'gpu':
+            self.notes.append([[*way, *count] for way, count in standin_gpu.report().copies.items()])
+        return False
+
+kind, runs = sys.argv[1], json.loads(sys.argv[2])
+if kind == 'cpu':  # where tf.distribute finds them
+    cpu, = tf.config.list_physical_devices('CPU')
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)
+gpus.claim(4 if kind == 'gpu' else 0)
+copied = {}
+for name, given in runs:
+    settings = train_settings(tower_device=kind, **given)
+    meter = Meter()
+    towers = settings.towers
+    training.train(settings, meter, devices.choose(towers.num_gpus, kind, towers.gpus_per_tower))
+    copied[name] = meter.notes
+print('copied', json.dumps(copied))
+"""
+
+
+@pytest.fixture(scope='session')
+def gpus():
+    """The environment of a process that has four stand-in GPUs."""
+    try:
+        return dict(WITH_GPUS, **standin_gpu.environment())
+    except standin_gpu.Unavailable as error:
+        pytest.skip(str(error))
+
+
+def python(environment, *arguments):
+    """Runs Python to its end; returns what it printed."""
+    result = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
+                            env=environment, timeout=600)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture
+def train(gpus, data_dir, tmp_path):
+    """A function that trains runs in one process; returns for each what was copied before each step.
+
+    Its arguments are 'gpu' or 'cpu' and (name, settings) pairs; runs of one name and kind continue each other.
+    """
+    def run(kind, *runs):
+        small = dict(dataset='shapes', data_dir=data_dir, batch_size=8, max_steps=4, summary_steps=0)
+        runs = [(name, dict(small, train_dir=str(tmp_path / kind / name), **changes)) for name, changes in runs]
+        (tmp_path / kind).mkdir(exist_ok=True)
+        output = python(gpus, '-c', TRAIN, kind, json.dumps(runs))
+        return {name: [{(source, target): np.array(counts) for source, target, *counts in note} for note in notes]
+                for name, notes in json.loads(output.partition('copied ')[2]).items()}
+    return run
+
+
+def of_a_step(notes):
+    """Returns (from, to) -> (copies, bytes) of a step, from the notes of a run; its first two steps differ."""
+    before, after = notes[2], notes[-1]
+    increases = {way: (counts - before.get(way, 0)) / (len(notes) - 3) for way, counts in after.items()}
+    return {way: tuple(counts) for way, counts in increases.items() if counts.any()}
+
+
+def assert_same_runs(folder, *names):
+    """Asserts that runs have ended with the same variables on GPUs and on CPU devices."""
+    for name in names:
+        try:
+            assert_same_bits(last_variables(folder / 'gpu' / name), last_variables(folder / 'cpu' / name))
+        except AssertionError as error:
+            raise AssertionError(f'{name}: {error}') from error
+
+
+# ------------------------------------------------------------------------------------------------------ the same bits
+
+RUNS = [
+    ('parameter_server', dict(num_gpus=4)),
+    ('replicated', dict(num_gpus=4, variable_update='replicated')),
+    # tf.distribute sums the gradients of more than two CPU devices in another order than those of GPUs.
+    ('mirrored', dict(num_gpus=2, variable_update='mirrored')),
+    ('async', dict(variable_update='async', num_gpus=1)),
+    ('towers in turn', dict(num_gpus=4, num_towers=6)),
+    ('two GPUs a tower', dict(num_gpus=4, gpus_per_tower=2)),
+    ('two GPUs a tower, replicated', dict(num_gpus=4, gpus_per_tower=2, variable_update='replicated')),
+    ('bf16', dict(num_gpus=2, precision='bf16')),
+    ('fp16', dict(num_gpus=2, precision='fp16', variable_update='replicated')),
+    ('fast', dict(num_gpus=2, preset='fast', precision='fp32', epochs=0.0064, max_steps=None)),
+]
+
+
+def test_every_mode_trains_to_the_bits_of_cpu_devices(train, tmp_path):
+    for kind in ('gpu', 'cpu'):
+        train(kind, *RUNS)
+    assert_same_runs(tmp_path, *(name for name, _ in RUNS))
+
+
+@pytest.mark.stress
+def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
+    found = []
+    for kind in ('gpu', 'cpu'):
+        train(kind, ('run', dict(num_gpus=2, eval_steps=2)))
+        records = map(json.loads, (tmp_path / kind / 'run' / 'metrics.jsonl').open())
+        found.append([(record['step'], record['precision']) for record in records if 'precision' in record])
+    assert len(found[0]) == 2 and found[0] == found[1]
+
+
+def test_a_run_moves_between_gpus_and_to_cpu_devices(train, tmp_path):
+    train('gpu', ('moved', dict(num_gpus=4, max_steps=2)))
+    train('gpu', ('moved', dict(num_gpus=1, max_steps=4)), ('moved', dict(num_gpus=3, max_steps=6)))
+    (tmp_path / 'cpu').mkdir()
+    (tmp_path / 'gpu' / 'moved').rename(tmp_path / 'cpu' / 'moved')
+    train('cpu', ('moved', dict(num_gpus=2, max_steps=8)), ('stayed', dict(num_gpus=1, num_towers=4, max_steps=8)))
+    assert_same_bits(*(last_variables(tmp_path / 'cpu' / name) for name in ('moved', 'stayed')))
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
+@pytest.mark.parametrize('preset', [dict(max_steps=30), dict(preset='fast', epochs=0.096, max_steps=None)],
+                         ids=['classic', 'fast'])
+def test_every_mode_in_every_precision_has_the_bits_of_cpu_devices(preset, precision, train, tmp_path):
+    runs = [(mode, dict(variable_update=mode, num_gpus=2 if mode == 'mirrored' else 4, precision=precision, **preset))
+            for mode in MODES]
+    runs += [(f'{mode} in turn', dict(variable_update=mode, num_gpus=3, num_towers=4, precision=precision, **preset))
+             for mode in MODES[:2]]
+    for kind in ('gpu', 'cpu'):
+        train(kind, *runs)
+    assert_same_runs(tmp_path, *(name for name, _ in runs))
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', pytest.param('replicated', marks=pytest.mark.stress)])
+def test_a_cluster_has_the_bits_of_a_single_process(mode, gpus, train, data_dir, tmp_path):
+    flags = dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'cluster', num_gpus=2, batch_size=8,
+                 max_steps=4, variable_update=mode, tower_device='gpu')
+    with Tasks(environment=dict(gpus, STANDIN_MB='512'), **flags) as tasks:
+        ends = tasks.ends(120)
+    assert all(status == 0 for status, _ in ends.values()), ends
+    assert any('on 4 GPUs' in output for _, output in ends.values()), ends
+    train('gpu', ('alone', dict(num_gpus=4, variable_update=mode)))
+    assert_same_bits(last_variables(tmp_path / 'cluster'), last_variables(tmp_path / 'gpu' / 'alone'))
+
+
+EVALUATE = """
+import sys
+import cifar10_eval
+from cifar10.cli import program
+kind, checkpoint_dir, eval_dir, image = sys.argv[1:]
+common = ['', '--checkpoint_dir=' + checkpoint_dir, '--tower_device=' + kind]
+for more in (['--eval_dir=' + eval_dir, '--run_once', '--num_examples=600'], ['--image', image],
+             ['--export_dir=' + eval_dir + '/exported']):
+    sys.argv = common + more
+    status = program.run(cifar10_eval.main)
+    if status:
+        sys.exit(status)
+"""
+ANSWER = """
+import sys
+import numpy as np
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+images = np.random.default_rng(0).integers(0, 256, (4, 32, 32, 3), np.uint8)
+answer = model.signatures['serving_default'](images=tf.constant(images))
+print({name: value.numpy().tolist() for name, value in sorted(answer.items())})
+"""
+
+
+def test_evaluation_classification_and_export_give_what_cpu_devices_give(gpus, train, data_dir, tmp_path):
+    train('cpu', ('run', dict(num_gpus=1, max_steps=2)))
+    printed, answers = [], []
+    for kind in ('gpu', 'cpu'):
+        folder = tmp_path / f'on_{kind}'
+        lines = python(gpus, '-c', EVALUATE, kind, tmp_path / 'cpu' / 'run', folder, ROOT / 'docs' / 'graph.png')
+        printed.append(re.sub(r'\d{4}-\S+ [\d:.]+' + f'|{folder}', '...', lines))
+        answers.append(python(gpus, '-c', ANSWER, folder / 'exported'))
+    assert printed[0] == printed[1] and 'precision @ 1' in printed[0]
+    assert answers[0] == answers[1]
+
+
+# ------------------------------------------------------------------------------------------------------ what travels
+
+VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
+BATCH = 8 * (24 * 24 * 3 * 4 + 4)  # images and labels
+SCALARS = 4 * 7  # losses and accuracy of a tower
+RATE = 4
+STEP = 8
+
+
+def test_in_a_step_only_what_must_travels(train):
+    copied = train('gpu', *[(mode, dict(variable_update=mode, num_gpus=4, max_steps=6)) for mode in MODES],
+                   ('async', dict(variable_update='async', num_gpus=1, max_steps=6)),
+                   ('in turn', dict(num_gpus=2, num_towers=4, max_steps=6)),
+                   ('parts', dict(num_gpus=2, gpus_per_tower=2, max_steps=6)))
+    four = range(4)
+    # Ten variables, images and labels to a GPU; two packed gradients and the scalars back.
+    assert of_a_step(copied['parameter_server']) == {
+        **{(HOST, k): (12, VARIABLES + BATCH) for k in four}, **{(k, HOST): (3, VARIABLES + SCALARS) for k in four}}
+    assert of_a_step(copied['async']) == {(HOST, 0): (12, VARIABLES + BATCH), (0, HOST): (3, VARIABLES + SCALARS)}
+    # A tower reads the variables for itself, in its turn.
+    assert of_a_step(copied['in turn']) == {
+        **{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in four[:2]},
+        **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in four[:2]}}
+    for mode, messages in (('replicated', 12), ('mirrored', 6)):
+        found = of_a_step(copied[mode])
+        # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
+        assert {way: found[way] for way in found if HOST in way} == {
+            (HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in four[1:]},
+            **{(k, HOST): (1, SCALARS) for k in four}}
+        # Gradients alone, around the ring: each GPU sends 2 P (D - 1) / D bytes, up to the rounding of its chunks.
+        between = {way: found[way] for way in found if HOST not in way}
+        assert between.keys() == {(0, 1), (1, 2), (2, 3), (3, 0)}
+        for count, size in between.values():
+            assert count == messages and abs(size - 2 * VARIABLES * 3 / 4) < 1000
+    # Each GPU gets the variables of its part and sends their gradients; small gradients are packed where they are.
+    found = of_a_step(copied['parts'])
+    first = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)
+    assert {way: found[way] for way in found if HOST in way} == {
+        (HOST, 0): (6, first + BATCH), (0, HOST): (2, first + SCALARS),
+        (HOST, 1): (6, VARIABLES - first), (1, HOST): (2, VARIABLES - first)}
+    assert {way: found[way][0] for way in found if HOST not in way} == {(0, 1): 3, (1, 0): 4}
+
+
+# ------------------------------------------------------------------------------------------------------ which memory
+
+USE = """
+import runpy, sys
+from tests import standin_gpu
+try:
+    sys.argv = sys.argv[1:]
+    runpy.run_path(sys.argv[0], run_name='__main__')
+finally:
+    print('allocated', sorted(standin_gpu.report().allocated.items()))
+"""
+
+
+def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_use(gpus, data_dir, tmp_path):
+    train_dir, data = f"--train_dir={tmp_path / 'train'}", '--data_dir=' + data_dir
+    flags = ['--dataset=shapes', data, train_dir, '--batch_size=8', '--tower_device=gpu', '--num_gpus=2']
+    python(gpus, 'multi_gpu_train.py', *flags, '--max_steps=2')
+    trainer = ['multi_gpu_train.py', *flags, '--max_steps=4']
+    evaluator = ['cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", f"--eval_dir={tmp_path / 'eval'}",
+                 '--run_once', '--num_examples=8', '--batch_size=8', '--tower_device=gpu']
+    started = [subprocess.Popen([sys.executable, '-c', USE, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, cwd=ROOT, env=gpus) for command in (trainer, evaluator)]
+    for process, count in zip(started, (2, 1)):
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, output
+        allocated = dict(map(eval, re.findall(r'\(\d+, \d+\)', output.rpartition('allocated ')[2])))
+        assert sorted(allocated) == list(range(count)), output
+        for size in allocated.values():
+            assert 0 < size < 500 << 20, allocated
+
