@@ -32,11 +32,15 @@ def main():
 
 def train_in(cluster, settings, termination):
     """Takes part in training over a cluster: as its chief, or as a server of towers or variables."""
+    import tensorflow as tf
+
     from cifar10 import plan, training
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import devices
     plan.check_cluster(cluster, settings.towers)
+    if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
+        tf.config.experimental.enable_op_determinism()
     local, files = devices.NONE, ()
     if cluster.job == 'worker':
         plan.check_network(plan.Start(settings))

@@ -176,6 +176,35 @@ def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_di
         "claimed ([], 'GPU', False) 1 runtime started at the end True status 0"), result.stdout + result.stderr
 
 
+# A script that says, where a task of a cluster begins its part, whether operations must be deterministic: then a random
+# one must have a seed.
+DETERMINISTIC = """
+import sys
+from cifar10 import console
+console.start_tensorflow()
+import tensorflow.compat.v1 as tf
+import multi_gpu_train
+from cifar10.cluster import member
+def take_part(*arguments):
+    try:
+        tf.random.uniform([1])
+        print('not deterministic')
+    except RuntimeError as error:
+        print('deterministic' if 'determinism' in str(error) else error)
+member.take_part = take_part
+multi_gpu_train.main()
+"""
+
+
+def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path):
+    ps, worker = local_cluster.free_addresses(2)
+    result = subprocess.run(
+        [sys.executable, '-c', DETERMINISTIC, '--deterministic', '--job_name=ps', '--task_index=0',
+         f'--ps_hosts={ps}', f'--worker_hosts={worker}', f'--train_dir={tmp_path}'],
+        capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert result.stdout.splitlines()[-1:] == ['deterministic'], result.stdout + result.stderr
+
+
 def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
     command = script_command('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
     result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
