@@ -147,8 +147,8 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
 CLAIMED = """
 from cifar10 import console; console.start_tensorflow()
 import tensorflow as tf
-from cifar10.parallel import devices
-devices.claim(devices.choose(%d, %r))
+from cifar10.parallel import devices, gpus
+gpus.claim(devices.choose(%d, %r).num_gpus)
 print([(gpu.name, tf.config.experimental.get_memory_growth(gpu)) for gpu in tf.config.get_visible_devices('GPU')])
 """
 

@@ -282,3 +282,7 @@ def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_
         for size in allocated.values():
             assert 0 < size < 500 << 20, allocated
 
+
+@pytest.mark.stress
+def test_the_tests_for_real_gpus_pass_on_stand_ins(gpus):
+    python(gpus, '-m', 'pytest', '-m', 'gpu', '-n', '0', '-k', 'not rate', 'tests/test_gpu.py')
