@@ -223,7 +223,9 @@ def test_in_a_step_only_what_must_travels(train):
     copied = train('gpu', *[(mode, dict(variable_update=mode, num_gpus=4, max_steps=6)) for mode in MODES],
                    ('async', dict(variable_update='async', num_gpus=1, max_steps=6)),
                    ('in turn', dict(num_gpus=2, num_towers=4, max_steps=6)),
-                   ('parts', dict(num_gpus=2, gpus_per_tower=2, max_steps=6)))
+                   ('parts', dict(num_gpus=2, gpus_per_tower=2, max_steps=6)),
+                   ('replicated in parts', dict(variable_update='replicated', num_gpus=4, gpus_per_tower=2,
+                                                max_steps=6)))
     four = range(4)
     # Ten variables, images and labels to a GPU; two packed gradients and the scalars back.
     assert of_a_step(copied['parameter_server']) == {
@@ -251,6 +253,9 @@ def test_in_a_step_only_what_must_travels(train):
         (HOST, 0): (6, first + BATCH), (0, HOST): (2, first + SCALARS),
         (HOST, 1): (6, VARIABLES - first), (1, HOST): (2, VARIABLES - first)}
     assert {way: found[way][0] for way in found if HOST not in way} == {(0, 1): 3, (1, 0): 4}
+    # The first tower has the copy of the variables that is saved; its GPUs exchange no more than those of the other.
+    found = of_a_step(copied['replicated in parts'])
+    assert found[1, 0] == found[3, 2] and found[0, 1] == found[2, 3]
 
 
 # ------------------------------------------------------------------------------------------------------ which memory
