@@ -12,9 +12,10 @@ import os
 import pathlib
 import shutil
 import subprocess
+from importlib import metadata
 from typing import NamedTuple
 
-import tensorflow as tf
+from cifar10 import console
 
 HOST = -1
 _PLUGIN = 'TF_PLUGGABLE_DEVICE_LIBRARY_PATH'
@@ -24,7 +25,7 @@ _BUILT = pathlib.Path(__file__).with_name('built')
 
 
 class Unavailable(Exception):
-    """Stand-in GPUs cannot be had here; the message says why."""
+    """Stand-in GPUs cannot be used here; the message says why."""
 
 
 @functools.cache
@@ -36,26 +37,37 @@ def library() -> str:
     """
     if os.path.exists(_NVIDIA_DRIVER):
         raise Unavailable('this machine has GPUs of its own')
+    try:
+        version = metadata.version('tensorflow')
+    except metadata.PackageNotFoundError:
+        raise Unavailable('the package tensorflow is not installed; others have no CUDA kernels') from None
+    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:8]
+    path = _BUILT / f'tensorflow-{version}-{digest}.so'
+    if not path.exists():
+        _build(path)
+    return str(path)
+
+
+def _build(path):
+    """Builds the plugin for the TensorFlow that is installed; raises Unavailable if that fails."""
+    console.start_tensorflow()
+    import tensorflow as tf
     if not tf.test.is_built_with_cuda():
         raise Unavailable('this TensorFlow is a build without CUDA kernels')
     compiler = shutil.which('g++')
     if not compiler:
         raise Unavailable('there is no g++ to build stand-in GPUs with')
-    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:8]
-    path = _BUILT / f'tensorflow-{tf.__version__}-{digest}.so'
-    if not path.exists():
-        try:
-            _BUILT.mkdir(exist_ok=True)
-            unfinished = path.with_suffix(f'.{os.getpid()}')
-            subprocess.run([compiler, '-O1', '-fPIC', '-shared', '-w', *tf.sysconfig.get_compile_flags(), str(_SOURCE),
-                            '-o', str(unfinished), *tf.sysconfig.get_link_flags()],
-                           check=True, capture_output=True, text=True)
-        except subprocess.CalledProcessError as error:
-            raise Unavailable(f'stand-in GPUs do not build: {error.stderr.strip().splitlines()[0]}') from error
-        except OSError as error:
-            raise Unavailable(f'stand-in GPUs cannot be built: {error}') from error
-        unfinished.rename(path)  # at once, as another process may be building it too
-    return str(path)
+    unfinished = path.with_suffix(f'.{os.getpid()}')  # another process may be building it too
+    try:
+        _BUILT.mkdir(exist_ok=True)
+        subprocess.run([compiler, '-O1', '-fPIC', '-shared', '-w', *tf.sysconfig.get_compile_flags(), str(_SOURCE),
+                        '-o', str(unfinished), *tf.sysconfig.get_link_flags()],
+                       check=True, capture_output=True, text=True)
+        unfinished.rename(path)
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(f'stand-in GPUs do not build: {error.stderr.strip().splitlines()[0]}') from error
+    except OSError as error:
+        raise Unavailable(f'stand-in GPUs cannot be built: {error}') from error
 
 
 def environment(count: int = 4, megabytes: int = 2048) -> dict[str, str]:

@@ -7,7 +7,8 @@ from tests import standin_gpu
 if len(sys.argv) < 2:
     sys.exit(__doc__)
 try:
-    os.environ.update(standin_gpu.environment())
+    os.execvpe(sys.argv[1], sys.argv[1:], {**os.environ, **standin_gpu.environment()})
 except standin_gpu.Unavailable as error:
     sys.exit(f'error: {error}')
-os.execvp(sys.argv[1], sys.argv[1:])
+except OSError as error:
+    sys.exit(f'error: {sys.argv[1]}: {error.strerror}')
