@@ -3,10 +3,9 @@
 
     python examples/lenet_fashion_mnist.py --towers=2
 
-Every device computes the gradients of its share of the batch. An all-reduce gives every device the gradients of
-the whole batch (the update mode `replicated`), so all copies take the same step.
+Every device computes the gradients of its share of the batch. An all-reduce gives every device their mean, weighted
+so that it is the gradient of the whole batch (the update mode `replicated`), and all copies take the same step.
 """
-import gzip
 import os
 import sys
 import time
@@ -24,7 +23,8 @@ console.start_tensorflow()
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.cli import flags  # noqa: E402
-from cifar10.data import download  # noqa: E402
+from cifar10.data import fashion_mnist  # noqa: E402
+from cifar10.data.download import DownloadError  # noqa: E402
 from cifar10.errors import UsageError  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
@@ -32,39 +32,17 @@ from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.settings.training import TOWER_DEVICES  # noqa: E402
 
-URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
-FILES = {  # name: bytes, SHA-256
-    'train-images-idx3-ubyte.gz': (26421880, '3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84'),
-    'train-labels-idx1-ubyte.gz': (29515, 'a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845'),
-    't10k-images-idx3-ubyte.gz': (4422102, '346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073'),
-    't10k-labels-idx1-ubyte.gz': (5148, '67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5')}
-
 
 def read(data_dir):
-    """Returns (training images, training labels, test images, test labels), uint8; downloads missing files."""
-    arrays = []
-    for name, (size, checksum) in FILES.items():
-        path = os.path.join(data_dir, name)
-        if not os.path.exists(path):
-            try:
-                os.makedirs(data_dir, exist_ok=True)
-                download.fetch(URL + name, path, size, checksum)
-            except (download.DownloadError, OSError) as error:
-                raise UsageError(f'{error}; put the four files of Fashion-MNIST into {data_dir} by hand') from error
-        arrays.append(read_idx(path))
-    return arrays
+    """Returns (training images, training labels, test images, test labels), uint8.
 
-
-def read_idx(path):
-    """Returns the uint8 array in an idx.gz file; the format is from http://yann.lecun.com/exdb/mnist."""
+    They are Fashion-MNIST's, downloaded unless they are in `data_dir`, or generated ones if the download fails.
+    """
     try:
-        with gzip.open(path) as stream:
-            content = stream.read()
-        # Two zero bytes, the type, the rank, the sizes as big-endian 32-bit integers, and the values.
-        shape = np.frombuffer(content, '>u4', content[3], 4)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
-    except (OSError, EOFError, ValueError, IndexError, zlib.error) as error:
-        raise UsageError(f'{path} is not an idx.gz file of bytes ({error}); delete it') from error
+        return fashion_mnist.read(data_dir)
+    except DownloadError as error:
+        print(f'images     generated, because {error}; put the four files of Fashion-MNIST into {data_dir} to use them')
+        return fashion_mnist.generate()
 
 
 def lenet(images):

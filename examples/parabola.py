@@ -5,7 +5,8 @@
     python -m cifar10.local_cluster --workers=3 -- python examples/parabola.py
 
 50 points in [-2, 2] are split over the towers, and a network of 1-5-1 units fits them by gradient descent. The
-towers run on CPU devices, or in a cluster of processes, where the first process takes the mean.
+towers run on CPU devices, or in a cluster of processes, where the first process takes the mean. At step 0 and every
+50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean.
 """
 import os
 import sys
@@ -75,6 +76,7 @@ def fit(devices, steps, mode, before_session=None):
     with plain_errors(), tf.Graph().as_default(), tf.device(devices.home):
         update = UPDATE_MODES.load(mode)(devices)
         turns = tf.data.make_initializable_iterator(tf.data.Dataset.range(steps * update.batches))
+        tower_gradients = []  # each tower's gradient of b2, the bias of the output, float32 [1]
 
         def tower_fn(k, scope):
             part = slice(k * POINTS // count, (k + 1) * POINTS // count)
@@ -84,7 +86,10 @@ def fit(devices, steps, mode, before_session=None):
                 # The sum over a tower's points, times P/N: then the mean over the P towers is the mean over all
                 # N points, even if the towers have different numbers of points.
                 error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
-                return dict(total_loss=error * (count / POINTS))
+                total_loss = error * (count / POINTS)
+                with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+                    tower_gradients.extend(tf.gradients(total_loss, tf.get_variable('b2', [1])))
+                return dict(total_loss=total_loss)
 
         global_step = tf.train.create_global_step()
         built = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), global_step)
@@ -105,18 +110,31 @@ def fit(devices, steps, mode, before_session=None):
             # In `async`, each further tower steps in a thread of its own. In the other modes there are no threads.
             workers = AsyncWorkers(built.train_ops[1:])
             with workers.stepping(session):
-                step = 0
+                # Asynchronous gradients have no mean: each is applied by itself.
+                shown = tower_gradients if update.synchronous else []
+                step, reported = 0, -1
                 while step < steps:
                     workers.raise_error()
-                    before = step
+                    report = due(EVERY, reported, step)
+                    if report:
+                        line = f'step {step:4}, loss = {session.run(loss):.6f}'
+                        reported = step
                     try:
-                        step = session.run(train_step)
+                        step, gradients = session.run([train_step, shown])
                     except tf.errors.OutOfRangeError:
                         break  # another tower's thread took the last turn
-                    if due(EVERY, before, step) and step < steps:
-                        print(f'step {step:4}, loss = {session.run(loss):.6f}')
+                    if report:
+                        print(line + describe(gradients))
             print(f'step {steps:4}, loss = {session.run(loss):.6f}')
             return session.run(fitted)
+
+
+def describe(gradients):
+    """Returns the phrase for the towers' gradients of b2, P x float32 [1], and for their mean; '' for none."""
+    if not gradients:
+        return ''
+    values = ' '.join(f'{gradient[0]:.4f}' for gradient in gradients)
+    return f', gradient of b2: {values}, mean {np.mean(gradients):.4f}'
 
 
 def plot(path, fitted):

@@ -1,5 +1,6 @@
 """The fixtures of the tests."""
 import os
+import runpy
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from cifar10 import signals
 from cifar10.cli import program
 from cifar10.data import records
 from cifar10.settings.training import train_settings
-from tests.helpers import tf  # it starts TensorFlow with the GPUs hidden
+from tests.helpers import ROOT, tf  # it starts TensorFlow with the GPUs hidden
 
 
 @pytest.fixture(scope='session')
@@ -61,4 +62,16 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
         with tf.Graph().as_default():
             status = program.run(multi_gpu_train.main if script == 'multi_gpu_train.py' else cifar10_eval.main)
         return status, capsys.readouterr().err
+    return run
+
+
+@pytest.fixture
+def call_lesson(monkeypatch, capsys):
+    """A function that runs a script of lessons/ in this process; returns (status, standard output, error)."""
+    def run(script, *arguments):
+        monkeypatch.setattr(sys, 'argv', [script, *arguments])
+        monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
+        with tf.Graph().as_default(), pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / 'lessons' / script), run_name='__main__')
+        return end.value.code, *capsys.readouterr()
     return run

@@ -1,5 +1,6 @@
 """The examples, as processes: what they print, and that it does not depend on the number of towers."""
 import gzip
+import os
 import re
 import runpy
 import subprocess
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.data import fashion_mnist
 from tests.helpers import ROOT
 
 
@@ -31,38 +33,49 @@ def call(monkeypatch, capsys):
     return run_here
 
 
-def losses(run, *arguments):
-    """Returns {step: loss} as parabola.py prints them."""
+REPORT = r'step +(\d+), loss = (\d+\.\d+)(?:, gradient of b2: ([-\d. ]+), mean (-?\d\.\d+))?'
+
+
+def fit(run, *arguments):
+    """Returns {step: loss} and {step: [each tower's gradient of b2, their mean]} as parabola.py prints them."""
     result = run('parabola.py', *arguments)
     assert result.returncode == 0 and result.stderr == '', result.stderr
-    lines = [re.fullmatch(r'step +(\d+), loss = (\d+\.\d+)', line) for line in result.stdout.splitlines()]
-    return {int(line.group(1)): float(line.group(2)) for line in lines}
+    reports = [re.fullmatch(REPORT, line).groups() for line in result.stdout.splitlines()]
+    losses = {int(step): float(loss) for step, loss, _, _ in reports}
+    gradients = {int(step): [*map(float, towers.split()), float(mean)] for step, _, towers, mean in reports if towers}
+    return losses, gradients
 
 
-def numpy_losses(steps):
-    """The same fit in plain NumPy, from the network's own initial values."""
+def numpy_fit(steps, towers=1):
+    """The same fit in plain NumPy, from the network's own initial values; returns what `fit` returns."""
     with tf.Graph().as_default(), tf.Session() as session:
         w1, b1, w2, b2 = (session.run(tf.random.stateless_normal(shape, [0, zlib.crc32(name)])).astype(np.float64)
                           for name, shape in ((b'w1', [1, 5]), (b'b1', [5]), (b'w2', [5, 1]), (b'b2', [1])))
     x = np.linspace(-2, 2, 50)[:, None]
-    y, found = x ** 2, {}
-    for step in range(1, steps + 1):
+    y, losses, gradients = x ** 2, {}, {}
+    parts = [slice(k * 50 // towers, (k + 1) * 50 // towers) for k in range(towers)]
+    for step in range(steps + 1):
         hidden = np.tanh(x @ w1 + b1)
         error = 2 * (hidden @ w2 + b2 - y) / 50
+        if step % 50 == 0:
+            losses[step] = np.mean((50 * error / 2) ** 2)
+            # The gradient of a tower's sum over its points, divided by 50 / towers; the mean is that of all points.
+            gradients[step] = [*(towers * error[part].sum() for part in parts), error.sum()]
         back = (error @ w2.T) * (1 - hidden ** 2)
         w1, b1, w2, b2 = (w1 - 0.01 * x.T @ back, b1 - 0.01 * back.sum(0), w2 - 0.01 * hidden.T @ error,
                           b2 - 0.01 * error.sum(0))
-        if step % 50 == 0:
-            found[step] = np.mean((np.tanh(x @ w1 + b1) @ w2 + b2 - y) ** 2)
-    return found
+    return losses, gradients
 
 
-def test_the_losses_of_any_number_of_towers_are_those_of_plain_numpy(call):
-    expected = numpy_losses(1000)
-    for runner, arguments in ((run, ['--towers=3']), (call, ['--towers=4', '--variable_update=replicated'])):
-        found = losses(runner, '--steps=1000', *arguments)
-        assert list(found) == list(range(50, 1001, 50))
-        np.testing.assert_allclose(list(found.values()), list(expected.values()), rtol=1e-3, atol=2e-6)
+def test_losses_and_gradients_of_any_number_of_towers_are_those_of_plain_numpy(call):
+    for runner, towers, mode in ((run, 3, 'parameter_server'), (call, 4, 'replicated')):
+        losses, gradients = fit(runner, '--steps=1000', f'--towers={towers}', f'--variable_update={mode}')
+        expected_losses, expected_gradients = numpy_fit(1000, towers)
+        assert list(losses) == list(range(0, 1001, 50))
+        assert list(gradients) == list(range(0, 1000, 50)), 'no update follows the last step'
+        np.testing.assert_allclose(list(losses.values()), list(expected_losses.values()), rtol=1e-3, atol=2e-6)
+        for step, values in gradients.items():
+            np.testing.assert_allclose(values, expected_gradients[step], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.stress
@@ -71,20 +84,24 @@ def test_processes_whose_master_averages_print_the_same_losses():
     result = subprocess.run(command + ['examples/parabola.py', '--steps=200'], capture_output=True, text=True,
                             cwd=ROOT, timeout=60)
     assert result.returncode == 0, result.stdout
-    found = dict(re.findall(r'^worker 0 \| step +(\d+), loss = (\d+\.\d+)$', result.stdout, re.M))
-    expected = numpy_losses(200)
-    assert list(map(int, found)) == list(expected) == [50, 100, 150, 200]
-    np.testing.assert_allclose(list(map(float, found.values())), list(expected.values()), rtol=1e-3)
+    reports = re.findall(rf'^worker 0 \| {REPORT}$', result.stdout, re.M)
+    losses, gradients = numpy_fit(200, towers=3)
+    assert [int(step) for step, *_ in reports] == list(losses) == [0, 50, 100, 150, 200]
+    np.testing.assert_allclose([float(loss) for _, loss, _, _ in reports], list(losses.values()), rtol=1e-3)
+    for step, _, towers, mean in reports[:-1]:
+        np.testing.assert_allclose([*map(float, towers.split()), float(mean)], gradients[int(step)], atol=1e-3)
     assert result.stdout.count('done       the training has ended') == 2
 
 
 def test_asynchronous_towers_fit_as_well(call):
-    found = losses(call, '--towers=3', '--variable_update=async')
-    assert found[max(found)] < 0.05 and max(found) == 2000
+    losses, gradients = fit(call, '--towers=3', '--variable_update=async')
+    assert losses[max(losses)] < 0.05 and max(losses) == 2000
+    assert gradients == {}, 'asynchronous gradients have no mean'
 
 
 def test_many_asynchronous_towers_make_no_more_updates_than_asked_for(call):
-    assert max(losses(call, '--towers=6', '--steps=130', '--variable_update=async')) == 130
+    losses, _ = fit(call, '--towers=6', '--steps=130', '--variable_update=async')
+    assert max(losses) == 130
 
 
 def test_the_fit_is_plotted(call, tmp_path):
@@ -113,14 +130,11 @@ def test_invalid_arguments_are_rejected_before_it_starts(script, argument, said,
 
 @pytest.fixture(scope='module')
 def stand_in(tmp_path_factory):
-    """A folder with four idx.gz files as Fashion-MNIST's: a pattern of 7x7 fields a class, with noise."""
+    """A folder with four idx.gz files as Fashion-MNIST's, of generated images."""
     folder = tmp_path_factory.mktemp('fashion')
-    random = np.random.default_rng(0)
-    patterns = (random.random([10, 7, 7]) < 0.4).repeat(4, 1).repeat(4, 2) * 200
-    for part, count in (('train', 2600), ('t10k', 500)):
-        labels = random.integers(0, 10, count).astype(np.uint8)
-        images = (patterns[labels] + random.integers(0, 56, [count, 28, 28])).astype(np.uint8)
-        for name, array in (('images-idx3', images), ('labels-idx1', labels)):
+    train_images, train_labels, test_images, test_labels = fashion_mnist.generate(2600, 500)
+    for part, arrays in (('train', (train_images, train_labels)), ('t10k', (test_images, test_labels))):
+        for name, array in zip(('images-idx3', 'labels-idx1'), arrays):
             header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, '>u4').tobytes()
             with gzip.open(folder / (f'{part}-{name}-ubyte.gz'), 'wb', compresslevel=1) as stream:
                 stream.write(header + array.tobytes())
@@ -149,6 +163,14 @@ def test_lenet_learns(stand_in, call):
                  '--learning_rate=0.2', '--tower_device=cpu')
     assert result.stdout.startswith('towers     2 on 2 CPU devices (as requested)')
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
+
+
+def test_without_a_network_it_takes_generated_images_and_says_so(tmp_path, monkeypatch, call):
+    monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # where nothing listens
+    result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', '--batch_size=60001')
+    assert re.match(r'images     generated, because http://127.0.0.1:9/train\S+ cannot be reached', result.stdout)
+    assert result.returncode == 2 and 'there are 60000 images' in result.stderr
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_broken_file_is_named(stand_in, tmp_path, call):

@@ -1,0 +1,140 @@
+"""Timelines: which operation ran when on which device, from the trace of a `session.run`, as text or as a picture.
+
+    metadata = tf.RunMetadata()
+    session.run(fetches, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
+    rows = timeline.rows(metadata.step_stats)
+
+This module knows no towers, update modes or images.
+"""
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+
+class Bar(NamedTuple):
+    """What ran without a break, with its start and end in seconds since the start of the first bar of all."""
+    name: str
+    start: float
+    end: float
+
+
+class Row(NamedTuple):
+    """A device, such as '/cpu:0', and its bars in the order of their starts."""
+    device: str
+    bars: list[Bar]
+
+
+def rows(step_stats: Any, name_of: Callable[[str], str | None] = lambda operation: operation) -> list[Row]:
+    """Returns a row for each device on which something ran, in the order of the devices' names.
+
+    Args:
+      step_stats: the `step_stats` of a `tf.RunMetadata`.
+      name_of: function that takes the name of an operation and returns the name of its bar, or None if the
+        operation is not to be shown. Operations of a device that have the same name share a bar, from the start of
+        the first to the end of the last.
+    """
+    found = {}
+    for device in step_stats.dev_stats:
+        bars = found.setdefault(_short(device.device), {})
+        for node in device.node_stats:
+            # Names with a leading underscore are TensorFlow's own: the source, the sink, the values returned.
+            name = None if node.node_name.startswith('_') else name_of(node.node_name)
+            if name is not None:
+                start = node.all_start_micros + node.op_start_rel_micros
+                end = node.all_start_micros + node.op_end_rel_micros
+                bar = bars.get(name, (start, end))
+                bars[name] = (min(start, bar[0]), max(end, bar[1]))
+    zero = min((start for bars in found.values() for start, _ in bars.values()), default=0)
+    return [Row(device, sorted((Bar(name, (start - zero) / 1e6, (end - zero) / 1e6)
+                                for name, (start, end) in bars.items()), key=lambda bar: bar[1:]))
+            for device, bars in sorted(found.items(), key=lambda item: _natural(item[0])) if bars]
+
+
+def _natural(name):
+    """Returns a key that sorts '/cpu:2' before '/cpu:10'."""
+    return [int(piece) if piece.isdigit() else piece for piece in re.split(r'(\d+)', name)]
+
+
+def _short(device):
+    """Returns '/cpu:0' for '/job:localhost/replica:0/task:0/device:CPU:0'; keeps the job and task of a cluster."""
+    device = device.replace('/job:localhost/replica:0/task:0', '').replace('/replica:0', '')
+    return re.sub(r'/device:(\w+)', lambda match: '/' + match.group(1).lower(), device)
+
+
+def seconds(rows: Sequence[Row]) -> float:
+    """Returns the end of the last bar."""
+    return max((bar.end for row in rows for bar in row.bars), default=0.0)
+
+
+def text(rows: Sequence[Row], width: int = 72) -> str:
+    """Draws a timeline in characters: each bar begins with its name and is filled with '='; '.' is idle time.
+
+    Args:
+      rows: as `rows` returns them. Bars of a device that overlap are drawn below each other.
+      width: characters from the start of the first bar to the end of the last.
+
+    Returns:
+      A line for each device, or several if its bars overlap, and a last line with the seconds.
+    """
+    scale = width / (seconds(rows) or 1)
+    margin = max((len(row.device) for row in rows), default=0) + 2
+    lines = []
+    for row in rows:
+        for i, lane in enumerate(_lanes(row.bars)):
+            line = ['.'] * width
+            for bar, following in zip(lane, [*lane[1:], None]):
+                # A gap of less than half a character is not shown.
+                no_gap = following and (following.start - bar.end) * scale < 0.5
+                first = min(round(bar.start * scale), width - 1)
+                length = max(round((following.start if no_gap else bar.end) * scale) - first, 1)
+                line[first:first + length] = bar.name[:length].ljust(length, '=')
+            lines.append(('' if i else row.device).ljust(margin) + ''.join(line))
+    end = f'{seconds(rows):.2f} s'
+    lines.append(' ' * margin + '0 s' + end.rjust(width - 3))
+    return '\n'.join(lines)
+
+
+def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]]) -> None:
+    """Draws timelines below each other, with one axis of seconds, into a PNG file; needs matplotlib.
+
+    Args:
+      path: of the file.
+      timelines: at least one pair (title, rows). Bars with the same first letter have the same colour.
+    """
+    from matplotlib import pyplot
+    longest = max(seconds(each) for _, each in timelines)
+    bars = sorted((bar for _, each in timelines for row in each for bar in row.bars), key=lambda bar: bar.start)
+    letters = list(dict.fromkeys(bar.name[:1] for bar in bars))  # in the order in which they first appear
+    colours = pyplot.get_cmap('tab20').colors[1::2]  # the light ones, for black text
+    lanes = [[('' if i else row.device, lane) for row in each for i, lane in enumerate(_lanes(row.bars))]
+             for _, each in timelines]
+    figure, panels = pyplot.subplots(
+        len(timelines), sharex=True, squeeze=False, layout='constrained',
+        figsize=(8, sum(0.8 + 0.4 * len(each) for each in lanes)), height_ratios=[1 + len(each) for each in lanes])
+    for (title, _), each, axes in zip(timelines, lanes, panels[:, 0]):
+        for y, (_, lane) in enumerate(each):
+            for bar in lane:
+                length = bar.end - bar.start
+                colour = colours[letters.index(bar.name[:1]) % len(colours)]
+                axes.barh(y, length, left=bar.start, height=0.8, color=colour, edgecolor='white')
+                if length > 0.012 * len(bar.name) * longest:  # there is room for its name
+                    axes.text(bar.start + length / 2, y, bar.name, ha='center', va='center', fontsize=9)
+        axes.set_yticks(range(len(each)), [device for device, _ in each])
+        axes.invert_yaxis()  # the first device on top
+        axes.set_xlim(0, longest)
+        axes.spines[['top', 'right']].set_visible(False)
+        axes.set_title(title, loc='left', fontsize=10)
+    panels[-1, 0].set_xlabel('seconds')
+    figure.savefig(path, dpi=120, format='png')
+    pyplot.close(figure)
+
+
+def _lanes(bars):
+    """Divides a device's bars into the fewest lists in which no two overlap."""
+    lanes = []
+    for bar in bars:
+        lane = next((lane for lane in lanes if lane[-1].end <= bar.start), None)
+        if lane is None:
+            lanes.append(lane := [])
+        lane.append(bar)
+    return lanes

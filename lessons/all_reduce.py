@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Lesson 2, all-reduce: every device has its own copy of the parameters, and gets the sum of all gradients.
+
+    python lessons/all_reduce.py --devices=4
+
+It copies 8 parameters to each device and computes a gradient there. Then it adds the gradients in three ways: on the
+first device, step by step in a ring of devices, and with TensorFlow's CollectiveReduce. It prints all values, and
+counts the bytes that each device sends to the others. The gradient of device 0 is 1 2 3 ..., that of device 1 is 10
+20 30 ..., that of device 2 is 100 200 300 ..., so the digits of a sum show which devices it includes.
+
+In the package: `Replicated` in cifar10/parallel/replicated.py. Exercise: lessons/exercises/all_reduce.py.
+"""
+import collections
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from cifar10 import console  # noqa: E402
+from cifar10.cli import program  # noqa: E402
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from lessons import common  # noqa: E402
+
+PARAMETERS = 8
+RATE = 0.001
+
+
+def copy_parameters(devices):
+    """Creates the parameters on the first device, and a copy on each other; returns the D variables."""
+    copies = []
+    for k, device in enumerate(devices):
+        with tf.device(device):
+            start = copies[0].initial_value if k else tf.range(1.0, PARAMETERS + 1)
+            copies.append(tf.get_variable(f'weights_{k}', initializer=start))
+    return copies
+
+
+def gradients_of(copies, devices):
+    """Builds a loss for each device, 10^k * |weights|^2 / 2, and returns its gradient: 10^k * weights."""
+    gradients = []
+    for k, device in enumerate(devices):
+        with tf.device(device):
+            gradients += tf.gradients(10.0 ** k * tf.nn.l2_loss(copies[k]), copies[k])
+    return gradients
+
+
+def naive_all_reduce(gradients, devices):
+    """Copies all gradients to the first device, adds them there, and copies the sum to every device."""
+    with tf.device(devices[0]):
+        total = tf.add_n([tf.identity(gradient) for gradient in gradients])
+    sums = []
+    for device in devices:
+        with tf.device(device):
+            sums.append(tf.identity(total))
+    return sums
+
+
+def ring_all_reduce(gradients, devices):
+    """Adds the gradients in a ring: device d sends to device d + 1, and the last one to device 0.
+
+    Returns:
+      The 2 * (D - 1) steps. For each step: the D x D chunks after it, and the number of the chunk that each device
+      received.
+    """
+    count = len(devices)
+    chunks = []  # [device][chunk]
+    for gradient, device in zip(gradients, devices):
+        with tf.device(device):
+            chunks.append(tf.split(gradient, count))
+    steps = []
+    for step in range(2 * (count - 1)):
+        before = [list(own) for own in chunks]  # all devices send at the same time
+        received = []
+        for sender in range(count):
+            receiver = (sender + 1) % count
+            with tf.device(devices[receiver]):
+                if step < count - 1:  # reduce-scatter: add what arrives; the sum is sent next
+                    chunk = (sender - step) % count
+                    chunks[receiver][chunk] = before[receiver][chunk] + tf.identity(before[sender][chunk])
+                else:  # all-gather: keep what arrives; it is sent next
+                    chunk = (sender + count - step) % count
+                    chunks[receiver][chunk] = tf.identity(before[sender][chunk])
+            received.append(chunk)
+        # Device 0 received from the last sender.
+        steps.append(([list(own) for own in chunks], received[-1:] + received[:-1]))
+    return steps
+
+
+def collective_all_reduce(gradients, devices):
+    """Returns the sums that TensorFlow's own all-reduce computes: with a ring, or with NCCL between GPUs."""
+    hint = 'nccl' if 'gpu' in devices[0] else 'ring'
+    sums = []
+    for gradient, device in zip(gradients, devices):
+        with tf.device(device):
+            sums.append(tf.raw_ops.CollectiveReduce(
+                input=gradient, group_size=len(devices), group_key=1, instance_key=1, merge_op='Add', final_op='Id',
+                subdiv_offsets=[0], communication_hint=hint))
+    return sums
+
+
+def bytes_carried(all_reduce, count):
+    """Builds an all-reduce over `count` devices in a graph of its own; returns {(sender, receiver): bytes}."""
+    devices = [f'/cpu:{k}' for k in range(count)]
+    carried = collections.Counter()
+    with tf.Graph().as_default() as graph:
+        gradients = gradients_of(copy_parameters(devices), devices)
+        before = set(graph.get_operations())
+        all_reduce(gradients, devices)
+        for operation in set(graph.get_operations()) - before:
+            for tensor in operation.inputs:
+                sender, receiver = (int(device[-1]) for device in (tensor.device, operation.device))
+                if sender != receiver:
+                    carried[sender, receiver] += tensor.shape.num_elements() * tensor.dtype.size
+    return carried
+
+
+def show(values):
+    """Prints a line of numbers for each device."""
+    for k, value in enumerate(values):
+        print(f'  device {k} {common.numbers(value, 0)}')
+
+
+def show_ring(session, steps):
+    """Prints what every device has after each step of the ring; what it has just received is in brackets."""
+    values = session.run([chunks for chunks, _ in steps])
+    for step, (devices, (_, received)) in enumerate(zip(values, steps)):
+        adding = step < len(steps) // 2
+        print(f"Step {step + 1}: every device sends one chunk to the next, which {'adds' if adding else 'keeps'} it")
+        for k, chunks in enumerate(devices):
+            texts = [common.numbers(chunk, 0, 6) for chunk in chunks]
+            print(f'  device {k} ' + ''.join(f' [{text[1:]} ]' if c == received[k] else f' {text}  '
+                                             for c, text in enumerate(texts)).rstrip())
+
+
+def show_bytes():
+    """Prints, for some numbers of devices, the bytes through the first device and on each link of the ring."""
+    print(f'\nBytes for {PARAMETERS} parameters of 4 bytes each, P = {4 * PARAMETERS}, counted in the graphs:')
+    print('  devices D    through device 0, naive: 2 (D - 1) P    on each link of the ring: 2 P (D - 1) / D')
+    for count in (2, 4, 8):
+        naive = bytes_carried(naive_all_reduce, count)
+        ring = bytes_carried(ring_all_reduce, count)
+        print(f'  {count:9}    {sum(naive.values()):39}    {max(ring.values()):42}')
+
+
+def main():
+    """Reads the flags and tells the story."""
+    parser = common.parser(__doc__)
+    parser.add_argument('--devices', type=int, choices=(2, 4), default=4, help='number of devices (default: 4)')
+    arguments = common.parse(parser)
+    devices = common.choose_devices(arguments.device, arguments.devices)
+    copies = copy_parameters(devices)
+    gradients = gradients_of(copies, devices)
+    naive = naive_all_reduce(gradients, devices)
+    steps = ring_all_reduce(gradients, devices)
+    collective = collective_all_reduce(gradients, devices)
+    with tf.control_dependencies(collective):  # no copy changes before its gradient is computed
+        update = tf.group([copy.assign_sub(RATE * total / len(devices)) for copy, total in zip(copies, collective)])
+    with common.session(devices) as session:
+        session.run(tf.global_variables_initializer())
+        print('The parameters, copied to every device:')
+        show(session.run(copies))
+        print('\nThe gradients, before the all-reduce:')
+        show(session.run(gradients))
+        print('\nAfter the naive all-reduce (copy to device 0, add, copy back):')
+        show(session.run(naive))
+        print(f'\nThe ring, with {len(devices)} chunks:')
+        show_ring(session, steps)
+        show_bytes()
+        sums = [np.concatenate(chunks) for chunks in session.run(steps[-1][0])]
+        print('\nAfter CollectiveReduce:')
+        values = session.run(collective)
+        show(values)
+        print(f'Largest difference from the ring: {np.abs(np.subtract(values, sums)).max():g}')
+        session.run(update)
+        print(f'\nThe parameters after the update, parameter - {RATE} * sum / {len(devices)}, on every device:')
+        for k, value in enumerate(session.run(copies)):
+            print(f'  device {k} {common.numbers(value)}')
+
+
+if __name__ == '__main__':
+    sys.exit(program.run(main))

@@ -1,0 +1,47 @@
+"""Checks the exercise of lesson 2, the all-gather, by sending the chunks as the function says."""
+from collections.abc import Callable
+
+import numpy as np
+
+from lessons.checkers import Fault, call, numeric
+
+
+def check(function: Callable) -> str | None:
+    """Returns None if the function is right, else the first counterexample."""
+    for num_devices in (2, 3, 4, 5, 1):
+        try:
+            _send(num_devices, call(function, num_devices))
+        except Fault as fault:
+            return f'for {num_devices} device{"s" if num_devices > 1 else ""} {fault}'
+    return None
+
+
+def _send(num_devices, steps):
+    """Sends the chunks from device to device; raises a Fault if one cannot be sent, or is missing at the end."""
+    if not isinstance(steps, (list, tuple, np.ndarray)):
+        raise Fault(f'it returns {type(steps).__name__}; a list of steps is right')
+    if len(steps) != num_devices - 1:
+        raise Fault(f'the number of steps is {len(steps)}; {num_devices - 1} is right')
+    for step, chunks in enumerate(steps):
+        sent = numeric(chunks)
+        if sent is None or sent.shape != (num_devices,) or sent.dtype.kind not in 'iu':
+            raise Fault(f'step {step + 1} is not {num_devices} whole numbers')
+    held = np.eye(num_devices, dtype=bool)  # [device, chunk]: the chunks that are complete there
+    for step, chunks in enumerate(steps):
+        for device, chunk in enumerate(chunks):
+            if not 0 <= chunk < num_devices:
+                raise Fault(f'device {device} sends chunk {chunk} in step {step + 1}; there are chunks 0 to '
+                            f'{num_devices - 1}')
+            if not held[device, chunk]:
+                raise Fault(f'device {device} sends chunk {chunk} in step {step + 1}, which it does not have yet; it '
+                            f'has {_listed(held[device])}')
+        held[(np.arange(num_devices) - 1) % num_devices, chunks] = True
+    for device in range(num_devices):
+        if not held[device].all():
+            raise Fault(f'device {device} ends with {_listed(held[device])} only; all {num_devices} are right')
+
+
+def _listed(held):
+    """Returns a phrase for the chunks that a device has."""
+    chunks = [str(chunk) for chunk in np.flatnonzero(held)]
+    return f'chunk {chunks[0]}' if len(chunks) == 1 else f"chunks {', '.join(chunks[:-1])} and {chunks[-1]}"

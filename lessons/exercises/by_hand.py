@@ -1,0 +1,29 @@
+"""Exercise of lesson 7: the clipped mean gradient. `python lessons/check.py 7` says whether it is right."""
+
+
+def clip_mean_gradients(tower_gradients: list, limit: float) -> list:
+    """Returns the mean of the towers' gradients, scaled down if its norm is above a limit.
+
+    A single bad batch can have gradients so large that one step spoils the model. Clipping scales a gradient that is
+    too long down to the limit, and keeps its direction. The norm is that of the gradients of all variables together,
+    as if they were one long vector (Pascanu et al. 2013):
+
+        norm = the square root of the sum of the squares of all numbers in all gradients
+        each gradient is multiplied by limit / norm, if norm > limit
+
+    Clip the mean, not the gradient of each tower: then the step does not depend on the number of towers that
+    the batch is divided over.
+
+    Args:
+      tower_gradients: K towers x N arrays: for each tower the gradient of each variable, in the same order. All
+        towers have shares of the same size.
+      limit: the largest norm, above 0.
+
+    Returns:
+      A list of N arrays. For example, with two towers, two variables of one number each, and the limit 1:
+
+        clip_mean_gradients([[[2.0], [8.0]], [[4.0], [0.0]]], 1.0) -> [[0.6], [0.8]]
+
+      The means are 3 and 4, their norm is 5, and so both are divided by 5.
+    """
+    raise NotImplementedError

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Lesson 4, processes: a master splits a batch over P processes, collects and averages their gradients, and updates.
+
+    python lessons/processes.py
+    python lessons/processes.py --processes=5
+
+A network of 1-5-1 units fits the parabola y = x^2 at 50 points. The network is a TensorFlow graph in every process; the
+messages are NumPy arrays through pipes. In each step the master sends every process the parameters and a share of the
+points, and receives the gradient of that share, a partial gradient. Their mean, weighted by the numbers of points, is
+the gradient of the whole batch, so the master takes the same steps whatever P is.
+
+It prints, at step 0 and every 50th, each process's partial gradient, their mean and the gradient that the master
+computes from all 50 points by itself; then the losses of 1 to P processes, which are equal.
+
+In the package: examples/parabola.py is the same fit in a cluster (`python -m cifar10.local_cluster`). There TensorFlow
+carries the tensors between the processes, and `average_gradients` in cifar10/parallel/towers.py takes the mean.
+Exercise: lessons/exercises/processes.py.
+"""
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import zlib
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from cifar10 import console  # noqa: E402
+from cifar10.cli import program  # noqa: E402
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from cifar10.cli import flags  # noqa: E402
+from cifar10.errors import RunError, UsageError  # noqa: E402
+from lessons import common  # noqa: E402
+
+POINTS = 50
+RATE = 0.01
+EVERY = 50  # steps between two reports
+SHAPES = {'w1': [1, 5], 'b1': [5], 'w2': [5, 1], 'b2': [1]}
+TYPE = tf.float64  # so that sums in another order agree in all the digits that are printed
+
+
+def points():
+    """Returns (x, y), float64 [50, 1] each."""
+    x = np.linspace(-2, 2, POINTS)[:, None]
+    return x, x ** 2
+
+
+def loss_and_gradients(parameters, x, y):
+    """Builds the mean squared error over n points, and its gradient for w1, b1, w2 and b2.
+
+    Args:
+      parameters: the four tensors or variables, in the order of SHAPES.
+      x, y: float64 [n, 1].
+    """
+    w1, b1, w2, b2 = parameters
+    fitted = tf.tanh(x @ w1 + b1) @ w2 + b2
+    loss = tf.reduce_mean(tf.square(fitted - y))
+    return loss, tf.gradients(loss, parameters)
+
+
+def serve(connection, devices, p):
+    """What process p does: receives (parameters, x, y) and sends the gradients, until the master closes the pipe."""
+    with tf.device(devices[p]):
+        parameters = [tf.placeholder(TYPE, shape) for shape in SHAPES.values()]
+        x, y = tf.placeholder(TYPE, [None, 1]), tf.placeholder(TYPE, [None, 1])
+        _, gradients = loss_and_gradients(parameters, x, y)
+    with common.session(devices) as session, contextlib.suppress(EOFError, ConnectionResetError, BrokenPipeError):
+        while True:
+            values, own_x, own_y = connection.recv()
+            fed = dict(zip([*parameters, x, y], [*values, own_x, own_y]))
+            connection.send(session.run(gradients, fed))
+
+
+@contextlib.contextmanager
+def processes(count, devices):
+    """Context in which `count` processes serve; its value is the master's end of a pipe to each."""
+    # 'spawn' starts a new interpreter. A forked process would inherit TensorFlow's locks, but not its threads.
+    spawning = multiprocessing.get_context('spawn')
+    connections = []
+    on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited, so Ctrl-C ends only the master
+    for p in range(count):
+        ours, theirs = spawning.Pipe()
+        spawning.Process(target=serve, args=(theirs, devices, p), daemon=True).start()
+        theirs.close()
+        connections.append(ours)
+    signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def collect(connections, values, x, y):
+    """Splits the points over the processes; returns (their partial gradients, the weight of each)."""
+    count = len(connections)
+    shares = list(zip(np.array_split(x, count), np.array_split(y, count)))
+    partial = []
+    try:
+        for p, (own_x, own_y) in enumerate(shares):
+            connections[p].send((values, own_x, own_y))
+        for p in range(count):  # while the master waits for the first, all of them compute
+            partial.append(connections[p].recv())
+    except (EOFError, OSError) as error:
+        raise RunError(f'process {p} ended before it answered; start the lesson again') from error
+    return partial, [len(own_x) / len(x) for own_x, _ in shares]
+
+
+def average(partial, weights):
+    """Returns the weighted mean of the partial gradients: P processes x 4 arrays -> 4 arrays; the weights add to 1."""
+    return [sum(weight * gradient for weight, gradient in zip(weights, gradients)) for gradients in zip(*partial)]
+
+
+def fit(connections, steps, report):
+    """The master: fits the parabola with the processes, and returns {step: loss} at step 0 and every 50th.
+
+    Args:
+      connections: pipes to the P processes.
+      report: function (step, loss, partial gradients, weights, mean, gradient of all points), called at these steps.
+    """
+    x, y = points()
+    losses = {}
+    with tf.Graph().as_default():
+        variables = [tf.get_variable(name, dtype=TYPE, initializer=tf.cast(
+            tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())]), TYPE)) for name, shape in SHAPES.items()]
+        whole = loss_and_gradients(variables, tf.constant(x), tf.constant(y))
+        received = [tf.placeholder(TYPE, shape) for shape in SHAPES.values()]
+        update = [variable.assign_sub(RATE * gradient) for variable, gradient in zip(variables, received)]
+        with common.session(['/cpu:0']) as session:
+            session.run(tf.global_variables_initializer())
+            for step in range(steps + 1):
+                partial, weights = collect(connections, session.run(variables), x, y)
+                mean = average(partial, weights)
+                if step % EVERY == 0:
+                    losses[step], gradients = session.run(whole)
+                    report(step, losses[step], partial, weights, mean, gradients)
+                if step < steps:
+                    session.run(update, dict(zip(received, mean)))
+    return losses
+
+
+def show(step, loss, partial, weights, mean, whole):
+    """Prints the gradients at a step, one row for each process."""
+    print(f'step {step}, loss {loss:.6f}')
+    rows = [(f'process {p}, {round(weight * POINTS)}/{POINTS}', gradients)
+            for p, (weight, gradients) in enumerate(zip(weights, partial))]
+    rows += [('mean', mean), (f'all {POINTS} points', whole)]
+    for first, second in (('w1', 'b1'), ('w2', 'b2')):
+        print(f'{"":18}{first:>6}{second:>32}')
+        for label, gradients in rows:
+            named = dict(zip(SHAPES, gradients))
+            print(f'{label:18}{common.numbers(named[first], width=6)}  {common.numbers(named[second], width=6)}')
+    difference = max(np.abs(a - b).max() for a, b in zip(mean, whole))
+    print(f'The largest difference between the last two rows is {difference:.10f}.\n')
+
+
+def main():
+    """Reads the flags, starts the processes and fits."""
+    parser = common.parser(__doc__)
+    parser.add_argument('--processes', type=flags.at_least(1), default=3, metavar='P',
+                        help='number of processes besides the master (default: %(default)s)')
+    parser.add_argument('--steps', type=flags.at_least(1), default=100, metavar='N',
+                        help='number of updates (default: %(default)s)')
+    arguments = common.parse(parser)
+    count = arguments.processes
+    if count > POINTS:
+        raise UsageError(f'--processes={count}, but {POINTS} points can be split over at most {POINTS}; use fewer')
+    with processes(count, common.choose_devices(arguments.device, count)) as connections:
+        print(f'Every process computes the gradient of its share of the {POINTS} points. The mean is weighted by the '
+              'shares.\nIt is equal to the gradient of all points, which the master computes by itself to compare.\n')
+        losses = {count: fit(connections, arguments.steps, show)}
+        for fewer in range(1, count):
+            losses[fewer] = fit(connections[:fewer], arguments.steps, lambda *_: None)
+    print('The losses do not depend on the number of processes:')
+    print(' step' + ''.join(f'{f"P = {p}":>12}' for p in sorted(losses)))
+    for step in losses[count]:
+        print(f'{step:5}' + ''.join(f'{losses[p][step]:12.6f}' for p in sorted(losses)))
+
+
+if __name__ == '__main__':
+    sys.exit(program.run(main))

@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Lesson 5, stale gradients: asynchronous updates, for which no tower waits for another.
+
+    python lessons/stale.py
+    python lessons/stale.py --slow=10 --plot=/tmp/stale.png
+
+The towers share one copy of the variables. Each tower reads them, computes the gradient of a batch and applies it.
+The number of updates that the other towers have made meanwhile is the staleness of the gradient. The network is that
+of lesson 4, and the last tower is slow. Synchronous towers all wait for it before each update; asynchronous ones do
+not.
+
+For the first updates it prints at which update each gradient was started and at which it is applied, with the numbers
+of one variable. Then it prints the loss after so many updates and so many milliseconds, synchronous and asynchronous,
+with equal towers and with a slow one. In these tables time is simulated, so they are the same in every run. At the end
+the same towers run in threads, in real time.
+
+In the package: cifar10/parallel/asynchronous.py (`--variable_update=async`), whose threads are in
+cifar10/run/async_workers.py; it reports each gradient's staleness. Exercise: lessons/exercises/stale.py.
+"""
+import concurrent.futures
+import heapq
+import itertools
+import os
+import sys
+import threading
+import time
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from cifar10 import console  # noqa: E402
+from cifar10.cli import program  # noqa: E402
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from cifar10.cli import flags  # noqa: E402
+from lessons import common  # noqa: E402
+
+SHAPES = {'w1': [1, 5], 'b1': [5], 'w2': [5, 1], 'b2': [1]}
+BATCHES = 5  # of 10 points each; batch i has the points i, i + 5, i + 10 ...
+TOWERS = 4
+TOWER_MS = 10  # milliseconds that a tower takes for a gradient
+SIMULATED_MS = 1000  # of training, for the tables
+THREADS_MS = 400  # of training in threads
+DIVERGED = 100  # a loss from which training does not come back
+AT_UPDATES = (10, 25, 100)
+AT_MS = (100, 250, 500, 1000)
+
+
+class Update(NamedTuple):
+    """An update: its time in milliseconds, and its tower, or None if all towers made it together.
+
+    `started` and `applied` are how many updates had been made when the tower read the variables, and when its gradient
+    was applied. `loss` is that of all points after the update. The rest is about the variable b2: the value that the
+    tower read, the gradient, and the values before and after the update.
+    """
+    ms: float
+    tower: int | None
+    started: int
+    applied: int
+    loss: float
+    b2_read: float
+    gradient: float
+    b2_before: float
+    b2_after: float
+
+
+def loss_of(parameters, x):
+    """Builds the mean squared error of the network for y = x^2 at x, float64 [n, 1]."""
+    w1, b1, w2, b2 = parameters
+    return tf.reduce_mean(tf.square(tf.tanh(x @ w1 + b1) @ w2 + b2 - tf.square(x)))
+
+
+class Training:
+    """The graph: one copy of the variables, a gradient for each tower's device, and the update with a gradient."""
+
+    def __init__(self, devices):
+        x = np.linspace(-2, 2, 50)[:, None]
+        self._rate = tf.placeholder(tf.float64, [])
+        self._batch = tf.placeholder(tf.int64, [])
+        self._gradients = [tf.placeholder(tf.float64, shape) for shape in SHAPES.values()]
+        with tf.device('/cpu:0'):
+            variables = [tf.get_variable(name, initializer=tf.cast(tf.random.stateless_normal(
+                shape, [0, zlib.crc32(name.encode())]), tf.float64)) for name, shape in SHAPES.items()]
+            updates = tf.get_variable('updates', initializer=np.int64(0), trainable=False)
+        self._towers = []
+        for device in devices:
+            with tf.device(device):
+                started = updates.read_value()
+                # The number of updates is read before the variables, so that staleness counts every update since.
+                with tf.control_dependencies([started]):
+                    read = [variable.read_value() for variable in variables]
+                points = tf.constant(x)[self._batch % BATCHES::BATCHES]
+                self._towers.append((started, read[-1], tf.gradients(loss_of(read, points), read)))
+        with tf.device('/cpu:0'):
+            applied, before = updates.read_value(), variables[-1].read_value()
+            with tf.control_dependencies([applied, before]):
+                changes = [variable.assign_sub(self._rate * gradient)
+                           for variable, gradient in zip(variables, self._gradients)] + [updates.assign_add(1)]
+            with tf.control_dependencies(changes):
+                now = [variable.read_value() for variable in variables]
+            self._update = applied, loss_of(now, tf.constant(x)), before, now[-1]
+        self._session = common.session(devices)
+        self._initialise = tf.global_variables_initializer()
+        self.begin(0.0)
+        for k in range(len(devices)):  # the first run of an operation is slow, so it is done before time is measured
+            self.apply(0, k, *self.start(k, 0))
+
+    def begin(self, rate):
+        """Gives the variables their initial values, and sets the learning rate."""
+        self._session.run(self._initialise)
+        self._rate_value = rate
+
+    def start(self, k, batch):
+        """Tower k reads the variables and computes; returns (number of updates when it read, b2, gradients)."""
+        return self._session.run(self._towers[k], {self._batch: batch})
+
+    def apply(self, ms, k, started, b2_read, gradients):
+        """Subtracts rate * gradients from the variables as they are now; returns the Update."""
+        fed = dict(zip([self._rate, *self._gradients], [self._rate_value, *gradients]))
+        applied, loss, before, after = self._session.run(self._update, fed)
+        return Update(ms, k, started, applied, loss, b2_read[0], gradients[-1][0], before[0], after[0])
+
+
+def mean(results):
+    """Returns what `Training.start` returned for K towers as one result, with the mean of their gradients."""
+    started, b2_read, gradients = zip(*results)
+    return started[0], b2_read[0], [np.mean(each, axis=0) for each in zip(*gradients)]
+
+
+def simulate_synchronous(training, durations):
+    """Trains for SIMULATED_MS; tower k takes durations[k] ms for a gradient. Returns the Updates."""
+    made = []
+    for step in range(SIMULATED_MS // max(durations)):  # each update waits for the slowest tower
+        results = [training.start(k, step * TOWERS + k) for k in range(TOWERS)]
+        made.append(training.apply((step + 1) * max(durations), None, *mean(results)))
+        if diverged(made):
+            break
+    return made
+
+
+def simulate_asynchronous(training, durations):
+    """As `simulate_synchronous`, but a tower applies its gradient as soon as it has it, and starts the next one."""
+    made = []
+    # The gradients on their way, the first to be ready first: (when it will be ready, tower, what `start` returned).
+    computing = sorted((durations[k], k, training.start(k, k)) for k in range(TOWERS))
+    for batch in itertools.count(TOWERS):
+        now, k, result = heapq.heappop(computing)
+        if now > SIMULATED_MS or diverged(made):
+            return made
+        made.append(training.apply(now, k, *result))
+        heapq.heappush(computing, (now + durations[k], k, training.start(k, batch)))
+
+
+def run_synchronous(training, durations):
+    """Trains for THREADS_MS of real time, with a thread for each tower; returns the Updates."""
+    def compute(k, batch):
+        result = training.start(k, batch)
+        time.sleep(durations[k] / 1000)  # as long as a large network would take
+        return result
+
+    made, begin = [], time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(TOWERS) as threads:
+        while ms_since(begin) < THREADS_MS and not diverged(made):
+            batches = range(len(made) * TOWERS, (len(made) + 1) * TOWERS)
+            results = list(threads.map(compute, range(TOWERS), batches))
+            made.append(training.apply(ms_since(begin), None, *mean(results)))
+    return made
+
+
+def run_asynchronous(training, durations):
+    """As `run_synchronous`, but each thread makes its own updates, and waits only while another one updates."""
+    made, begin = [], time.perf_counter()
+    batches, updating = itertools.count(), threading.Lock()
+
+    def train_tower(k):
+        while ms_since(begin) < THREADS_MS and not diverged(made):
+            result = training.start(k, next(batches))
+            time.sleep(durations[k] / 1000)
+            with updating:
+                made.append(training.apply(ms_since(begin), k, *result))
+
+    with concurrent.futures.ThreadPoolExecutor(TOWERS) as threads:
+        list(threads.map(train_tower, range(TOWERS)))  # `list` raises an exception of a thread here
+    return made
+
+
+def ms_since(begin):
+    """Returns the milliseconds since a reading of `time.perf_counter`."""
+    return 1000 * (time.perf_counter() - begin)
+
+
+def diverged(updates):
+    """Returns whether the last loss, if there is one, is huge or not a number."""
+    return bool(updates) and not updates[-1].loss < DIVERGED
+
+
+def train(run, training, rate, durations):
+    """Returns the Updates that `run`, one of the four functions above, makes from the initial values."""
+    training.begin(rate)
+    return run(training, durations)
+
+
+def show_first(updates, title, rate):
+    """Prints the first asynchronous updates, and those around the first of the slow tower."""
+    print(f'The first asynchronous updates of {title} (simulated). A gradient is computed\n'
+          'from the variables as the tower read them (b2 read), and applied to them as they are later (b2 before):\n'
+          f'b2 after = b2 before - {rate:.3g} * gradient.\n'
+          f'{"b2 read":>71}{"gradient":>10}{"b2 before":>11}{"b2 after":>10}')
+    slow = next((i for i, update in enumerate(updates) if update.tower == TOWERS - 1), 0)
+    for i, update in enumerate(updates):
+        if i < 5 or slow - 2 <= i < slow + 2:
+            print(f'{update.ms:5.0f} ms  tower {update.tower}: started at {update.started:3}, applied at '
+                  f'{update.applied:3}: {update.applied - update.started:3} stale'
+                  f'{update.b2_read:11.4f}{update.gradient:10.4f}{update.b2_before:11.4f}{update.b2_after:10.4f}')
+        elif i == 5:
+            print('      ...')
+
+
+def show_losses(runs, title):
+    """Prints the losses of runs, {label: Updates}, after numbers of updates and after milliseconds."""
+    print(f'\nLoss of {title} (simulated). The number after the mode is the learning rate:')
+    print(f'{"":22}{"after updates":>27}   {"after milliseconds":>36}')
+    print(f'{"":22}{common.numbers(AT_UPDATES, 0, 9)}   {common.numbers(AT_MS, 0, 9)}')
+    for label, made in runs.items():
+        by_updates = [made[:count] if count <= len(made) or diverged(made) else [] for count in AT_UPDATES]
+        by_time = [[update for update in made if update.ms <= ms] for ms in AT_MS]
+        print(f'{label:22}{"".join(map(shown_loss, by_updates))}   {"".join(map(shown_loss, by_time))}')
+
+
+def shown_loss(updates):
+    """Returns the last loss of some updates, in 9 characters; '-' for none."""
+    return f'{"-" if not updates else "huge" if diverged(updates) else f"{updates[-1].loss:.4f}":>9}'
+
+
+def show_threads(synchronous, asynchronous, title):
+    """Prints what the threads did in real time."""
+    print(f'\nThe same in threads, {title}, for {THREADS_MS} ms of real time (the numbers differ from run to run):')
+    print(f'synchronous   {len(synchronous):4} updates, loss {synchronous[-1].loss:.4f}')
+    print(f'asynchronous  {len(asynchronous):4} updates, loss {asynchronous[-1].loss:.4f}')
+    for k in range(TOWERS):
+        own = [update for update in asynchronous if update.tower == k]
+        if own:
+            staleness = [update.applied - update.started for update in own]
+            print(f'     tower {k}  {len(own):4} updates, {np.mean(staleness):4.1f} stale on average; the last: '
+                  f'started at {own[-1].started}, applied at {own[-1].applied}: {staleness[-1]} stale')
+
+
+def draw(path, tables):
+    """Draws losses against updates and against seconds into a PNG file; {title: {label: Updates}}, a row for each."""
+    from matplotlib import pyplot
+    # The wide line shows below the narrow one where both are equal; the jagged one is behind them.
+    styles = (dict(color='C1', linewidth=4, alpha=0.5), dict(color='black', linewidth=1),
+              dict(color='0.75', linewidth=0.8, zorder=1))
+    figure, rows = pyplot.subplots(len(tables), 2, figsize=(9, 3.2 * len(tables)), sharey=True, layout='constrained')
+    for row, (title, runs) in zip(rows, tables.items()):
+        for (label, made), style in zip(runs.items(), styles):
+            losses = [update.loss for update in made]
+            row[0].plot([update.applied + 1 for update in made], losses, label=label, **style)
+            row[1].plot([update.ms / 1000 for update in made], losses, label=label, **style)
+        row[0].set(ylabel='loss', yscale='log', ylim=(0.03, 5), xlim=(0, None))
+        row[0].set_yticks([0.1, 1], ['0.1', '1'])
+        row[0].set_title(title, loc='left', fontsize='medium')
+        row[1].set(xlim=(0, SIMULATED_MS / 1000))
+    rows[-1][0].set_xlabel('updates')
+    rows[-1][1].set_xlabel('seconds (simulated)')
+    figure.legend(*rows[0][0].get_legend_handles_labels(), loc='outside upper center', ncols=len(styles),
+                  title='mode, learning rate', fontsize='small', title_fontsize='small', frameon=False)
+    figure.savefig(path, dpi=120, format='png')
+
+
+def main():
+    """Reads the flags, simulates, and runs the threads."""
+    parser = common.parser(__doc__, plot='the loss against updates and against seconds')
+    parser.add_argument('--slow', type=flags.at_least(1), default=4, metavar='TIMES',
+                        help='how many times as long as the others the last tower takes (default: %(default)s)')
+    parser.add_argument('--rate', type=flags.positive, default=0.1, metavar='RATE',
+                        help='learning rate of a synchronous update (default: %(default)s)')
+    arguments = common.parse(parser)
+    training = Training(common.choose_devices(arguments.device, TOWERS))
+    rate = arguments.rate
+    own_rate = rate / TOWERS  # of a tower's own update, which has seen one batch, not TOWERS batches
+    slow = [TOWER_MS] * (TOWERS - 1) + [TOWER_MS * arguments.slow]
+    slow_title = f'{TOWERS - 1} towers of {TOWER_MS} ms and one of {slow[-1]} ms'
+    tables = {}
+    for title, durations in ((f'{TOWERS} towers of {TOWER_MS} ms', [TOWER_MS] * TOWERS), (slow_title, slow)):
+        tables[title] = {
+            f'synchronous, {rate:.3g}': train(simulate_synchronous, training, rate, durations),
+            f'asynchronous, {own_rate:.3g}': train(simulate_asynchronous, training, own_rate, durations),
+            f'asynchronous, {rate:.3g}': train(simulate_asynchronous, training, rate, durations)}
+    show_first(tables[slow_title][f'asynchronous, {own_rate:.3g}'], slow_title, own_rate)
+    for title, runs in tables.items():
+        show_losses(runs, title)
+    show_threads(train(run_synchronous, training, rate, slow), train(run_asynchronous, training, own_rate, slow),
+                 slow_title)
+    if arguments.plot:
+        draw(arguments.plot, tables)
+        print(f'\nwritten {arguments.plot}')
+
+
+if __name__ == '__main__':
+    sys.exit(program.run(main))

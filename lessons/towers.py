@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Lesson 1, towers: one model on several devices, each of which computes a share of the batch.
+
+    python lessons/towers.py --towers=2
+
+A linear model, prediction = x @ weights + bias, is built once for each tower, over shared variables. The lesson prints
+the batch, the names of the variables and operations, the losses and gradients of all towers, and the gradient of the
+whole batch, which is the mean of theirs. All numbers can be checked with a pencil.
+
+In the package: `build_towers`, `shared_variables` and `average_gradients` in cifar10/parallel/towers.py.
+Exercise: lessons/exercises/towers.py.
+"""
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from cifar10 import console  # noqa: E402
+from cifar10.cli import program  # noqa: E402
+
+console.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from lessons import common  # noqa: E402
+
+# Four examples: two inputs and a target each, and the row of a table that each looks up.
+X = np.array([[1, 2], [2, 1], [3, 0], [0, 3]], np.float32)
+Y = np.array([1, 2, 3, -1], np.float32)
+ROWS = np.array([0, 2, 2, 3])
+RATE = 0.1
+
+
+def loss_of(x, y):
+    """Builds the model and its loss: the mean of the squared errors of x, float32 [n, 2], and y, float32 [n]."""
+    with tf.variable_scope('linear'):
+        with tf.device('/cpu:0'):  # the variables, wherever the tower computes
+            weights = tf.get_variable('weights', initializer=[1.0, -1.0])
+            bias = tf.get_variable('bias', initializer=0.0)
+        prediction = tf.linalg.matvec(x, weights, name='product') + bias
+    return tf.reduce_mean(tf.square(prediction - y), name='loss')
+
+
+def build_towers(devices):
+    """Builds one tower on each device; returns the losses and, for each tower, its gradients of [weights, bias]."""
+    losses = []
+    tower_grads = []
+    shares = np.split(np.arange(len(X)), len(devices))
+    for k, device in enumerate(devices):
+        # `tf.name_scope` names the tower's operations. The variables are named by variable scopes only, so with
+        # `reuse` every tower after the first gets the variables of the first.
+        with tf.device(device), tf.name_scope(f'tower_{k}'), \
+                tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False):
+            losses.append(loss_of(tf.constant(X[shares[k]]), tf.constant(Y[shares[k]])))
+            tower_grads.append(tf.gradients(losses[k], tf.trainable_variables()))
+    return losses, tower_grads
+
+
+def average(tower_grads):
+    """Returns the mean gradient of each variable: K towers x N gradients -> N gradients."""
+    return [tf.add_n(gradients) / len(gradients) for gradients in zip(*tower_grads)]
+
+
+def show_examples(num_towers):
+    """Prints the batch, and which examples each tower gets."""
+    print('The batch: for each example two inputs x and the target y. The weights start at 1 and -1, the bias at 0.')
+    for k, share in enumerate(np.split(np.arange(len(X)), num_towers)):
+        for x, y in zip(X[share], Y[share]):
+            print(f'  tower {k}       x {common.numbers(x, 0, 3)}    y {common.numbers(y, 0, 3)}')
+
+
+def show_names():
+    """Prints which variables and which products the graph has, and on which devices."""
+    print('\nThe variables, of which there is one set, whatever the number of towers:')
+    for variable in tf.trainable_variables():
+        print(f'  {variable.op.name:30} on {variable.device}')
+    print('\nThe products of inputs and weights, of which each tower has its own:')
+    for operation in tf.get_default_graph().get_operations():
+        if operation.name.endswith('product/MatMul'):
+            print(f'  {operation.name:30} on {operation.device}')
+
+
+def show_gradients(session, losses, tower_grads, means):
+    """Prints the losses and gradients of the towers, their means, and those of the whole batch."""
+    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+        whole_loss = loss_of(tf.constant(X), tf.constant(Y))
+    whole_grads = tf.gradients(whole_loss, tf.trainable_variables())
+    loss_values, whole_value = session.run([losses, whole_loss])
+    print("\nEach tower's loss, the mean of them, and the loss of the whole batch:")
+    for k, value in enumerate(loss_values):
+        print(f'  tower {k}       {common.numbers(value)}')
+    print(f'  mean          {common.numbers(np.mean(loss_values))}')
+    print(f'  whole batch   {common.numbers(whole_value)}')
+
+    grad_values, mean_values, whole_values = session.run([tower_grads, means, whole_grads])
+    print('\nThe gradient of the two weights and the bias: of each tower, the mean, and of the whole batch:')
+    for k, values in enumerate(grad_values):
+        print(f'  tower {k}       {common.numbers(np.hstack(values))}')
+    print(f'  mean          {common.numbers(np.hstack(mean_values))}')
+    print(f'  whole batch   {common.numbers(np.hstack(whole_values))}')
+
+
+def show_update(session, means):
+    """Applies the means once, as gradient descent does, and prints the variables before and after."""
+    variables = tf.trainable_variables()
+    with tf.control_dependencies(means):  # no variable changes before all towers have read it
+        update = tf.group([variable.assign_sub(RATE * mean) for variable, mean in zip(variables, means)])
+    print(f'\nThe variables before and after the one update, variable - {RATE} * mean:')
+    print(f'  before        {common.numbers(np.hstack(session.run(variables)))}')
+    session.run(update)
+    print(f'  after         {common.numbers(np.hstack(session.run(variables)))}')
+
+
+def show_sparse(session, num_towers):
+    """Prints the towers' gradients of a table in which each example looks up one row."""
+    table = tf.get_variable('table', [4, 2], initializer=tf.zeros_initializer())
+    session.run(table.initializer)
+    print('\nThe gradient of a table of 4 rows has only the rows that a tower looked up (tf.IndexedSlices):')
+    for k, share in enumerate(np.split(np.arange(len(X)), num_towers)):
+        looked_up = tf.nn.embedding_lookup(table, tf.constant(ROWS[share]))
+        loss = tf.reduce_mean(tf.reduce_sum(looked_up * X[share], axis=1))
+        values, indices = session.run([(slices.values, slices.indices) for slices in tf.gradients(loss, table)][0])
+        for row, value in zip(indices, values):
+            print(f'  tower {k}  row {row}{common.numbers(value)}')
+    print('Their mean is the exercise of this lesson: lessons/exercises/towers.py.')
+
+
+def main():
+    """Reads the flags and tells the story."""
+    parser = common.parser(__doc__)
+    parser.add_argument('--towers', type=int, choices=(1, 2, 4), default=2,
+                        help='number of towers, which share the 4 examples evenly (default: %(default)s)')
+    arguments = common.parse(parser)
+    devices = common.choose_devices(arguments.device, arguments.towers)
+    losses, tower_grads = build_towers(devices)
+    with tf.device('/cpu:0'):
+        means = average(tower_grads)
+    show_examples(len(devices))
+    show_names()
+    with common.session(devices) as session:
+        session.run(tf.global_variables_initializer())
+        show_gradients(session, losses, tower_grads, means)
+        show_update(session, means)
+        show_sparse(session, len(devices))
+
+
+if __name__ == '__main__':
+    sys.exit(program.run(main))
