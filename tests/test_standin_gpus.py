@@ -80,7 +80,7 @@ def train(gpus, data_dir, tmp_path):
     Its arguments are 'gpu' or 'cpu' and (name, settings) pairs; runs of one name and kind continue each other.
     """
     def run(kind, *runs):
-        small = dict(dataset='shapes', data_dir=data_dir, batch_size=8, max_steps=4, summary_steps=0)
+        small = dict(dataset='shapes', data_dir=data_dir, batch_size=8, max_steps=5, summary_steps=0)
         runs = [(name, dict(small, train_dir=str(tmp_path / kind / name), **changes)) for name, changes in runs]
         (tmp_path / kind).mkdir(exist_ok=True)
         output = python(gpus, '-c', TRAIN, kind, json.dumps(runs))
@@ -105,32 +105,87 @@ def assert_same_runs(folder, *names):
             raise AssertionError(f'{name}: {error}') from error
 
 
-# ------------------------------------------------------------------------------------------------------ the same bits
+# ------------------------------------------------------------------------------------- the same bits, and what travels
 
 RUNS = [
-    ('parameter_server', dict(num_gpus=2)),
+    ('parameter_server', dict(num_gpus=3)),
     ('replicated', dict(num_gpus=3, variable_update='replicated')),
     # tf.distribute sums the gradients of more than two CPU devices in another order than those of GPUs.
     ('mirrored', dict(num_gpus=2, variable_update='mirrored')),
     ('async', dict(num_gpus=1, variable_update='async')),
-    ('towers in turn', dict(num_gpus=2, num_towers=3)),
-    ('two GPUs a tower', dict(num_gpus=2, gpus_per_tower=2)),
+    ('in turn', dict(num_gpus=2, num_towers=4)),
+    ('in parts', dict(num_gpus=2, gpus_per_tower=2)),
+    ('replicated in parts', dict(num_gpus=4, gpus_per_tower=2, variable_update='replicated')),
     ('bf16', dict(num_gpus=1, precision='bf16')),
     ('fp16', dict(num_gpus=2, precision='fp16', variable_update='replicated')),
 ]
 
 
-def test_every_mode_trains_to_the_bits_of_cpu_devices(train, tmp_path):
-    for kind in ('gpu', 'cpu'):
-        train(kind, *RUNS)
+def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels(train, tmp_path):
+    copied = train('gpu', *RUNS)
+    check_what_travels({name: of_a_step(notes) for name, notes in copied.items()})
+    train('cpu', *RUNS)
     assert_same_runs(tmp_path, *(name for name, _ in RUNS))
+
+
+VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
+FIRST_PART = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)  # the variables of both convolutions
+BATCH = 8 * (24 * 24 * 3 * 4 + 4)  # images and labels
+SCALARS = 4 * 7  # losses and accuracy of a tower
+RATE = 4
+STEP = 8
+
+
+def check_what_travels(found):
+    """Asserts that in a step of RUNS nothing else is copied than docs/scaling.md says.
+
+    Args:
+      found: for each run (from, to) -> (copies, bytes) of a step.
+    """
+    # Ten variables, images and labels to a GPU; two packed gradients and the scalars back.
+    assert found['parameter_server'] == {
+        **{(HOST, k): (12, VARIABLES + BATCH) for k in range(3)},
+        **{(k, HOST): (3, VARIABLES + SCALARS) for k in range(3)}}
+    assert found['async'] == {(HOST, 0): (12, VARIABLES + BATCH), (0, HOST): (3, VARIABLES + SCALARS)}
+    # A tower reads the variables for itself, in its turn.
+    assert found['in turn'] == {
+        **{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in range(2)},
+        **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in range(2)}}
+    for mode, count, messages in (('replicated', 3, 8), ('mirrored', 2, 2)):
+        # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
+        assert with_host(found[mode]) == {
+            (HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in range(1, count)},
+            **{(k, HOST): (1, SCALARS) for k in range(count)}}
+        # Gradients alone, around the ring: each GPU sends 2 P (D - 1) / D bytes, up to the rounding of its chunks.
+        between = without_host(found[mode])
+        assert between.keys() == {(k, (k + 1) % count) for k in range(count)}
+        for copies, size in between.values():
+            assert copies == messages and abs(size - 2 * VARIABLES * (count - 1) / count) < 1000
+    # Each GPU gets the variables of its part and sends their gradients; small gradients are packed where they are.
+    assert with_host(found['in parts']) == {
+        (HOST, 0): (6, FIRST_PART + BATCH), (0, HOST): (2, FIRST_PART + SCALARS),
+        (HOST, 1): (6, VARIABLES - FIRST_PART), (1, HOST): (2, VARIABLES - FIRST_PART)}
+    assert {way: copies for way, (copies, _) in without_host(found['in parts']).items()} == {(0, 1): 3, (1, 0): 4}
+    # The first tower has the copy of the variables that is saved; its GPUs exchange no more than those of the other.
+    assert found['replicated in parts'][1, 0] == found['replicated in parts'][3, 2]
+    assert found['replicated in parts'][0, 1] == found['replicated in parts'][2, 3]
+
+
+def with_host(ways):
+    """Returns those of the (from, to) -> (copies, bytes) that begin or end in the host's memory."""
+    return {way: counts for way, counts in ways.items() if HOST in way}
+
+
+def without_host(ways):
+    """Returns those of the (from, to) -> (copies, bytes) that are between GPUs."""
+    return {way: counts for way, counts in ways.items() if HOST not in way}
 
 
 @pytest.mark.stress
 def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     found = []
     for kind in ('gpu', 'cpu'):
-        train(kind, ('run', dict(num_gpus=2, eval_steps=2)))
+        train(kind, ('run', dict(num_gpus=2, eval_steps=2, max_steps=4)))
         records = map(json.loads, (tmp_path / kind / 'run' / 'metrics.jsonl').open())
         found.append([(record['step'], record['precision']) for record in records if 'precision' in record])
     assert len(found[0]) == 2 and found[0] == found[1]
@@ -164,7 +219,7 @@ def test_every_mode_in_every_precision_has_the_bits_of_cpu_devices(preset, preci
 @pytest.mark.parametrize('mode', ['parameter_server', pytest.param('replicated', marks=pytest.mark.stress)])
 def test_a_cluster_has_the_bits_of_a_single_process(mode, gpus, train, data_dir, tmp_path):
     flags = dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'cluster', num_gpus=2, batch_size=8,
-                 max_steps=4, variable_update=mode, tower_device='gpu')
+                 max_steps=5, variable_update=mode, tower_device='gpu')
     with Tasks(environment=dict(gpus, STANDIN_MB='512'), **flags) as tasks:
         ends = tasks.ends(120)
     assert all(status == 0 for status, _ in ends.values()), ends
@@ -208,54 +263,6 @@ def test_evaluation_classification_and_export_give_what_cpu_devices_give(gpus, s
     exported = [tmp_path / f'on_{kind}' / 'exported' for kind in ('gpu', 'cpu')]
     answers = python(gpus, '-c', ANSWER, *exported).splitlines()
     assert answers[0] == answers[1] and 'probabilities' in answers[0]
-
-
-# ------------------------------------------------------------------------------------------------------ what travels
-
-VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
-BATCH = 8 * (24 * 24 * 3 * 4 + 4)  # images and labels
-SCALARS = 4 * 7  # losses and accuracy of a tower
-RATE = 4
-STEP = 8
-
-
-def test_in_a_step_only_what_must_travels(train):
-    copied = train('gpu', *[(mode, dict(variable_update=mode, num_gpus=4, max_steps=6)) for mode in MODES],
-                   ('async', dict(variable_update='async', num_gpus=1, max_steps=6)),
-                   ('in turn', dict(num_gpus=2, num_towers=4, max_steps=6)),
-                   ('parts', dict(num_gpus=2, gpus_per_tower=2, max_steps=6)),
-                   ('replicated in parts', dict(variable_update='replicated', num_gpus=4, gpus_per_tower=2,
-                                                max_steps=6)))
-    four = range(4)
-    # Ten variables, images and labels to a GPU; two packed gradients and the scalars back.
-    assert of_a_step(copied['parameter_server']) == {
-        **{(HOST, k): (12, VARIABLES + BATCH) for k in four}, **{(k, HOST): (3, VARIABLES + SCALARS) for k in four}}
-    assert of_a_step(copied['async']) == {(HOST, 0): (12, VARIABLES + BATCH), (0, HOST): (3, VARIABLES + SCALARS)}
-    # A tower reads the variables for itself, in its turn.
-    assert of_a_step(copied['in turn']) == {
-        **{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in four[:2]},
-        **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in four[:2]}}
-    for mode, messages in (('replicated', 12), ('mirrored', 6)):
-        found = of_a_step(copied[mode])
-        # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
-        assert {way: found[way] for way in found if HOST in way} == {
-            (HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in four[1:]},
-            **{(k, HOST): (1, SCALARS) for k in four}}
-        # Gradients alone, around the ring: each GPU sends 2 P (D - 1) / D bytes, up to the rounding of its chunks.
-        between = {way: found[way] for way in found if HOST not in way}
-        assert between.keys() == {(0, 1), (1, 2), (2, 3), (3, 0)}
-        for count, size in between.values():
-            assert count == messages and abs(size - 2 * VARIABLES * 3 / 4) < 1000
-    # Each GPU gets the variables of its part and sends their gradients; small gradients are packed where they are.
-    found = of_a_step(copied['parts'])
-    first = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)
-    assert {way: found[way] for way in found if HOST in way} == {
-        (HOST, 0): (6, first + BATCH), (0, HOST): (2, first + SCALARS),
-        (HOST, 1): (6, VARIABLES - first), (1, HOST): (2, VARIABLES - first)}
-    assert {way: found[way][0] for way in found if HOST not in way} == {(0, 1): 3, (1, 0): 4}
-    # The first tower has the copy of the variables that is saved; its GPUs exchange no more than those of the other.
-    found = of_a_step(copied['replicated in parts'])
-    assert found[1, 0] == found[3, 2] and found[0, 1] == found[2, 3]
 
 
 # ------------------------------------------------------------------------------------------------------ which memory
