@@ -298,3 +298,15 @@ def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_
 @pytest.mark.stress
 def test_the_tests_for_real_gpus_pass_on_stand_ins(gpus):
     python(gpus, '-m', 'pytest', '-m', 'gpu', '-n', '0', '-k', 'not rate', 'tests/test_gpu.py')
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('lesson', ['towers', 'all_reduce', 'split_batch', 'processes', 'stale', 'parts'])
+def test_a_lesson_prints_the_same_on_gpus(lesson, gpus):
+    outputs = []
+    for kind in ('gpu', 'cpu'):
+        output = python(gpus, f'lessons/{lesson}.py', f'--device={kind}').partition('in threads')[0]
+        assert lesson in ('all_reduce', 'processes', 'stale') or f'{kind}:1' in output.lower()
+        lines = [line for line in output.splitlines() if not re.search(r'[cg]pu:|bubble| s$', line, re.IGNORECASE)]
+        outputs.append([re.sub(r'[\d.]+ seconds', '', line) for line in lines])
+    assert outputs[0] == outputs[1]
