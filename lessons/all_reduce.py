@@ -139,13 +139,15 @@ def show_ring(session, steps):
 
 
 def show_bytes():
-    """Prints, for some numbers of devices, the bytes through the first device and on each link of the ring."""
+    """Prints, for some numbers of devices, the bytes that device 0 receives and sends, and those on a link."""
     print(f'\nBytes for {PARAMETERS} parameters of 4 bytes each, P = {4 * PARAMETERS}, counted in the graphs:')
-    print('  devices D    through device 0, naive: 2 (D - 1) P    on each link of the ring: 2 P (D - 1) / D')
+    print('             received and sent by device 0            on each link')
+    print('             naive: 2 (D - 1) P  ring: 4 P (D - 1) / D  of the ring: 2 P (D - 1) / D')
     for count in (2, 4, 8):
         naive = bytes_carried(naive_all_reduce, count)
         ring = bytes_carried(ring_all_reduce, count)
-        print(f'  {count:9}    {sum(naive.values()):39}    {max(ring.values()):42}')
+        of_first = [sum(size for link, size in carried.items() if 0 in link) for carried in (naive, ring)]
+        print(f'  D = {count} {of_first[0]:23} {of_first[1]:22} {max(ring.values()):30}')
 
 
 def main():
@@ -178,7 +180,7 @@ def main():
         show(values)
         print(f'Largest difference from the ring: {np.abs(np.subtract(values, sums)).max():g}')
         session.run(update)
-        print(f'\nThe parameters after the update, parameter - {RATE} * sum / {len(devices)}, on every device:')
+        print(f'\nThe parameters after the update, parameter - {RATE} * sum / {len(devices)}:')
         for k, value in enumerate(session.run(copies)):
             print(f'  device {k} {common.numbers(value)}')
 

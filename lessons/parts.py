@@ -157,6 +157,7 @@ def show_memory(orders, micro_batches):
 
 def show_choice(parts, micro_batches):
     """Prints the memory that each device needs for towers and for parts, and the simplest way that fits."""
+    # 1F1B is the order of exercise 6.
     ways = ('towers', f'towers, {micro_batches} turns', 'parts', 'parts, 1F1B')
     print('parameters  batch' + ''.join(f'{way:>17}' for way in ways) + '  choose')
     for billions, examples in ((0.1, 256), (0.1, 2048), (1.2, 64), (1.2, 1024), (3.0, 64)):
@@ -184,7 +185,8 @@ def main():
     orders = [order_of(p, P, M) for p in range(P)]
 
     print('A model in parts: ' + ', '.join(f'part {p} on {device}' for p, device in enumerate(devices)))
-    print('\nOne batch, forward (F0) and backward (B0). Only one part works at a time; the others wait (.).')
+    print(f'\nOne batch of {EXAMPLES} examples, forward (F0) and backward (B0). Only one part works at a time; '
+          'the others wait (.).')
     whole, rows = run(devices, [all_forward(p, P, 1) for p in range(P)], 1)
     show_timeline(rows, 1)
     print(f'\nThe same batch in {M} micro-batches. A part starts on the next one while others work on this one.')
@@ -197,7 +199,8 @@ def main():
     show_memory(orders, M)
     print(f'\nTowers or parts, on {P} devices of 16 GB each? A tower holds the whole model, for 1/{P} of the batch.\n'
           f'A part holds 1/{P} of the model, for the whole batch. A parameter takes 16 bytes with Adam (value,\n'
-          'gradient, two moments); the activations of an example are assumed to take 20 MB.')
+          'gradient, two moments); the activations of an example are assumed to take 20 MB. 1F1B is the order\n'
+          f'of exercise 6, here with {M} micro-batches.')
     show_choice(P, M)
     if arguments.plot:
         timeline.draw(arguments.plot, [('One batch', rows), (f'The same batch in {M} micro-batches', micro_rows)])

@@ -173,11 +173,11 @@ def main():
         raise UsageError(f'--processes={count}, but {POINTS} points can be split over at most {POINTS}; use fewer')
     with processes(count, common.choose_devices(arguments.device, count)) as connections:
         print(f'Every process computes the gradient of its share of the {POINTS} points. The mean is weighted by the '
-              'shares.\nIt is equal to the gradient of all points, which the master computes by itself to compare.\n')
+              'shares.\nThe last row is the gradient of all points, which the master computes by itself to compare.\n')
         losses = {count: fit(connections, arguments.steps, show)}
         for fewer in range(1, count):
             losses[fewer] = fit(connections[:fewer], arguments.steps, lambda *_: None)
-    print('The losses do not depend on the number of processes:')
+    print('The losses with each number of processes:')
     print(' step' + ''.join(f'{f"P = {p}":>12}' for p in sorted(losses)))
     for step in losses[count]:
         print(f'{step:5}' + ''.join(f'{losses[p][step]:12.6f}' for p in sorted(losses)))

@@ -100,10 +100,10 @@ def test_the_ring_sums_as_the_naive_all_reduce_and_as_tensorflow(count, call_les
     for d in range(count):
         chunk = slice((d + 1) % count * 8 // count, ((d + 1) % count + 1) * 8 // count)
         np.testing.assert_array_equal(half[d, chunk], total[chunk])
-    table = np.array(re.findall(r'^ +(\d+) +(\d+) +(\d+)$', text, re.M), int)
+    table = np.array(re.findall(r'^ +D = (\d+) +(\d+) +(\d+) +(\d+)$', text, re.M), int)
     assert len(table) == 3
-    for devices, naive, ring in table:
-        assert naive == 2 * (devices - 1) * 32 and ring == 2 * 32 * (devices - 1) / devices
+    for devices, naive, ring, link in table:
+        assert naive == 2 * (devices - 1) * 32 and ring == 2 * link and link == 2 * 32 * (devices - 1) / devices
     for values in rows(text, 'The parameters after').values():
         np.testing.assert_allclose(values, np.arange(1, 9) - 0.001 * total / count, atol=0.006)
 
