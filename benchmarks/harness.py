@@ -1,6 +1,7 @@
 """What the benchmarks share: flags, processes to measure, rounds over all cells, medians, a JSON file."""
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -171,9 +172,15 @@ def write_json(path, **content):
 
 
 def machine():
-    """Returns a description of this machine: its processor and how many cores this process may use."""
+    """Returns a description of this machine: its processor, how many cores this process may use, and its GPUs."""
     names = [line.split(':', 1)[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')]
-    return f"{(names[0] if names else 'unknown processor')}, {len(os.sched_getaffinity(0))} cores"
+    processor = f"{(names[0] if names else 'unknown processor')}, {len(os.sched_getaffinity(0))} cores"
+    gpus = []
+    if shutil.which('nvidia-smi'):
+        listed = subprocess.run(['nvidia-smi', '--query-gpu=name', '--format=csv,noheader'], capture_output=True,
+                                text=True)
+        gpus = listed.stdout.splitlines() if listed.returncode == 0 else []
+    return ', '.join([processor, *gpus])
 
 
 def end(results):

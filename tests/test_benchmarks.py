@@ -282,3 +282,12 @@ def test_convergence_runs_with_a_slowed_tower(data_dir):
     assert curve[-1][0] == 1280 and 640 <= curve[0][0]
     for _, seconds, accuracy in curve:
         assert seconds > 0 and 0 <= accuracy <= 1
+
+
+def test_the_gpus_are_named_beside_the_processor(tmp_path, monkeypatch):
+    processor = harness.machine()
+    command = tmp_path / 'nvidia-smi'
+    command.write_text('#!/bin/sh\necho "NVIDIA H100"; echo "NVIDIA H100"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv('PATH', f"{tmp_path}:{os.environ['PATH']}")
+    assert harness.machine() == processor + ', NVIDIA H100, NVIDIA H100'

@@ -1,13 +1,16 @@
-"""Runs a command with four stand-in GPUs: `python -m tests.standin_gpu python multi_gpu_train.py --num_gpus=4`."""
+"""Runs a command with four stand-in GPUs: `python -m tests.standin_gpu python multi_gpu_train.py --num_gpus=4`.
+
+STANDIN_GPUS and STANDIN_MB set another number of them and the MiB of each.
+"""
 import os
 import sys
 
 from tests import standin_gpu
 
-if len(sys.argv) < 2:
+if len(sys.argv) < 2 or sys.argv[1] in ('', '-h', '--help'):
     sys.exit(__doc__)
 try:
-    os.execvpe(sys.argv[1], sys.argv[1:], {**os.environ, **standin_gpu.environment()})
+    os.execvpe(sys.argv[1], sys.argv[1:], {**standin_gpu.environment(), **os.environ})
 except standin_gpu.Unavailable as error:
     sys.exit(f'error: {error}')
 except OSError as error:

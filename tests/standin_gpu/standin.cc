@@ -1,11 +1,13 @@
 // A TensorFlow plugin with devices of type "GPU" that compute on the CPU, in the host's memory.
 //
-// An operation has a kernel on these devices exactly where the wheel has one for CUDA: for each of those, this file
-// registers the CPU kernel with the same types and the same host-memory arguments. So placement, copies, memory growth
-// and visible devices are TensorFlow's own, while numerics, streams, NCCL and speed are not those of a GPU.
+// An operation has a kernel on these devices where the wheel has one for CUDA: for each of those, this file registers
+// the CPU kernel with the same types and the same host-memory arguments. (The few operations without a CPU kernel fail
+// when they are made.) So placement, copies, memory growth and visible devices are TensorFlow's own, while numerics,
+// streams, NCCL and speed are not those of a GPU.
 //
-// Environment: STANDIN_GPUS is the number of devices (4), CUDA_VISIBLE_DEVICES hides some of them, STANDIN_MB is the
-// memory of each in MiB (2048). `standin_report` returns what was copied and allocated so far, for ctypes.
+// Environment: STANDIN_GPUS is the number of devices (4), of which CUDA_VISIBLE_DEVICES leaves as many as it lists;
+// STANDIN_MB is the memory of each in MiB (2048). `standin_report` returns what was copied and allocated so far, for
+// ctypes.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
