@@ -62,7 +62,8 @@ class Turns:
             for operations in (begin, end):
                 with tf.control_dependencies(operations):
                     times.append(tf.timestamp())
-            return tf.cast(times[1] - times[0], tf.float32)
+            # Where all threads are busy, a timestamp may be taken late, and the one at the begin after the other.
+            return tf.cast(tf.maximum(times[1] - times[0], 0), tf.float32)
 
     def _count(self, k, after):
         """Returns the operation that increments tower k's counter once the operations `after` have run."""

@@ -9,10 +9,10 @@ import numpy as np
 
 _STEPS = 100  # that are looked at
 _LIMIT = 1.2  # times the median of the other towers; a tower is slow in a step if it takes longer
-# In how many of the steps a tower must be slow to be named, and in how many it may be once it has recovered. That not
-# all of them count lets a single odd step pass; the gap between the two keeps a tower near the limit from going to and
-# fro. Both were chosen by the measurement in docs/outputs.md.
-_NAMED, _RECOVERED = 90, 50
+# A tower is named when it was slow in so many of these steps, and has recovered when in so few. A few odd steps do not
+# hide a slow tower, and one near the limit is not named again and again. A median over the steps would be a bad rule:
+# towers that share the cores of a CPU were slow in up to 83 of 100 steps (docs/outputs.md).
+_NAMED, _RECOVERED = 95, 50
 
 
 class Stragglers:
@@ -27,7 +27,7 @@ class Stragglers:
         self._places = places
         self._say = say
         self._seconds = collections.deque()  # each tower's in the last steps
-        self._relative = collections.deque()  # the same divided by the median of the others
+        self._others = collections.deque()  # for each tower the median of the others' seconds in the same steps
         self._slow = np.zeros(len(places), int)  # in how many of these steps each tower was slow
         self._named = np.zeros(len(places), bool)
 
@@ -39,10 +39,10 @@ class Stragglers:
         """
         if len(seconds) < 2:
             return
-        relative = seconds / medians_of_others(seconds)
+        others = medians_of_others(seconds)
         self._seconds.append(seconds)
-        self._relative.append(relative)
-        self._slow += relative > _LIMIT
+        self._others.append(others)
+        self._slow += _are_slow(seconds, others)
         if len(self._seconds) < _STEPS:
             return
         changed = np.where(self._named, self._slow <= _RECOVERED, self._slow >= _NAMED)
@@ -50,13 +50,17 @@ class Stragglers:
             self._named[k] = not self._named[k]
             self._say(self._slow_line(k) if self._named[k] else
                       f'recovered  tower {k} on {self._places[k]} is no longer slower than the others')
-        self._seconds.popleft()
-        self._slow -= self._relative.popleft() > _LIMIT
+        self._slow -= _are_slow(self._seconds.popleft(), self._others.popleft())
 
     def _slow_line(self, k):
-        seconds, relative = (np.median(np.stack(steps)[:, k]) for steps in (self._seconds, self._relative))
-        return (f'slow       tower {k} on {self._places[k]} takes {seconds:.3f} s, {relative - 1:.0%} more than the '
-                f'median of the others, for {_STEPS} steps')
+        seconds, others = (np.median(np.stack(steps)[:, k]) for steps in (self._seconds, self._others))
+        return (f'slow       tower {k} on {self._places[k]} takes {seconds:.3f} s, {seconds / others - 1:.0%} more '
+                f'than the median of the others, for {_STEPS} steps')
+
+
+def _are_slow(seconds, others):
+    """Returns which towers are slow in a step; none where the others took no time that could be measured."""
+    return (others > 0) & (seconds > _LIMIT * others)
 
 
 def medians_of_others(values: Sequence[float]) -> np.ndarray:
