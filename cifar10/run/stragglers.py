@@ -31,11 +31,11 @@ class Stragglers:
         self._slow = np.zeros(len(places), int)  # in how many of these steps each tower was slow
         self._named = np.zeros(len(places), bool)
 
-    def report(self, seconds: Sequence[float]) -> None:
+    def report(self, seconds: np.ndarray) -> None:
         """Reports the step that has just ended.
 
         Args:
-          seconds: those of each tower; none if they were not measured.
+          seconds: float32 [towers], or [0] if they were not measured.
         """
         if len(seconds) < 2:
             return
@@ -63,7 +63,7 @@ def _are_slow(seconds, others):
     return (others > 0) & (seconds > _LIMIT * others)
 
 
-def medians_of_others(values: Sequence[float]) -> np.ndarray:
+def medians_of_others(values: np.ndarray) -> np.ndarray:
     """Returns for each of at least two values the median of the others."""
     ordered = np.sort(values)
     # The others are all but one, so what comes after that one in the order moves down by a place.
