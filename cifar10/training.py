@@ -1,5 +1,6 @@
 """Training: the graph of a step, and the loop that runs it. From settings to checkpoints in train_dir."""
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
 from cifar10.run.progress import Progress
 from cifar10.run.rate import due
+from cifar10.run.stragglers import Stragglers
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TrainSettings
@@ -88,6 +90,7 @@ class TrainingGraph(NamedTuple):
       train_step: int64 scalar, global_step after the update; fetching it takes a step.
       async_train_ops: the same for further threads, where the update mode has any.
       losses: float32 [towers], each tower's total loss.
+      tower_seconds: float32 [towers], the time that each tower took; [0] where it is not measured.
       figures: float32 scalars of the step, by their names.
       summary: string scalar, a serialised `tf.Summary` of the step.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
@@ -99,6 +102,7 @@ class TrainingGraph(NamedTuple):
     train_step: tf.Tensor
     async_train_ops: Sequence[tf.Tensor]
     losses: tf.Tensor
+    tower_seconds: tf.Tensor
     figures: dict[str, tf.Tensor]
     summary: tf.Tensor
     batches: list
@@ -144,9 +148,11 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
     step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
-                      tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
+                      tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope),
+                      tower_inputs=batches.__getitem__ if _can_time(plan.settings.towers) else None)
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
+        tower_seconds = tf.stack(step.seconds, name='tower_seconds') if step.seconds else tf.zeros([0])
     activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)
@@ -170,8 +176,13 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     with tf.name_scope('initialise'):
         initialise = tf.global_variables_initializer()
         start_inputs = tf.group(tf.local_variables_initializer(), *starts)
-    return TrainingGraph(train_step, async_train_ops, losses, figures, summary, batches, global_step, examples_seen,
-                         initialise, start_inputs)
+    return TrainingGraph(train_step, async_train_ops, losses, tower_seconds, figures, summary, batches, global_step,
+                         examples_seen, initialise, start_inputs)
+
+
+def _can_time(towers):
+    """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
+    return not (towers.deterministic or os.environ.get('TF_DETERMINISTIC_OPS', '').lower() in ('1', 'true'))
 
 
 class _Outputs(NamedTuple):
@@ -230,7 +241,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
     """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
     directory, checkpoints, events, log, trace = outputs
-    fetches = dict(step=graph.train_step, losses=graph.losses, figures=graph.figures)
+    fetches = dict(step=graph.train_step, losses=graph.losses, figures=graph.figures, seconds=graph.tower_seconds)
     step = int(session.run(graph.global_step))
     log.drop_after(step)
     events.drop_after(step)
@@ -238,6 +249,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
     workers = AsyncWorkers(graph.async_train_ops)
     evaluated = None
     with _progress(plan, step, log) as progress:
+        stragglers = Stragglers([plan.devices.place(k) for k in range(plan.devices.num_towers)], progress.say)
         with workers.stepping(session):
             while step < plan.last_step and not progress.output_closed and not (termination and termination.requested):
                 workers.raise_error()
@@ -250,7 +262,8 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 step = int(results['step'])
                 # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
                 refuse_divergence(step, results['losses'], directory)
-                progress.report(step, results['figures'])
+                progress.report(step, results['figures'], results['seconds'])
+                stragglers.report(results['seconds'])
                 curves.report(step, results.get('summary'))
                 trace.write_when_complete(step)
                 if validation and due(reports.eval_steps, before, step):

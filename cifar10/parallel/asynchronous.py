@@ -22,10 +22,14 @@ class Asynchronous(ParameterServer):
             self._updating = tf.CriticalSection(name='updating')
         step = super().build(tower_fn, make_optimizer, global_step, **options)
         with tf.device('/cpu:0'), tf.name_scope('report'):
-            records = [_record(k, scalars, fallback=step.scalars[0]) for k, scalars in enumerate(step.scalars)]
+            towers = [dict(scalars) for scalars in step.scalars]
+            for scalars, seconds in zip(towers, step.seconds):
+                scalars['seconds'] = seconds
+            records = [_record(k, scalars, fallback=towers[0]) for k, scalars in enumerate(towers)]
         record_ops, last_scalars = zip(*records)
+        towers[1:] = last_scalars[1:]  # the thread that reports runs tower 0 itself
         return step._replace(
-            scalars=[step.scalars[0], *last_scalars[1:]],  # the thread that reports runs tower 0 itself
+            scalars=towers, seconds=[scalars.pop('seconds') for scalars in towers] if step.seconds else (),
             train_ops=[tf.group(*operations) for operations in zip(step.train_ops, record_ops)])
 
     @contextlib.contextmanager

@@ -55,6 +55,11 @@ class Devices:
         """For each tower the CPU of its machine."""
         return tuple(self.group_hosts[self.group_of(k)] for k in range(self.num_towers))
 
+    def place(self, k: int) -> str:
+        """Returns the names of tower k's devices, and in a cluster the worker that has them, for people to read."""
+        task = tf2.DeviceSpec.from_string(self.hosts[k]).task
+        return '+'.join(self.parts[k]) + ('' if task is None else f' (worker {task})')
+
     @property
     def home(self) -> str:
         """The task of an operation that names no device; '' if there is one task only."""

@@ -26,7 +26,8 @@ class Mirrored(UpdateMode):
                 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
         self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
-    def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: []):
+    def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: [], tower_inputs=None):
+        del tower_inputs  # the strategy's replicas have no turns that could be timed
         optimizer = make_optimizer()
         num_replicas = self.devices.num_towers
         names = []

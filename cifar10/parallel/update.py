@@ -23,11 +23,13 @@ class Step(NamedTuple):
       gradients: the (gradient, variable) pairs that are applied to the variables that are saved.
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
+      seconds: for each tower the time that it took, a float32 scalar on a CPU; empty where it is not measured.
     """
     scalars: list
     gradients: list
     values: dict
     train_ops: list
+    seconds: Sequence = ()
 
 
 class Tower(NamedTuple):
@@ -88,7 +90,8 @@ class UpdateMode:
         return self.devices.num_towers if self.synchronous else 1
 
     def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
-              global_step: tf.Variable, tower_statistics: Callable[[str], list] = lambda scope: []) -> Step:
+              global_step: tf.Variable, tower_statistics: Callable[[str], list] = lambda scope: [],
+              tower_inputs: Callable[[int], Sequence] | None = None) -> Step:
         """Builds the towers and their updates.
 
         Statistics of the towers' batches are averaged over the towers like gradients; then their variables
@@ -100,6 +103,8 @@ class UpdateMode:
           global_step: int64 variable, incremented by each update.
           tower_statistics: function scope -> (variable, value, keep) triples, called once the tower of that
             name scope is built; an update makes the variable keep * variable + (1 - keep) * value.
+          tower_inputs: function k -> the tensors that tower k waits for before it computes, called once all
+            towers are built: a tower's time does not begin before. None: the towers are not timed.
         """
         optimizers = self.optimizers(make_optimizer)
         turns = Turns(self.devices)
@@ -116,6 +121,7 @@ class UpdateMode:
             return Tower(scalars, gradients, statistics, keeps, optimizers[k]), stacked(scalars)
 
         built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
+        seconds = turns.seconds(tower_inputs) if tower_inputs else ()
         with tf.name_scope('update'):
             with tf.device('/cpu:0'):
                 towers = [tower._replace(scalars=unstacked(tower.scalars, vector)) for tower, vector in built]
@@ -134,7 +140,7 @@ class UpdateMode:
                 with tf.device(update.device), tf.control_dependencies(reads):
                     applied.append(self.apply(k, towers[k], update, global_step))
             train_ops = [tf.group(applied)] if self.synchronous else applied
-            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops)
+            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds)
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; by default all towers share one on the CPU."""

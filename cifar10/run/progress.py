@@ -5,9 +5,10 @@ It knows numbers of steps and figures, but no graph and no session.
 import contextlib
 import datetime
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
+import numpy as np
 from tqdm import tqdm
 
 from cifar10.console import discard, unread
@@ -44,6 +45,7 @@ class Progress:
         self._constants = constants
         self._output = output
         self._next_line = 0.0
+        self._tower_seconds, self._timed_steps = 0.0, 0  # the sum of each tower's, over so many steps
         self._rate = Rate(examples_per_step)
         self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
         self._bar = tqdm(initial=step, total=last_step, unit='step', file=output, disable=not output.isatty(),
@@ -56,26 +58,36 @@ class Progress:
         with self._reader_may_leave():
             self._bar.close()
 
-    def report(self, step: int, figures: dict[str, float]) -> None:
+    def report(self, step: int, figures: dict[str, float], tower_seconds: Sequence[float] = ()) -> None:
         """Reports the step that has just ended.
 
         Args:
           step: its number; in asynchronous training, steps of other threads may lie between two reports.
           figures: of the step, by their names: 'loss' among them, and 'staleness' where there is one.
+          tower_seconds: the time that each tower took; none if it was not measured.
         """
         before = self._step
         self._step = step
+        self._tower_seconds = self._tower_seconds + np.asarray(tower_seconds, np.float64)
+        self._timed_steps += 1
         self._move_bar(step, figures['loss'])
         if due(self._every, before, step):
             if self._begin is not None:
                 self._rate.start(before, self._begin)  # warm-up and all, it is the only figure there is
             examples_per_sec, sec_per_step = self._rate.measure(step)
             self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in figures.items()},
-                              images_per_sec=examples_per_sec, **self._constants)
+                              images_per_sec=examples_per_sec, **self._constants, **self._mean_seconds())
             self._print(step, figures, examples_per_sec, sec_per_step)
         if self._begin is not None:
             self._rate.start(step)
+            self._tower_seconds, self._timed_steps = 0.0, 0
             self._begin = None
+
+    def _mean_seconds(self):
+        """Returns the figure of each tower's mean seconds since it was last asked, to the microsecond, if any."""
+        means = [round(seconds, 6) for seconds in (self._tower_seconds / self._timed_steps).tolist()]
+        self._tower_seconds, self._timed_steps = 0.0, 0
+        return dict(tower_seconds=means) if means else {}
 
     def say(self, line: str) -> None:
         """Prints a line, above the bar where there is one."""
