@@ -152,7 +152,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
                       tower_inputs=batches.__getitem__ if _can_time(plan.settings.towers) else None)
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
-        tower_seconds = tf.stack(step.seconds, name='tower_seconds') if step.seconds else tf.zeros([0])
+        with tf.name_scope('turns/'):
+            tower_seconds = tf.stack(step.seconds, name='seconds') if step.seconds else tf.zeros([0])
     activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)
