@@ -62,21 +62,21 @@ def pack_gradients(tower_grads: Sequence[Sequence[tuple]]) -> tuple[list, Callab
         else:
             by_device.setdefault(gradients[0].device, []).append(i)
     packed_grads = [[] for _ in tower_grads]
-    unpackers = []  # (how many tensors, the function that unpacks them) for each of the devices
+    devices = []  # for each device (numbers of its gradients, how many tensors they are packed into, unpack)
     for numbers in by_device.values():
         for k, pairs in enumerate(packed_grads):
             gradients = [matched[i][0][k] for i in numbers]
             with tf.device(gradients[0].device), tf.name_scope(f'pack_{k}'):
                 packed, unpack = pack(gradients)
             pairs += [(tensor, Packed(f'packed_{len(pairs) + j}')) for j, tensor in enumerate(packed)]
-        unpackers.append((len(packed), unpack))
+        devices.append((numbers, len(packed), unpack))
     for k, pairs in enumerate(packed_grads):
         pairs += [tower_grads[k][i] for i in others]
 
     def unpack_averages(packed_averages):
         averages = iter([average for average, _ in packed_averages])
         by_number = {}
-        for numbers, (count, unpack) in zip(by_device.values(), unpackers):
+        for numbers, count, unpack in devices:
             by_number.update(zip(numbers, unpack([next(averages) for _ in range(count)])))
         by_number.update(zip(others, averages))
         return [(by_number[i], variable) for i, (_, variable) in enumerate(matched)]

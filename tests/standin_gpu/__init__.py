@@ -65,7 +65,8 @@ def _build(path):
                        check=True, capture_output=True, text=True)
         unfinished.rename(path)
     except subprocess.CalledProcessError as error:
-        raise Unavailable(f'stand-in GPUs do not build: {error.stderr.partition(chr(10))[0] or error}') from error
+        said = error.stderr.splitlines() or [error]  # a compiler that was killed says nothing
+        raise Unavailable(f'stand-in GPUs do not build: {said[0]}') from error
     except OSError as error:
         raise Unavailable(f'stand-in GPUs cannot be built: {error}') from error
 
