@@ -8,7 +8,6 @@ Trains --num_towers towers on one device to the end. Then trains them on 4 devic
 Prints the losses of both runs and a fingerprint (SHA-256) of all their variables; the exit status is 1 unless
 they are equal.
 """
-import hashlib
 import os
 import subprocess
 import sys
@@ -77,12 +76,8 @@ def losses(train_dir, every):
 
 def fingerprint(train_dir):
     """Returns the SHA-256 of all variables in the newest checkpoint of a run, as hexadecimal digits."""
-    import tensorflow.compat.v1 as tf
-    reader = tf.train.load_checkpoint(train_dir)
-    digest = hashlib.sha256()
-    for name, shape in sorted(reader.get_variable_to_shape_map().items()):
-        digest.update(f'{name} {shape}'.encode() + reader.get_tensor(name).tobytes())
-    return digest.hexdigest()
+    from cifar10.run import checkpoint
+    return checkpoint.digest(train_dir)
 
 
 def draw(path, whole, moved, ends):

@@ -285,16 +285,16 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
 def _open_outputs(plan, graph, directory):
     """Opens what the run writes to. With `--restart`, it deletes the earlier run first."""
     settings = plan.settings
+    log = metrics.Metrics(directory.path)
     checkpoints = checkpoint.Checkpoints(
-        directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep)
+        directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log)
     text = directory.begin(plan.to_store(), checkpoint.is_ours if settings.run.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
     first, last = settings.reports.traced_steps
-    return _Outputs(directory, checkpoints, events, metrics.Metrics(directory.path),
-                    Trace(first, last, directory.trace_path(first, last)))
+    return _Outputs(directory, checkpoints, events, log, Trace(first, last, directory.trace_path(first, last)))
 
 
 def _progress(plan, step, log):

@@ -37,7 +37,7 @@ from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.plan import Plan  # noqa: E402
 from cifar10.recipe import Recipe  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
-from cifar10.run.checkpoint import DIVISION  # noqa: E402
+from cifar10.run.checkpoint import DIVISION, digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -183,6 +183,7 @@ def assert_same_bits(one, other):
     assert one.keys() == other.keys()
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    assert digest_of(one, one.__getitem__) == digest_of(other, other.__getitem__)
 
 
 def train(config):

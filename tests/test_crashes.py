@@ -66,8 +66,9 @@ def run(flags, tmp_path_factory):
 
 
 def records_of(train_dir):
-    """Returns the steps and losses of a run's records."""
-    return [(record['step'], record['loss']) for record in metrics.read(str(train_dir), metrics.TRAIN)]
+    """Returns the steps, losses and digests of a run's records."""
+    return [(record['step'], record.get('loss'), record.get('sha256')) for kind in (metrics.TRAIN, metrics.CHECKPOINT)
+            for record in metrics.read(str(train_dir), kind)]
 
 
 def assert_resumes(state, folder, flags, train_dir, capsys):
@@ -80,6 +81,7 @@ def assert_resumes(state, folder, flags, train_dir, capsys):
         training.train(train_settings(train_dir=str(folder), **flags))
     assert_same_bits(last_variables(folder), last_variables(train_dir))
     assert records_of(folder) == records_of(train_dir)
+    assert [step for step, _, sha256 in records_of(folder) if sha256] == [10, 20, 30, 40]
     assert names(folder) == names(train_dir)
     assert (folder / 'checkpoint').read_text() == (train_dir / 'checkpoint').read_text()
     found = re.search(r'^run .*, (?:resumed )?at step (\d+)', capsys.readouterr().out, re.M)

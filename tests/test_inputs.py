@@ -7,6 +7,7 @@ from cifar10.data import augment, draws, pipeline, records, shift
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.run import checkpoint
+from cifar10.run.metrics import Metrics
 from cifar10.run.train_dir import TrainDir
 from tests import helpers
 from tests.helpers import build_training, update_mode
@@ -157,7 +158,8 @@ def consumed(config, steps, directory):
         update = update_mode(config.towers.variable_update, cpus)
         built = build_training(config, records.prepare('shapes', config.data.data_dir), cpus, update)
         checkpoints = checkpoint.Checkpoints(
-            TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5)
+            TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5,
+            Metrics(directory))
         taken = []
         with tf.Session(config=session_config(cpus)) as session:
             session.run(built.initialise)

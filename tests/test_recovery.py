@@ -90,8 +90,8 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
     for at in (1, 6, len(uses) - 2):
         broken, _ = run(str(at), at=at, work_is_done=at % 2 == 1)
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
-        for kind in (metrics.TRAIN, metrics.EVAL):
-            one, other = ([(record['step'], record.get('loss'), record.get('correct'))
+        for kind in (metrics.TRAIN, metrics.EVAL, metrics.CHECKPOINT):
+            one, other = ([(record['step'], record.get('loss'), record.get('correct'), record.get('sha256'))
                            for record in metrics.read(config.run.train_dir, kind)] for config in (broken, whole))
             assert one == other, (at, kind)
         output = capsys.readouterr().out.splitlines()

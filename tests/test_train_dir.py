@@ -1,6 +1,7 @@
 """A train_dir: runs resumed, refused and restarted; checkpoints rotated, corrupt, and of the tutorial."""
 import errno
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -46,11 +47,68 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     assert checkpoint.corruption(checkpoints(config.run.train_dir)[-1])
 
 
+@pytest.fixture
+def saving(tmp_path):
+    """(A function that saves three variables as those of a step, their initial values by their names)."""
+    names = ('global_step', 'examples_seen', 'weights')
+    values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
+    step, seen, _ = variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
+    checkpoint.make_division(3, 4)
+    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, step, seen, 0, metrics.Metrics(str(tmp_path)))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+
+        def save(at):
+            variables[0].load(at, session)
+            saved.save(session)
+        yield save, dict(zip(names, values))
+
+
+def test_each_checkpoint_has_a_record_with_the_digest_of_its_variables(saving, tmp_path):
+    save, values = saving
+    expected = []
+    for step in (1, 2):
+        save(step)
+        save(step)  # it is saved already
+        text = b''.join(f'{name} {value.dtype} {list(value.shape)}\n'.encode() + value.tobytes()
+                        for name, value in sorted(dict(values, global_step=np.int64(step)).items()))
+        expected.append((step, hashlib.sha256(text).hexdigest()))
+    found = metrics.read(str(tmp_path), metrics.CHECKPOINT)
+    assert [(record['step'], record['sha256']) for record in found] == expected
+    assert [checkpoint.digest(prefix) for prefix in checkpoints(tmp_path)] == [sha256 for _, sha256 in expected]
+    assert len({checkpoint.digest_of(['a'], lambda _, value=value: value) for value in (
+        np.zeros(2, np.float32), np.zeros([1, 2], np.float32), np.zeros(2, np.int32), np.float32([0, -0.0]))}) == 4
+
+
+def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tmp_path, monkeypatch):
+    save, _ = saving
+    save(1)
+    write = tf.train.Saver.save
+
+    def corrupt(saver, session, prefix, step, **options):
+        write(saver, session, prefix, step, **options)
+        with open(f'{prefix}-{step}.data-00000-of-00001', 'r+b') as stream:
+            stream.seek(5000)
+            stream.write(b'?')
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.Saver, 'save', corrupt)
+        with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*; the newest .*model.ckpt-1$'):
+            save(2)
+    before = (tmp_path / metrics.NAME).read_text()
+    os.remove(tmp_path / metrics.NAME)
+    os.symlink('/dev/full', tmp_path / metrics.NAME)
+    with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*No space left'):
+        save(2)
+    assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [1] and before.count('\n') == 1
+    assert not [name for name in os.listdir(tmp_path) if 'ckpt-2' in name]
+
+
 def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     config = settings(max_steps=2)
     train(config)
     prefix = checkpoints(config.run.train_dir)[-1]
-    os.remove(os.path.join(config.run.train_dir, 'config.json'))
+    for name in ('config.json', 'metrics.jsonl'):
+        os.remove(os.path.join(config.run.train_dir, name))
     rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
     training.train(settings(max_steps=2))  # leaves it alone
     last = train(settings(max_steps=3))
@@ -251,7 +309,8 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settin
     train(settings(max_steps=1))
     directory = settings().run.train_dir
     prefix = checkpoints(directory)[-1]
-    os.remove(os.path.join(directory, 'config.json'))
+    for name in ('config.json', 'metrics.jsonl'):
+        os.remove(os.path.join(directory, name))
     rewrite(prefix, without=['conv2/weights'])
     before = sorted(os.listdir(directory))
     with pytest.raises(UsageError, match='has no conv2/weights: it belongs to another network; use another --train'):

@@ -4,14 +4,16 @@ Checkpoints of the classic tutorial fit too: they have the same variable names, 
 no count of examples.
 """
 import contextlib
+import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.optim.precision import LOSS_SCALE
+from cifar10.run.metrics import CHECKPOINT, Metrics
 from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
 
@@ -109,6 +111,36 @@ def saved_progress(prefix: str) -> tuple[int, int]:
     if not reader.has_tensor(EXAMPLES_SEEN):
         return step, step * _CLASSIC_BATCH
     return step, int(reader.get_tensor(EXAMPLES_SEEN))
+
+
+def digest(prefix: str) -> str:
+    """Returns the `digest_of` the variables in a checkpoint.
+
+    Raises:
+      OSError: the checkpoint cannot be read.
+    """
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        return digest_of(reader.get_variable_to_shape_map(), reader.get_tensor)
+    except Exception as error:  # of any type, as in `corruption`
+        raise OSError(reason(error)) from error
+
+
+def digest_of(names: Collection[str], value: Callable[[str], np.ndarray]) -> str:
+    """Returns the SHA-256 of a run's variables, as hexadecimal digits.
+
+    How the step is divided is left out, because it is a setting of a start rather than a result of training.
+
+    Args:
+      names: the names of all variables that a checkpoint holds; their order does not matter.
+      value: function name -> array. Its type and shape count as well as its bytes.
+    """
+    sha256 = hashlib.sha256()
+    for name in sorted(set(names).difference(DIVISION)):
+        array = np.asarray(value(name))
+        sha256.update(f'{name} {array.dtype} {list(array.shape)}\n'.encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
 
 
 def describe_latest(directory: TrainDir) -> str:
@@ -222,6 +254,7 @@ class Checkpoints:
       global_step: int64 variable.
       examples_seen: int64 variable.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
+      log: gets a record of each checkpoint with the digest of its variables.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
@@ -231,13 +264,14 @@ class Checkpoints:
     """
 
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
-                 examples_seen: tf.Variable, max_to_keep: int):
+                 examples_seen: tf.Variable, max_to_keep: int, log: Metrics):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._kept = []  # the checkpoints that are listed and rotated, oldest first
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
+        self._log = log
         self._counters = (global_step, examples_seen)
         variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
@@ -301,6 +335,9 @@ class Checkpoints:
                            f'{describe_latest(self._directory)}')
         try:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
+            # Read back from the files, so the record also proves that they can be read. It is written first, so that
+            # it is on the disk with the checkpoint; without its checkpoint, a resume drops it.
+            self._log.add(CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'))
             self.last = prefix = self._directory.publish(step)
             self._saved_step = step
         except LOST:

@@ -9,7 +9,7 @@ from typing import Any
 from cifar10 import files
 
 NAME = 'metrics.jsonl'
-TRAIN, EVAL = 'train', 'eval'  # the kinds of records
+TRAIN, EVAL, CHECKPOINT = 'train', 'eval', 'checkpoint'  # the kinds of records
 _BEGIN = b'{"kind": "'  # of the line of a record
 
 
@@ -51,7 +51,7 @@ class Metrics:
         """Adds a record; its `time` is the wall clock, in seconds since 1970.
 
         Args:
-          kind: TRAIN or EVAL.
+          kind: TRAIN, EVAL or CHECKPOINT.
           step: the step at which the figures were measured.
           replacing: names of figures, or 'step'; earlier records with the same values of all of these are
             dropped.
@@ -86,7 +86,7 @@ def _record(line):
     """Returns the record in a line; None if the line is cut off, or not from this program."""
     try:
         record = json.loads(line)
-        valid = line.endswith(b'\n') and record['kind'] in (TRAIN, EVAL) and record['step'] >= 0
+        valid = line.endswith(b'\n') and record['kind'] in (TRAIN, EVAL, CHECKPOINT) and record['step'] >= 0
     except (ValueError, KeyError, TypeError):
         return None
     return record if valid else None
