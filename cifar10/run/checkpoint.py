@@ -4,6 +4,7 @@ Checkpoints of the classic tutorial fit too: they have the same variable names, 
 no count of examples.
 """
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 
@@ -117,6 +118,11 @@ def describe_latest(directory: TrainDir) -> str:
     return f'the newest checkpoint is {prefix}' if prefix else 'there is no checkpoint yet'
 
 
+def describe_replay(directory: TrainDir, step: int) -> str:
+    """Returns a phrase with the command that shows why a step went wrong; it ends a line, so that it can be copied."""
+    return f'to see why: python -m cifar10.replay --train_dir={shlex.quote(directory.path)} --step={step}'
+
+
 @contextlib.contextmanager
 def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
     """Context that turns errors of TensorFlow into RunErrors, which are one line.
@@ -222,6 +228,7 @@ class Checkpoints:
       global_step: int64 variable.
       examples_seen: int64 variable.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
+      repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
@@ -231,13 +238,14 @@ class Checkpoints:
     """
 
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
-                 examples_seen: tf.Variable, max_to_keep: int):
+                 examples_seen: tf.Variable, max_to_keep: int, repeatable: bool = True):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._kept = []  # the checkpoints that are listed and rotated, oldest first
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
+        self._repeatable = repeatable
         self._counters = (global_step, examples_seen)
         variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
@@ -297,8 +305,9 @@ class Checkpoints:
         if step == self._saved_step:
             return
         if not session.run(self._finite):
+            replay = f'; {describe_replay(self._directory, step)}' if self._repeatable else ''
             raise RunError(f'step {step}: a variable is no longer finite, so no checkpoint is written; '
-                           f'{describe_latest(self._directory)}')
+                           f'{describe_latest(self._directory)}{replay}')
         try:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
             self.last = prefix = self._directory.publish(step)
