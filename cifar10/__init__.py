@@ -2,7 +2,7 @@
 
 Each line below is a layer; a file imports only from lower layers and from its own package:
 
-    local_cluster show_inputs         programs: a cluster on this machine, a picture of what is fed
+    local_cluster show_inputs replay  programs: a cluster on this machine, a picture of what is fed, a step taken again
     cli                               the command line: flags, --check, exit statuses
     training                          the graph of a step, and the loop
     plan trained                      all that is decided before a graph is built; what is done with a trained model

@@ -18,7 +18,7 @@ from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
 from cifar10.registry import PRECISIONS
-from cifar10.run import checkpoint, metrics, sessions, summaries
+from cifar10.run import checkpoint, metrics, sessions, starts, summaries
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
 from cifar10.run.progress import Progress
@@ -110,6 +110,11 @@ class TrainingGraph(NamedTuple):
     examples_seen: tf.Variable
     initialise: tf.Operation
     start_inputs: tf.Operation
+
+    @property
+    def fetches(self) -> dict[str, Any]:
+        """What is fetched in every step: its number, the losses, the figures, and the towers' seconds."""
+        return dict(step=self.train_step, losses=self.losses, figures=self.figures, seconds=self.tower_seconds)
 
 
 def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
@@ -203,9 +208,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
     """
     outputs = _open_outputs(plan, graph, directory)
     reads = [graph.global_step, validation.reads()] if validation else None
-    towers = plan.settings.towers
-    options = session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla,
-                             fuse=_may_fuse(towers.precision))
+    options = session_options(plan)
     attempts = 0
     newest = None
     tf.get_default_graph().finalize()
@@ -242,9 +245,9 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
     """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
     directory, checkpoints, events, log, trace = outputs
-    fetches = dict(step=graph.train_step, losses=graph.losses, figures=graph.figures, seconds=graph.tower_seconds)
     step = int(session.run(graph.global_step))
     log.drop_after(step)
+    log.add(metrics.START, step, **starts.describe(plan.to_store(), plan.devices, plan.last_step))
     events.drop_after(step)
     curves = Curves(events, reports.summary_steps, plan.examples_per_step, step)
     workers = AsyncWorkers(graph.async_train_ops)
@@ -257,12 +260,12 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 before = step
                 summary = dict(summary=graph.summary) if curves.due(step + 1) else {}
                 try:
-                    results = trace.run(session, dict(fetches, **summary), step + 1)
+                    results = trace.run(session, dict(graph.fetches, **summary), step + 1)
                 except tf.errors.OutOfRangeError:
                     break  # another tower's thread took the last batch
                 step = int(results['step'])
                 # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
-                refuse_divergence(step, results['losses'], directory)
+                refuse_divergence(step, results['losses'], directory, plan.mode.synchronous)
                 progress.report(step, results['figures'], results['seconds'])
                 stragglers.report(results['seconds'])
                 curves.report(step, results.get('summary'))
@@ -287,7 +290,8 @@ def _open_outputs(plan, graph, directory):
     settings = plan.settings
     log = metrics.Metrics(directory.path)
     checkpoints = checkpoint.Checkpoints(
-        directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log)
+        directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log,
+        plan.mode.synchronous)
     text = directory.begin(plan.to_store(), checkpoint.is_ours if settings.run.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
@@ -305,18 +309,26 @@ def _progress(plan, step, log):
                     sys.stdout)
 
 
-def _may_fuse(precision):
-    """Returns whether TensorFlow may fuse operations into one.
+def session_options(plan: Plan) -> tf.ConfigProto:
+    """Returns the configuration of a session that takes the steps of a run."""
+    towers = plan.settings.towers
+    # In a session over several processes, fused operations exist for float32 only. What is fused must not depend on
+    # the session, because fused operations round differently.
+    fuse = PRECISIONS.load(towers.precision).dtype == tf.float32
+    return session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla, fuse)
 
-    In a session over several processes, the fused operations exist for float32 only. What is fused must not depend on
-    the session, because fused operations round differently.
+
+def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, repeatable: bool = True) -> None:
+    """Raises a RunError if any tower's loss in this step is not finite.
+
+    Args:
+      step: its number.
+      losses: those of the towers.
+      directory: of the run.
+      repeatable: whether the step can be taken again, so that the error names the command that does it.
     """
-    return PRECISIONS.load(precision).dtype == tf.float32
-
-
-def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir) -> None:
-    """Raises a RunError if any tower's loss in this step is not finite."""
     for k, loss in enumerate(losses):
         if not math.isfinite(loss):
+            replay = f'; {checkpoint.describe_replay(directory, step)}' if repeatable else ''
             raise RunError(f'step {step}: the loss of tower {k} is {loss}; '
-                           f'{checkpoint.describe_latest(directory)}; try a lower --learning_rate')
+                           f'{checkpoint.describe_latest(directory)}; try a lower --learning_rate{replay}')

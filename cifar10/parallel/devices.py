@@ -108,7 +108,7 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
     """
     if kind == 'cpu':
         return _local('cpu', num_devices, per_tower, 'as requested')
-    num_gpus = sum(max(len(limits), 1) for limits in gpus.memory_limits())
+    num_gpus = gpus.count()
     if num_gpus >= num_devices:
         return _local('gpu', num_devices, per_tower)
     if num_gpus:

@@ -30,6 +30,11 @@ def memory_limits() -> list[list]:
             for gpu in tf.config.list_physical_devices('GPU')]
 
 
+def count() -> int:
+    """Returns the number of GPUs of this machine; the parts of a GPU that is split count each."""
+    return sum(max(len(limits), 1) for limits in memory_limits())
+
+
 def communication(on_gpus: bool) -> str:
     """Returns how the members of a collective communicate: 'nccl' between GPUs, 'ring' between other devices.
 

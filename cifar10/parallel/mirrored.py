@@ -13,6 +13,7 @@ from cifar10.parallel.update import Step, UpdateMode, move, stacked, unstacked
 class Mirrored(UpdateMode):
     """The strategy's own variables and reductions, with one replica on each device."""
     one_tower_per_device = True
+    rounds_by_device = True
     spans_machines = False
 
     def __init__(self, devices):

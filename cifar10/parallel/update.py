@@ -75,11 +75,13 @@ class UpdateMode:
       recovers: whether training continues when a lost device comes back.
       one_tower_per_device: whether each tower needs a device of its own.
       spans_machines: whether the towers may be on several machines.
+      rounds_by_device: whether gradients are added device by device, so that roundings depend on their number.
     """
     synchronous = True
     recovers = True
     one_tower_per_device = False
     spans_machines = True
+    rounds_by_device = False
 
     def __init__(self, devices: Devices):
         self.devices = devices

@@ -5,6 +5,7 @@ no count of examples.
 """
 import contextlib
 import hashlib
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -149,6 +150,11 @@ def describe_latest(directory: TrainDir) -> str:
     return f'the newest checkpoint is {prefix}' if prefix else 'there is no checkpoint yet'
 
 
+def describe_replay(directory: TrainDir, step: int) -> str:
+    """Returns a phrase with the command that shows why a step went wrong; it ends a line, so that it can be copied."""
+    return f'to see why: python -m cifar10.replay --train_dir={shlex.quote(directory.path)} --step={step}'
+
+
 @contextlib.contextmanager
 def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
     """Context that turns errors of TensorFlow into RunErrors, which are one line.
@@ -255,6 +261,7 @@ class Checkpoints:
       examples_seen: int64 variable.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
+      repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
@@ -264,7 +271,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
-                 examples_seen: tf.Variable, max_to_keep: int, log: Metrics):
+                 examples_seen: tf.Variable, max_to_keep: int, log: Metrics, repeatable: bool = True):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._kept = []  # the checkpoints that are listed and rotated, oldest first
@@ -272,6 +279,7 @@ class Checkpoints:
         self._start = start
         self._max_to_keep = max_to_keep
         self._log = log
+        self._repeatable = repeatable
         self._counters = (global_step, examples_seen)
         variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
@@ -331,8 +339,9 @@ class Checkpoints:
         if step == self._saved_step:
             return
         if not session.run(self._finite):
+            replay = f'; {describe_replay(self._directory, step)}' if self._repeatable else ''
             raise RunError(f'step {step}: a variable is no longer finite, so no checkpoint is written; '
-                           f'{describe_latest(self._directory)}')
+                           f'{describe_latest(self._directory)}{replay}')
         try:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
             # Read back from the files, so the record also proves that they can be read. It is written first, so that

@@ -9,7 +9,8 @@ from typing import Any
 from cifar10 import files
 
 NAME = 'metrics.jsonl'
-TRAIN, EVAL, CHECKPOINT = 'train', 'eval', 'checkpoint'  # the kinds of records
+# The kinds of records.
+KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 _BEGIN = b'{"kind": "'  # of the line of a record
 
 
@@ -24,8 +25,11 @@ class Metrics:
         self._path = os.path.join(directory, NAME)
 
     def drop_after(self, step: int) -> None:
-        """Drops the records of the steps after `step`, which are repeated, and a line that a kill cut off."""
-        lines, kept = self._lines(lambda record: record['step'] <= step)
+        """Drops the records of the steps after `step`, which are repeated, and a line that a kill cut off.
+
+        A record of a start goes with the last of the steps that it led to.
+        """
+        lines, kept = self._lines(lambda record: record['step'] + (record['kind'] == START) <= step)
         if kept != lines:
             self._replace(kept)
 
@@ -51,7 +55,7 @@ class Metrics:
         """Adds a record; its `time` is the wall clock, in seconds since 1970.
 
         Args:
-          kind: TRAIN, EVAL or CHECKPOINT.
+          kind: one of KINDS.
           step: the step at which the figures were measured.
           replacing: names of figures, or 'step'; earlier records with the same values of all of these are
             dropped.
@@ -86,7 +90,7 @@ def _record(line):
     """Returns the record in a line; None if the line is cut off, or not from this program."""
     try:
         record = json.loads(line)
-        valid = line.endswith(b'\n') and record['kind'] in (TRAIN, EVAL, CHECKPOINT) and record['step'] >= 0
+        valid = line.endswith(b'\n') and record['kind'] in KINDS and record['step'] >= 0
     except (ValueError, KeyError, TypeError):
         return None
     return record if valid else None

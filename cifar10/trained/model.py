@@ -16,7 +16,7 @@ from cifar10.optim.averages import saved_names
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
-from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS
+from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import SETTINGS, Stored, TrainDir
 from cifar10.settings.evaluation import EvalSettings
@@ -79,10 +79,10 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
         stored = Stored.of_tutorial()
         if settings.dataset:
             stored = stored._replace(settings=stored.settings.replace(dataset=settings.dataset))
-    dataset = _present_name('dataset', DATASETS, settings.dataset, stored.settings.data.dataset, directory)
-    network = _present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
+    dataset = present_name('dataset', DATASETS, settings.dataset, stored.settings.data.dataset, directory)
+    network = present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
     if NETWORKS.is_own(network) and not settings.network:
-        _refuse_code_of_others(network, directory)
+        refuse_code_of_others(network, directory)
     # What an evaluation is built from. An optimizer that a later version has makes no difference to it.
     for name, registry in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
         value = stored.settings.flat()[name]
@@ -91,7 +91,7 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
     return stored._replace(settings=stored.settings.replace(dataset=dataset, network=network))
 
 
-def _present_name(flag, registry, given, stored, directory):
+def present_name(flag: str, registry: Registry, given: str | None, stored: str, directory: TrainDir) -> str:
     """Returns the name of a run's data set or network. Of the user's own files, the new location may be given.
 
     Args:
@@ -108,7 +108,7 @@ def _present_name(flag, registry, given, stored, directory):
     raise UsageError(f'--{flag}={given}, but the run in {directory.path} has {flag}={stored}; leave --{flag} out')
 
 
-def _refuse_code_of_others(network, directory):
+def refuse_code_of_others(network: str, directory: TrainDir) -> None:
     """Raises a UsageError if somebody else may have written the Python file that a run names, which would be run."""
     file = network.rpartition(':')[0]
     folder = os.path.dirname(file)

@@ -1,0 +1,351 @@
+"""Takes steps of a run again, in memory: from a checkpoint or the initial values, with the settings of the time.
+
+It builds the graph that training builds and fetches what training fetches, so the variables come out the same, to the
+bit. It writes nothing into the train_dir and takes no lock, so the run may go on meanwhile.
+"""
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10 import training
+from cifar10.data import records
+from cifar10.errors import UsageError, difference, reason
+from cifar10.optim.precision import LOSS_SCALE
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import choose
+from cifar10.parallel.session_config import refuse_absent
+from cifar10.plan import Plan
+from cifar10.recipe import Recipe
+from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
+from cifar10.run import checkpoint, metrics, starts
+from cifar10.run.rate import due
+from cifar10.run.starts import Started
+from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.training import TrainSettings
+from cifar10.trained.model import present_name, refuse_code_of_others
+
+_REGISTRIES = dict(variable_update=UPDATE_MODES, network=NETWORKS, optimizer=OPTIMIZERS, schedule=SCHEDULES,
+                   augmentation=AUGMENTATIONS, dataset=DATASETS, precision=PRECISIONS)
+
+
+class Taken(NamedTuple):
+    """A step that was taken again.
+
+    Attributes:
+      step: its number.
+      settings: those in force.
+      losses: float32 [towers], each tower's total loss.
+      figures: those of its record in metrics.jsonl: loss, learning_rate, accuracy.
+      before, after: all saved variables by their names, before and after the step; None unless wanted.
+    """
+    step: int
+    settings: TrainSettings
+    losses: np.ndarray
+    figures: dict[str, float]
+    before: dict[str, np.ndarray] | None
+    after: dict[str, np.ndarray] | None
+
+
+class Segment(NamedTuple):
+    """Steps that one start of the run took.
+
+    Attributes:
+      start: that start.
+      first, last: the first and the last of the steps.
+      plan: how they are taken here.
+    """
+    start: Started
+    first: int
+    last: int
+    plan: Plan
+
+
+class Rerun:
+    """Steps of a run, to be taken again.
+
+    Args:
+      directory: of the run.
+      last: the last step.
+      first: the first step whose variables are wanted; default: none are.
+      start: prefix of the checkpoint to start from; default: the newest before `first` (or `last`), or the initial
+        values where there is none.
+      tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
+      network, dataset: new locations of the user's own files; default: those that the run stored.
+      data_dir: directory of the data set; default: the run's.
+
+    Attributes:
+      prefix: of the checkpoint that it starts from; None for the initial values.
+      step: the step that the first one follows.
+      segments: the steps from there to the last, divided by the starts of the run that took them.
+      recorded: whether the run recorded its starts; otherwise the settings are those of its latest start.
+      data: the training images.
+
+    Raises:
+      UsageError: the steps cannot be taken again.
+    """
+
+    def __init__(self, directory: TrainDir, last: int, first: int | None = None, start: str | None = None, *,
+                 tower_device: str = 'auto', network: str | None = None, dataset: str | None = None,
+                 data_dir: str | None = None):
+        stored = _stored(directory)
+        started = starts.read(directory.path)
+        self.recorded = bool(started)
+        if not started:
+            started = [_unrecorded(stored, directory)]
+        _refuse_untaken(directory, last, started)
+        self._first = first
+        begin = last if first is None else first
+        self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
+        self.step = int(self._values['global_step']) if self.prefix else 0
+        own_network = present_name('network', NETWORKS, network, stored.settings.recipe.network, directory)
+        if NETWORKS.is_own(own_network) and not network:
+            refuse_code_of_others(own_network, directory)
+        locations = dict(
+            network=own_network,
+            dataset=present_name('dataset', DATASETS, dataset, stored.settings.data.dataset, directory),
+            data_dir=data_dir or stored.settings.data.data_dir,
+            log_device_placement=False)
+        divided = _divided(started, self.step + 1, last)
+        for each, *_ in divided:
+            _refuse_unknown(each.settings.replace(**locations), each, directory)
+        devices = [_devices(each, tower_device) for each, *_ in divided]
+        gpus.claim(max(each.num_gpus for each in devices))
+        if any(each.settings.towers.deterministic for each, *_ in divided):
+            tf2.config.experimental.enable_op_determinism()
+        data = stored.settings.replace(**locations).data
+        self.data = records.prepare(data.dataset, data.data_dir, test_fraction=data.test_fraction)
+        _refuse_other_images(stored, self.data, directory)
+        # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
+        self.segments = [
+            Segment(each, first, last, _plan(each, locations, those, self.data, first - 1, last))
+            for (each, first, last), those in zip(divided, devices)]
+
+    def steps(self) -> Iterator[Taken]:
+        """Takes the steps; those from the wanted first one on have their variables.
+
+        Raises:
+          UsageError: the network is not that of the checkpoint.
+        """
+        values = self._values
+        for segment in self.segments:
+            with contextlib.closing(_Steps(segment.plan, values, self.prefix)) as steps:
+                after = None
+                for step in range(segment.first, segment.last + 1):
+                    wanted = self._first is not None and step >= self._first
+                    before = (after or steps.variables()) if wanted else None
+                    losses, figures = steps.take(step)
+                    after = steps.variables() if wanted else None
+                    yield Taken(step, segment.plan.settings, losses, figures, before, after)
+                values = after or steps.variables()
+
+
+class _Steps:
+    """A graph and a session that take the steps of a plan, as `training` does.
+
+    Args:
+      plan: of the steps.
+      values: variable name -> array, what they start from; None for the initial values.
+      prefix: of the checkpoint that the values are from, for messages.
+    """
+
+    def __init__(self, plan, values, prefix):
+        self._every = plan.settings.reports.summary_steps
+        learnt = {} if values else plan.recipe.learn(plan.data)
+        with tf.Graph().as_default() as graph, tf.device(plan.devices.home):
+            tf.set_random_seed(plan.settings.run.seed)
+            self._graph = training.build(plan, learnt)
+            with plan.mode.scope(), tf.name_scope('replay'):
+                variables = {variable.op.name: variable for variable in tf.global_variables()}
+                self._reads = {name: variable.read_value() for name, variable in variables.items()}
+                loads, feed = _loads(variables, values, prefix) if values else ([], {})
+                graph.finalize()
+                self._session = tf.Session(config=training.session_options(plan))
+        refuse_absent(self._session, plan.devices)
+        self._session.run(self._graph.initialise)
+        self._session.run(loads, feed)
+        self._session.run(self._graph.start_inputs)
+
+    def take(self, step):
+        """Takes the step of this number; returns (the towers' losses, the figures of its record)."""
+        # What is fetched decides what TensorFlow fuses, so the summary is fetched where training fetches it.
+        has_summary = due(self._every, step - 1, step) or (self._every > 0 and step == 1)
+        summary = dict(summary=self._graph.summary) if has_summary else {}
+        results = self._session.run(dict(self._graph.fetches, **summary))
+        if results['step'] != step:
+            raise AssertionError(f"step {results['step']} was taken for step {step}")
+        return results['losses'], {name: float(figure) for name, figure in results['figures'].items()}
+
+    def variables(self):
+        """Returns all saved variables: name -> array."""
+        return self._session.run(self._reads)
+
+    def close(self):
+        """Closes the session."""
+        self._session.close()
+
+
+def _loads(variables, values, prefix):
+    """Returns (operations that give the variables their values, what to feed them).
+
+    As in a resumed run, `num_towers` and `batch_size` stay those of the plan, and the loss scale of a run that had
+    none begins anew.
+    """
+    loads = []
+    feed = {}
+    for name, variable in variables.items():
+        if name in checkpoint.DIVISION or (name in LOSS_SCALE and name not in values):
+            continue
+        if name not in values or values[name].shape != tuple(variable.shape):
+            found = f'of shape {list(values[name].shape)}' if name in values else 'missing'
+            raise UsageError(f'{prefix or "the run"} does not fit the network: {name} is {found} instead of of shape '
+                             f'{variable.shape.as_list()}; use the network and the files that the run had')
+        placeholder = tf.placeholder(variable.dtype.base_dtype, variable.shape)
+        loads.append(variable.assign(placeholder, read_value=False))
+        feed[placeholder] = values[name]
+    return loads, feed
+
+
+# What is decided before any graph is built.
+
+def _stored(directory):
+    """Returns what the run in a directory stored; raises a UsageError if there is none."""
+    if loss := directory.describe_lost_settings():
+        raise UsageError(f'{loss}; start the training again with the flags of the run to restore it')
+    stored = directory.stored()
+    if stored is None:
+        raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to replay; '
+                         'name the train_dir of a run')
+    return stored
+
+
+def _unrecorded(stored, directory):
+    """Returns the start of a run that an early version took, as far as it is known: with its latest settings."""
+    prefixes = directory.checkpoints()
+    division = checkpoint.stored_division(prefixes[-1], stored.settings.towers.batch_size) if prefixes else {}
+    settings = stored.settings.replace(**division)
+    groups = settings.towers.num_towers or 1
+    return Started(0, settings.replace(num_towers=groups), settings.run.max_steps or 0, (), groups, False, 0, {})
+
+
+def _refuse_untaken(directory, step, started):
+    """Raises a UsageError if the run cannot have taken a step."""
+    last = max([each.step for each in started] + [step_of(prefix) for prefix in directory.checkpoints()]
+               + [record['step'] for record in metrics.read(directory.path, metrics.TRAIN)])
+    # There is a record of every n-th step: what lies behind the last one came at most to the next.
+    every = started[-1].settings.reports.log_frequency
+    last = (last // every + 1) * every
+    if started[-1].last_step:
+        last = min(last, started[-1].last_step)
+    if step > last:
+        raise UsageError(f'step {step} has not been taken: the run in {directory.path} cannot have come further than '
+                         f'step {last}; give an earlier step')
+
+
+def _starting_point(directory, begin, given, recorded_from):
+    """Returns (prefix of the checkpoint before step `begin`, its variables); (None, None) for the initial values.
+
+    Args:
+      directory: of the run.
+      begin: the first step that is wanted.
+      given: the prefix that the user gives, or None.
+      recorded_from: the step of the first start that is known.
+    """
+    if given:
+        prefix = given.removesuffix('.index')
+        if not os.path.exists(prefix + '.index'):
+            raise UsageError(f'--from={given}: there is no such checkpoint; give the prefix of one, such as '
+                             f'{directory.checkpoint_prefix}-1000')
+        values = _read(prefix)
+        step = int(values['global_step'])
+        if step >= begin:
+            raise UsageError(f'--from={given} is of step {step}, which is not before step {begin}; give an older one, '
+                             'or leave it out')
+        if step < recorded_from:
+            raise UsageError(f'--from={given} is of step {step}, but how the run took its steps up to {recorded_from} '
+                             'is not known; give a newer one, or leave it out')
+        return prefix, values
+    for prefix in reversed(directory.checkpoints()):
+        if not recorded_from <= step_of(prefix) < begin:
+            continue
+        try:
+            return prefix, _read(prefix)
+        except UsageError as error:
+            if os.path.exists(prefix + '.index'):  # otherwise training has removed it, as one too many
+                print(f'warning: {error}; starting from the one before it')
+    if recorded_from > 0:
+        kept = [step_of(prefix) for prefix in directory.checkpoints() if step_of(prefix) >= recorded_from]
+        remedy = f'give a step after {kept[0]}, or an older checkpoint with --from' if kept else 'give one with --from'
+        raise UsageError(f'no checkpoint before step {begin} is kept in {directory.path}, and the run did not begin '
+                         f'with initial values of this program; {remedy}')
+    return None, None
+
+
+def _read(prefix):
+    """Returns the variables in a checkpoint: name -> array, with the examples that the run had seen."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        step, examples_seen = checkpoint.saved_progress(prefix)
+    except Exception as error:  # of any type, as in `checkpoint.corruption`
+        raise UsageError(f'{prefix} cannot be read ({reason(error)})') from error
+    # The tutorial's have a global_step in float32, and no count of examples.
+    return {**values, 'global_step': np.int64(step), checkpoint.EXAMPLES_SEEN: np.int64(examples_seen)}
+
+
+def _divided(started, first, last):
+    """Returns (start, first step, last step) of each start that took some of the steps from `first` to `last`."""
+    ends = [following.step for following in started[1:]] + [last]
+    parts = [(start, max(start.step + 1, first), min(end, last)) for start, end in zip(started, ends)]
+    return [part for part in parts if part[1] <= part[2]]
+
+
+def _refuse_unknown(settings, start, directory):
+    """Raises a UsageError if the steps of a start cannot be taken again, or not by this version."""
+    values = settings.flat()
+    for name, registry in _REGISTRIES.items():
+        if values[name] not in registry:
+            raise UsageError(f'the run in {directory.path} has {name}={values[name]}, which this version does not know')
+    if not UPDATE_MODES.load(values['variable_update']).synchronous:
+        raise UsageError(f"the steps after {start.step} were taken with --variable_update={values['variable_update']}, "
+                         'whose towers update in the order in which they happen to finish, so they cannot be repeated; '
+                         'train in another update mode to be able to')
+
+
+def _devices(start, tower_device):
+    """Returns the Devices of this machine on which the towers of a start compute again."""
+    towers = start.settings.towers
+    mode = UPDATE_MODES.load(towers.variable_update)
+    groups = start.groups if mode.rounds_by_device else 1
+    groups_here = gpus.count() // towers.gpus_per_tower
+    kind = tower_device
+    if kind == 'auto':
+        enough = groups_here >= (groups if mode.one_tower_per_device else 1)
+        kind = 'gpu' if start.on_gpus and enough else 'cpu'
+    if kind == 'gpu' and not mode.one_tower_per_device:
+        groups = min(groups, max(groups_here, 1))
+    devices = choose(groups * towers.gpus_per_tower, kind, towers.gpus_per_tower)
+    return devices.with_towers(towers.num_towers)
+
+
+def _refuse_other_images(stored, data, directory):
+    """Raises a UsageError if the data set is not the one that the run was trained on, as far as it has said so."""
+    holds = f'the run in {directory.path} was trained on'
+    if stored.classes not in (None, data.classes):
+        raise UsageError(f'{holds} other classes (now {difference(stored.classes, data.classes)}); name its data set '
+                         'with --dataset or --data_dir')
+    if stored.examples not in (None, data.count):
+        raise UsageError(f'{holds} {stored.examples} images (now {data.count}); name its data set with --dataset or '
+                         '--data_dir')
+
+
+def _plan(start, locations, devices, data, step, last):
+    """Returns the Plan of the steps after `step` up to `last`."""
+    settings = start.settings.replace(**locations, xla=start.settings.towers.xla and devices.on_gpus)
+    recipe = Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs)
+    mode = UPDATE_MODES.load(settings.towers.variable_update)(devices)
+    return Plan(settings, recipe, data, devices, mode, None, step, last)

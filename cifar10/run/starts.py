@@ -1,0 +1,89 @@
+"""The starts of a run: the settings, devices and software that its steps were taken with, in records of metrics.jsonl.
+
+Settings may change whenever a run is started again; its config.json holds those of the latest start alone.
+"""
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.devices import Devices
+from cifar10.registry import NETWORKS
+from cifar10.run import metrics
+from cifar10.settings.training import TrainSettings, completed
+
+
+class Started(NamedTuple):
+    """A start of a run.
+
+    Attributes:
+      step: the step that it went on from; 0 for a new run.
+      settings: all settings, with the number of towers, the batch size and the precision of the start.
+      last_step: the step that the run was to end after.
+      devices: the place of each tower, as `Devices.place` names it.
+      groups: how many groups of devices the towers had.
+      on_gpus: whether the devices were GPUs.
+      threads: the CPUs that the process could use, and so the threads that its operations were divided over.
+      versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
+      network_sha256: of the file of the user's own network; None for other networks.
+    """
+    step: int
+    settings: TrainSettings
+    last_step: int
+    devices: tuple[str, ...]
+    groups: int
+    on_gpus: bool
+    threads: int
+    versions: Mapping[str, str]
+    network_sha256: str | None = None
+
+
+def describe(settings: Mapping[str, Any], devices: Devices, last_step: int) -> dict[str, Any]:
+    """Returns what the record of a start says beside its step; the names are those of Started.
+
+    Args:
+      settings: all settings by their names, as the run stores them.
+      devices: those of the towers.
+      last_step: the step that the run will end after.
+    """
+    return dict(settings=settings, last_step=last_step,
+                devices=[devices.place(k) for k in range(devices.num_towers)], groups=len(devices.groups),
+                on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)), versions=versions(devices.on_gpus),
+                network_sha256=network_sha256(settings['network']))
+
+
+def read(directory: str) -> list[Started]:
+    """Returns the starts of the run in a directory that led to its steps, in their order; [] for an early version."""
+    return [Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
+                    record['groups'], record['on_gpus'], record['threads'], record['versions'],
+                    record['network_sha256']) for record in metrics.read(directory, metrics.START)]
+
+
+def versions(on_gpus: bool) -> dict[str, str]:
+    """Returns the versions of what computes in this process, and the model of the processor or of the GPUs."""
+    if on_gpus:
+        names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
+                 for gpu in tf.config.get_visible_devices('GPU')]
+    else:
+        names = [_processor()]
+    return {'Python': platform.python_version(), 'TensorFlow': tf.__version__, 'NumPy': np.__version__,
+            'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names)))}
+
+
+def _processor():
+    """Returns the name of this machine's processor."""
+    with open('/proc/cpuinfo') as stream:
+        names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
+    return names[0] if names else platform.machine()
+
+
+def network_sha256(name: str) -> str | None:
+    """Returns the SHA-256 of the file of a user's own network, in hexadecimal; None for other networks."""
+    if not NETWORKS.is_own(name):
+        return None
+    with open(name.rpartition(':')[0], 'rb') as stream:
+        return hashlib.sha256(stream.read()).hexdigest()
