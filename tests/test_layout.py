@@ -6,6 +6,7 @@ import pytest
 
 import cifar10
 from cifar10.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.replay.__main__ import ReplaySettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
 from tests.helpers import ROOT
@@ -18,6 +19,7 @@ DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').glob('*.md'))
 # The layers, the lowest last, as the package's docstring has them.
 LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    \w.*', cifar10.__doc__, re.M)]
 PARTS = [part for layer in LAYERS for part in layer]
+_PROGRAMS = ('local_cluster.py', 'show_inputs.py', '__main__.py')
 
 
 def part_of(path):
@@ -69,7 +71,7 @@ def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():
     for path in FILES:
         text = path.read_text()
         # These are programs of their own.
-        assert 'FLAGS' not in text and ('sys.argv[1' not in text or path.name in ('local_cluster.py', 'show_inputs.py'))
+        assert 'FLAGS' not in text and ('sys.argv[1' not in text or path.name in _PROGRAMS)
         assert not re.search(r'tensorflow\.(python|contrib)|tf\.(keras|estimator|contrib)|queue_runner', text), path
 
 
@@ -98,10 +100,11 @@ def table(section):
 
 
 @pytest.mark.parametrize('script, groups', [
-    ('multi_gpu_train.py', training.GROUPS), ('cifar10_eval.py', evaluation.GROUPS)])
+    ('multi_gpu_train.py', training.GROUPS), ('cifar10_eval.py', evaluation.GROUPS),
+    ('python -m cifar10.replay', [ReplaySettings])])
 def test_the_documentation_has_every_flag_with_its_default(script, groups):
     rows = table(script)
-    by_name = {field.name: field for field in fields(*groups)}
+    by_name = {field.name.rstrip('_'): field for field in fields(*groups)}
     assert set(rows) == set(by_name)
     for name, field in by_name.items():
         if field.default is not None:

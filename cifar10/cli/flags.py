@@ -1,6 +1,6 @@
 """Command lines: a flag for each setting, help in groups, and errors in one line.
 
-Only programs use it: the scripts, the examples, the benchmarks, `local_cluster` and `show_inputs`.
+Only programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
 """
 import argparse
 import difflib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from cifar10.errors import UsageError
-from cifar10.settings.definition import fields, forms
+from cifar10.settings.definition import fields, flag_of, forms
 from cifar10.settings.training import ClusterSettings
 
 
@@ -65,7 +65,7 @@ def parse(groups: Sequence[type], description: str, arguments: Sequence[str],
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         name = unknown[0].split('=')[0]
-        names = ['--' + field.name for field in fields(*groups)]
+        names = [flag_of(field) for field in fields(*groups)]
         similar = difflib.get_close_matches(name, names, 1, cutoff=0.8)
         kind = 'flag' if name.startswith('-') else 'argument'
         hint = f' (did you mean {similar[0]}?)' if similar else ''
@@ -82,26 +82,27 @@ def add_cluster(parser: Parser) -> None:
 
 def _add_flag(group, field, shown=True):
     """Adds the flag of a setting to a parser or to a group of its flags; `--help` leaves it out unless `shown`."""
-    flag = '--' + field.name
+    flag = flag_of(field)
     text = field.metadata['help'] if shown else argparse.SUPPRESS
     if shown and field.default is not None:
         default = str(field.default).lower() if field.type is bool else field.default
         text += f' (default: {default})'
     if field.type is tuple:
-        group.add_argument(flag, action='extend', nargs='+', metavar='FILE', help=text)
+        group.add_argument(flag, dest=field.name, action='extend', nargs='+', metavar='FILE', help=text)
     elif field.type is bool:
-        group.add_argument(flag, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
+        group.add_argument(
+            flag, dest=field.name, type=_boolean, nargs='?', const=True, metavar='true|false', help=text)
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
     else:
         parse_value = {int: whole_number, float: _number}.get(field.type, str)
-        group.add_argument(flag, type=parse_value, metavar=_metavar(field), help=text)
+        group.add_argument(flag, dest=field.name, type=parse_value, metavar=_metavar(field), help=text)
 
 
 def _metavar(field):
     """Returns what stands for the value of a flag in `--help`, such as N, a|b|c, or DIR for `--train_dir`."""
     if field.metadata['choices']:
         return '|'.join(forms(field.metadata['choices']))
-    last_word = field.name.rsplit('_', 1)[-1]
+    last_word = field.name.rstrip('_').rsplit('_', 1)[-1]
     return {int: 'N', float: 'X'}.get(field.type, last_word.upper())
 
 

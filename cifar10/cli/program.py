@@ -19,7 +19,9 @@ def run(main: Callable[[], None]) -> int:
       0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + the number of a
       signal that came before there was anything to save.
     """
-    program = os.path.basename(sys.argv[0])
+    folder, program = os.path.split(sys.argv[0])
+    if program == '__main__.py':  # of a package, run with -m
+        program = os.path.basename(folder)
     _reopen_closed(program)
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')

@@ -5,7 +5,7 @@ bit. It writes nothing into the train_dir and takes no lock, so the run may go o
 """
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +79,8 @@ class Rerun:
       data_dir: directory of the data set; default: the run's.
 
     Attributes:
+      first: the first step whose variables are wanted; None if none are. It may be set before the steps are taken.
+      last: the last step.
       prefix: of the checkpoint that it starts from; None for the initial values.
       step: the step that the first one follows.
       segments: the steps from there to the last, divided by the starts of the run that took them.
@@ -98,7 +100,8 @@ class Rerun:
         if not started:
             started = [_unrecorded(stored, directory)]
         _refuse_untaken(directory, last, started)
-        self._first = first
+        self.first = first
+        self.last = last
         begin = last if first is None else first
         self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
         self.step = int(self._values['global_step']) if self.prefix else 0
@@ -125,6 +128,10 @@ class Rerun:
             Segment(each, first, last, _plan(each, locations, those, self.data, first - 1, last))
             for (each, first, last), those in zip(divided, devices)]
 
+    def segment_of(self, step: int) -> Segment:
+        """Returns the Segment of a step."""
+        return next(segment for segment in self.segments if segment.first <= step <= segment.last)
+
     def steps(self) -> Iterator[Taken]:
         """Takes the steps; those from the wanted first one on have their variables.
 
@@ -136,7 +143,7 @@ class Rerun:
             with contextlib.closing(_Steps(segment.plan, values, self.prefix)) as steps:
                 after = None
                 for step in range(segment.first, segment.last + 1):
-                    wanted = self._first is not None and step >= self._first
+                    wanted = self.first is not None and step >= self.first
                     before = (after or steps.variables()) if wanted else None
                     losses, figures = steps.take(step)
                     after = steps.variables() if wanted else None
@@ -162,12 +169,15 @@ class _Steps:
             with plan.mode.scope(), tf.name_scope('replay'):
                 variables = {variable.op.name: variable for variable in tf.global_variables()}
                 self._reads = {name: variable.read_value() for name, variable in variables.items()}
-                loads, feed = _loads(variables, values, prefix) if values else ([], {})
+                if values:
+                    _refuse_misfit(variables, values, prefix)
+                loads = assignments({name: variable for name, variable in variables.items()
+                                     if values and _is_restored(name, values)})
                 graph.finalize()
                 self._session = tf.Session(config=training.session_options(plan))
         refuse_absent(self._session, plan.devices)
         self._session.run(self._graph.initialise)
-        self._session.run(loads, feed)
+        assign(self._session, loads, values)
         self._session.run(self._graph.start_inputs)
 
     def take(self, step):
@@ -189,25 +199,45 @@ class _Steps:
         self._session.close()
 
 
-def _loads(variables, values, prefix):
-    """Returns (operations that give the variables their values, what to feed them).
-
-    As in a resumed run, `num_towers` and `batch_size` stay those of the plan, and the loss scale of a run that had
-    none begins anew.
-    """
-    loads = []
-    feed = {}
+def assignments(variables: Mapping[str, tf.Variable]) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+    """Returns for each variable, by its name, (a placeholder, the operation that assigns its value)."""
+    result = {}
     for name, variable in variables.items():
-        if name in checkpoint.DIVISION or (name in LOSS_SCALE and name not in values):
-            continue
-        if name not in values or values[name].shape != tuple(variable.shape):
-            found = f'of shape {list(values[name].shape)}' if name in values else 'missing'
-            raise UsageError(f'{prefix or "the run"} does not fit the network: {name} is {found} instead of of shape '
-                             f'{variable.shape.as_list()}; use the network and the files that the run had')
         placeholder = tf.placeholder(variable.dtype.base_dtype, variable.shape)
-        loads.append(variable.assign(placeholder, read_value=False))
-        feed[placeholder] = values[name]
-    return loads, feed
+        result[name] = placeholder, variable.assign(placeholder, read_value=False)
+    return result
+
+
+def assign(session: tf.Session, loads: Mapping[str, tuple], values: Mapping[str, np.ndarray]) -> None:
+    """Gives variables their values.
+
+    Args:
+      session: of the graph.
+      loads: some of what `assignments` returned.
+      values: name -> array, for each of them.
+    """
+    session.run([operation for _, operation in loads.values()],
+                {placeholder: values[name] for name, (placeholder, _) in loads.items()})
+
+
+def _is_restored(name, values):
+    """Returns whether a variable gets a value, as in a resumed run.
+
+    `num_towers` and `batch_size` stay those of the plan, and the loss scale of a run that had none begins anew.
+    """
+    return name not in checkpoint.DIVISION and (name in values or name not in LOSS_SCALE)
+
+
+def _refuse_misfit(variables, values, prefix):
+    """Raises a UsageError if the variables of the network are not those that a checkpoint has values for."""
+    for name, variable in variables.items():
+        if not _is_restored(name, values):
+            continue
+        shape = variable.shape.as_list()
+        if name not in values or list(values[name].shape) != shape:
+            found = f'of shape {list(values[name].shape)}' if name in values else 'missing'
+            raise UsageError(f'{prefix or "the run"} does not fit the network: {name} is {found}, where the network '
+                             f'has {shape}; use the checkpoint and the network of the same run')
 
 
 # What is decided before any graph is built.

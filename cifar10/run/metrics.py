@@ -62,8 +62,7 @@ class Metrics:
           figures: the record's figures, by name.
         """
         new = dict(figures, step=step)
-        figures = {name: float(f'{figure:.7g}') if isinstance(figure, float) else figure
-                   for name, figure in figures.items()}
+        figures = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
         line = json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)).encode() + b'\n'
         if replacing:
             lines, kept = self._lines(lambda record: any(record.get(name) != new[name] for name in replacing))
@@ -74,6 +73,11 @@ class Metrics:
             if stream.write(line) < len(line):  # the disk is full
                 stream.truncate(length)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+
+
+def rounded(figure: float) -> float:
+    """Returns a figure as records have it: to seven digits, which is as many as a float32 has."""
+    return float(f'{figure:.7g}')
 
 
 def read(directory: str, kind: str) -> list[dict]:

@@ -47,6 +47,11 @@ def fields(*groups: type) -> list[dataclasses.Field]:
     return [field for group in groups for field in dataclasses.fields(group)]
 
 
+def flag_of(field: dataclasses.Field) -> str:
+    """Returns the flag of a setting. The name of a field that would be a keyword of Python ends with an underscore."""
+    return '--' + field.name.rstrip('_')
+
+
 def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns values of settings after checking each of them.
 
@@ -83,21 +88,21 @@ def _check(field, value):
         return
     # Not isinstance: a bool is an int for Python. A whole number may stand for a float.
     if type(value) is not field.type and not (field.type is float and type(value) is int):
-        raise UsageError(f'--{field.name}={value!r} is not {_TYPES[field.type]}')
+        raise UsageError(f'{flag_of(field)}={value!r} is not {_TYPES[field.type]}')
     choices = field.metadata['choices']
     if choices and value not in choices:
         is_folder = os.path.isdir(value) and _is_own(value + '/', field)
         hint = f' (did you mean {value}/?)' if is_folder else ''
-        raise UsageError(f"--{field.name}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")
+        raise UsageError(f"{flag_of(field)}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")
     minimum = field.metadata['minimum']
     if minimum is not None and value < minimum:
-        raise UsageError(f'--{field.name}={value} is too small; the minimum is {minimum}')
+        raise UsageError(f'{flag_of(field)}={value} is too small; the minimum is {minimum}')
     if field.type is float and not 0 <= value < math.inf:
-        raise UsageError(f'--{field.name}={value} is not a number from 0 upwards')
+        raise UsageError(f'{flag_of(field)}={value} is not a number from 0 upwards')
     if field.type is int and value > _LARGEST_INT:
-        raise UsageError(f'--{field.name}={value} is too large; the maximum is {_LARGEST_INT}')
+        raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {_LARGEST_INT}')
     if field.type is str and not value:
-        raise UsageError(f'--{field.name} is empty; give it a value or leave it out')
+        raise UsageError(f'{flag_of(field)} is empty; give it a value or leave it out')
     for check in field.metadata['checks']:
         check(field.name, value)
 

@@ -20,12 +20,14 @@ _STEP_RANGE = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
 
 # Checks of single values.
 
-def _step_range(name, value):
+def step_range(name: str, value: str) -> tuple[int, int]:
+    """Returns the first and the last step of FROM:TO; raises a UsageError if it has another form."""
     if not _STEP_RANGE.fullmatch(value):
         raise UsageError(f'--{name}={value} is not of the form FROM:TO, such as 100:103')
     first, last = map(int, value.split(':'))
     if first > last:
         raise UsageError(f'--{name}={value} ends before it begins')
+    return first, last
 
 
 def _between_0_and_1(name, value):
@@ -154,15 +156,14 @@ class ReportSettings:
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0)
     profile_steps: str = setting(
-        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[_step_range])
+        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range])
 
     @property
     def traced_steps(self) -> tuple[int, int]:
         """The first and the last step to trace; (0, 0) for none."""
         if self.profile_steps is None:
             return 0, 0
-        first, last = self.profile_steps.split(':')
-        return int(first), int(last)
+        return step_range('profile_steps', self.profile_steps)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""Takes a step of a run again, in memory, and shows what happened in it: losses, gradients, updates, examples.
+
+    python -m cifar10.replay --train_dir=DIR --step=7020
+
+It starts from the newest checkpoint before the step. Nothing in the train_dir is changed.
+"""
+import contextlib
+import dataclasses
+import sys
+
+from cifar10 import console
+from cifar10.cli import flags, plots, program
+from cifar10.directories import TRAIN_DIR, refuse_default_of_others
+from cifar10.errors import UsageError
+from cifar10.registry import DATASETS, NETWORKS
+from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
+from cifar10.settings.training import TOWER_DEVICES, step_range
+
+_STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens in it often lies in one of them
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplaySettings:
+    """What is replayed, and what is shown of it."""
+    TITLE = 'Replay'
+    train_dir: str = setting(TRAIN_DIR, 'train_dir of the run', checks=[no_wildcard, utf8])
+    step: int = setting(None, 'step to look into', minimum=1)
+    steps: str = setting(None, 'FROM:TO, steps to show in a table', checks=[step_range])
+    from_: str = setting(
+        None, 'prefix of the checkpoint to start from (default: the newest one before the step, or the initial values)')
+    tower: int = setting(
+        None, 'tower whose examples are shown (default: all; in --images the one with the largest loss)', minimum=0)
+    images: str = setting(
+        None, "PNG file to write: the tower's batch, the largest loss first; requires matplotlib")
+    tower_device: str = setting(
+        'auto', 'device of the towers; auto: as the run had, where this machine has it', choices=TOWER_DEVICES)
+    data_dir: str = setting(None, "directory of the data set (default: the run's)", checks=[absolute_utf8])
+    dataset: str = setting(
+        None, "new location of the run's own images, if they were moved", choices=DATASETS, checks=[utf8])
+    network: str = setting(None, "new location of the run's own network, if its file was moved", choices=NETWORKS)
+
+
+def replay_settings(**given: object) -> ReplaySettings:
+    """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings contradict."""
+    settings = ReplaySettings(**checked([ReplaySettings], given))
+    if (settings.step is None) == (settings.steps is None):
+        raise UsageError('give the step to look into as --step=N, or --steps=FROM:TO for a table')
+    if settings.steps and (settings.images or settings.tower is not None):
+        raise UsageError('--images and --tower show the examples of one step; give it as --step=N')
+    return settings
+
+
+def main() -> None:
+    """Reads the flags and replays."""
+    settings = replay_settings(**flags.parse([ReplaySettings], __doc__.splitlines()[0], sys.argv[1:]))
+    refuse_default_of_others(settings.train_dir, '--train_dir')
+    if settings.images:
+        plots.check_plot(settings.images)
+    console.start_tensorflow()
+    replay(settings)
+
+
+def replay(settings: ReplaySettings) -> None:
+    """Takes the steps again and prints what happened in them."""
+    # After the flags: TensorFlow takes seconds to import.
+    from cifar10.replay import images, report
+    from cifar10.replay.probe import Probe
+    from cifar10.replay.rerun import Rerun
+    from cifar10.replay.verify import Verification
+    from cifar10.run import checkpoint
+    from cifar10.run.train_dir import TrainDir
+    directory = TrainDir(settings.train_dir)
+    first, last = step_range('steps', settings.steps) if settings.steps else (settings.step, settings.step)
+    with checkpoint.plain_errors(), contextlib.ExitStack() as stack:
+        rerun = Rerun(directory, last, first, settings.from_, tower_device=settings.tower_device,
+                      network=settings.network, dataset=settings.dataset, data_dir=settings.data_dir)
+        if settings.step:
+            rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
+        _check_tower(settings.tower, rerun.segment_of(last).plan.settings.towers.num_towers, last)
+        _print(report.heading(directory, rerun))
+        verification = Verification(directory, rerun)
+        steps = []
+        probe, origin = None, None
+        for taken in _with_bar(rerun.steps(), last - rerun.step):
+            verification.compare(taken)
+            if taken.before is None:
+                continue
+            segment = rerun.segment_of(taken.step)
+            if probe is None or taken.step == segment.first:
+                probe = stack.enter_context(contextlib.closing(Probe(segment.plan)))
+            steps.append(report.show(taken, probe.at(taken)))
+            if origin is None and steps[-1].bad_tower is not None:
+                origin = probe.origin(taken, steps[-1].bad_tower)
+                if settings.steps:
+                    break
+        _print([verification.line(), *report.table_of_steps(steps)])
+        if settings.step:
+            _print(report.details(steps[-1], rerun.data.classes, settings.tower))
+        _print(report.not_finite_lines(steps, rerun.data.classes, origin))
+        if settings.images:
+            k = report.tower_to_look_at(steps[-1]) if settings.tower is None else settings.tower
+            images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.pictures(taken, k),
+                        steps[-1].towers[k], rerun.data.classes)
+            print(f'written    {settings.images}')
+
+
+def _check_tower(tower, towers, step):
+    """Raises a UsageError if a step had no tower of this number."""
+    if tower is not None and tower >= towers:
+        raise UsageError(f'--tower={tower}, but step {step} had {towers} towers; give a number below {towers}')
+
+
+def _with_bar(steps, count):
+    """Yields the steps, with a progress bar on a terminal."""
+    from tqdm import tqdm
+    return tqdm(steps, total=count, unit='step', leave=False, disable=not sys.stdout.isatty(), file=sys.stdout)
+
+
+def _print(lines):
+    for line in lines:
+        print(line)
+
+
+if __name__ == '__main__':
+    sys.exit(program.run(main))

@@ -1,0 +1,239 @@
+"""Probes: what happens inside a step, tower by tower, which the step itself does not report.
+
+The towers are built once more, in a graph of their own and all on one device, and compute from the variables that a
+step began with and from its batches. Nothing is updated, so nothing that is looked at changes.
+"""
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10 import training
+from cifar10.data import draws, pipeline
+from cifar10.data.records import SIZE
+from cifar10.networks import classifier
+from cifar10.optim.precision import LOSS_SCALE
+from cifar10.parallel.towers import build_towers, dense, tower_loss
+from cifar10.plan import Plan
+from cifar10.registry import PRECISIONS
+from cifar10.replay.rerun import Taken, assign, assignments
+from cifar10.run import checkpoint
+
+
+class TowerProbe(NamedTuple):
+    """What happened in a tower.
+
+    Attributes:
+      loss: its total loss.
+      cross_entropies: float32 [n], that of each example.
+      examples: int64 [n], the indices of the examples in the data set.
+      labels, predictions: int [n], the classes that the examples have and that the network gives them.
+      fed_finite: bool [n], whether every pixel is finite as the network gets it.
+      norms: name -> norm of the tower's gradient of each trained variable.
+      counts, sizes: name -> how many values of that gradient are not finite, and how many it has.
+    """
+    loss: float
+    cross_entropies: np.ndarray
+    examples: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+    fed_finite: np.ndarray
+    norms: dict[str, float]
+    counts: dict[str, int]
+    sizes: dict[str, int]
+
+    @property
+    def norm(self) -> float:
+        """The norm of all its gradients together."""
+        return norm(self.norms.values())
+
+
+class StepProbe(NamedTuple):
+    """What happened in a step.
+
+    Attributes:
+      towers: a TowerProbe for each.
+      gradients: name -> float64 array, the mean of the towers' gradients of each trained variable.
+      statistics: the names of the network's other variables.
+    """
+    towers: list[TowerProbe]
+    gradients: dict[str, np.ndarray]
+    statistics: list[str]
+
+    @property
+    def norm(self) -> float:
+        """The norm of all gradients together."""
+        return norm(norm(gradient) for gradient in self.gradients.values())
+
+
+class Origin(NamedTuple):
+    """The first operation of a tower whose result is not finite.
+
+    Attributes:
+      operation: its name and, in brackets, its type.
+      examples: places in the batch of the examples for which it is not; None if all, or if its result has no row for
+        each.
+      largest_input: the largest absolute value among its inputs.
+    """
+    operation: str
+    examples: list[int] | None
+    largest_input: float
+
+
+class Pictures(NamedTuple):
+    """The batch of a tower.
+
+    Attributes:
+      originals: uint8 [n, 32, 32, 3], before augmentation.
+      fed: float32 [n, height, width, 3], as the network gets them.
+    """
+    originals: np.ndarray
+    fed: np.ndarray
+
+
+class Probe:
+    """A graph of all towers, for steps of one plan.
+
+    Args:
+      plan: of the steps.
+    """
+
+    def __init__(self, plan: Plan):
+        first_group = dataclasses.replace(
+            plan.devices, groups=plan.devices.groups[:1], group_hosts=plan.devices.group_hosts[:1])
+        self._plan = plan._replace(devices=first_group.with_towers(plan.settings.towers.num_towers))
+        self._graph = tf.Graph()
+        with self._graph.as_default(), tf.device(first_group.home):
+            tf.set_random_seed(plan.settings.run.seed)
+            self._build()
+            self._session = tf.Session(config=training.session_options(self._plan))
+            self._session.run(tf.global_variables_initializer())
+            self._session.run(self._read)
+
+    def _build(self):
+        plan = self._plan
+        settings = plan.settings
+        batch_size, seed = settings.towers.batch_size, settings.run.seed
+        precision = PRECISIONS.load(settings.towers.precision)
+        with tf.device('/cpu:0'):
+            tf.train.get_or_create_global_step()  # a network may ask for it
+            self._position = tf.placeholder(tf.int64, [], 'position')
+            rates = plan.recipe.learning_rates(self._position)
+            optimizer = precision.optimizer(plan.recipe.optimizer(*rates))()
+            memory, self._read = pipeline.load(plan.data)
+
+        def tower(k, scope):
+            logits = []
+            with tf.device('/cpu:0'):
+                first = self._position + k * batch_size
+                images, labels = pipeline.train_batch(
+                    memory, plan.recipe.augmentation, first, self._position, batch_size, seed)
+                examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
+                planes = tf.reshape(tf.gather(memory, examples)[:, 1:], [batch_size, 3, SIZE, SIZE])
+
+            def network(*arguments):
+                logits.append(plan.recipe.inference(*arguments))
+                return logits[0]
+            loss, _ = tower_loss(scope, lambda: classifier.add_loss(
+                network, images, labels, plan.devices.parts[k], precision.dtype, settings.recipe.label_smoothing))
+            pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
+            found = dict(
+                loss=loss, examples=examples, labels=labels, predictions=tf.argmax(logits[0], 1),
+                cross_entropies=classifier.cross_entropies(logits[0], labels, settings.recipe.label_smoothing),
+                fed_finite=tf.reduce_all(tf.is_finite(images), [1, 2, 3]),
+                gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
+            return found, Pictures(planes, images)
+
+        self._towers, self._pictures = zip(*build_towers(plan.devices.tower_devices, tower))
+        with tf.device('/cpu:0'):
+            self._loads = assignments({variable.op.name: variable for variable in tf.global_variables()})
+
+    def at(self, taken: Taken) -> StepProbe:
+        """Returns what happened in a step."""
+        feed = self._restore(taken)
+        towers = []
+        total = {}
+        for fetches in self._towers:  # one at a time, so that memory holds the activations of one
+            found = self._session.run(fetches, feed)
+            gradients = found.pop('gradients')
+            for name, gradient in gradients.items():
+                total[name] = total.get(name, 0) + gradient.astype(np.float64)
+            towers.append(TowerProbe(
+                **found, norms={name: norm(gradient) for name, gradient in gradients.items()},
+                counts={name: not_finite(gradient) for name, gradient in gradients.items()},
+                sizes={name: gradient.size for name, gradient in gradients.items()}))
+        statistics = [name for name in self._loads
+                      if name not in total and name not in (*LOSS_SCALE, tf.GraphKeys.GLOBAL_STEP)]
+        return StepProbe(towers, {name: gradient / len(towers) for name, gradient in total.items()}, statistics)
+
+    def pictures(self, taken: Taken, k: int) -> Pictures:
+        """Returns the batch of tower k in a step."""
+        planes, fed = self._session.run(list(self._pictures[k]), self._restore(taken))
+        return Pictures(planes.transpose(0, 2, 3, 1), fed)
+
+    def origin(self, taken: Taken, k: int) -> Origin | None:
+        """Returns the first operation in tower k whose result is not finite.
+
+        Args:
+          taken: a step.
+          k: number of a tower whose loss or gradients are not finite.
+
+        Returns:
+          None if there is none, or if the operations cannot be looked at.
+        """
+        feed = self._restore(taken)
+        with self._graph.as_default(), tf.device('/cpu:0'):
+            tensors = self._results(k)
+            # One value for each example where there is a row for each, otherwise one.
+            finite = [tf.reduce_all(tf.is_finite(tensor), list(range(1, len(tensor.shape))) if rows else None)
+                      for tensor, rows in tensors]
+        try:
+            found = self._session.run(finite, feed)
+        except tf.errors.OpError:  # a branch that is not taken has no results
+            return None
+        for (tensor, rows), good in zip(tensors, found):
+            if not np.all(good):
+                examples = np.flatnonzero(~good).tolist() if rows and np.any(good) else None
+                inputs = self._session.run([each for each in tensor.op.inputs if each.dtype.is_floating], feed)
+                largest = max((float(np.max(np.abs(each))) for each in inputs if each.size), default=0.0)
+                return Origin(f'{tensor.op.name} ({tensor.op.type})', examples, largest)
+        return None
+
+    def _results(self, k):
+        """Returns (tensor, whether it has a row for each example) of what tower k's operations compute, in order."""
+        n = self._plan.settings.towers.batch_size
+        gradients = [gradient.op for gradient in self._towers[k]['gradients'].values()]
+        from_images = {self._pictures[k].fed.op}
+        tensors = []
+        for operation in self._graph.get_operations():  # in the order in which they were built: causes come first
+            if not operation.name.startswith(f'tower_{k}/') or not operation.inputs:  # a constant may be infinite
+                continue
+            if not from_images.isdisjoint(tensor.op for tensor in operation.inputs):
+                from_images.add(operation)
+            for tensor in operation.outputs:
+                if tensor.dtype.is_floating and self._graph.is_fetchable(tensor):
+                    is_batch = tensor.shape.rank and tensor.shape[0] == n
+                    tensors.append((tensor, is_batch and operation in from_images and operation not in gradients))
+        return tensors
+
+    def _restore(self, taken):
+        """Gives the variables the values from before a step; returns what feeds the step's position."""
+        assign(self._session, self._loads, taken.before)
+        return {self._position: taken.before[checkpoint.EXAMPLES_SEEN]}
+
+    def close(self) -> None:
+        """Closes the session."""
+        self._session.close()
+
+
+def norm(values: np.ndarray | Sequence[float]) -> float:
+    """Returns the Euclidean norm, computed in float64; not finite if a value is not."""
+    flat = np.asarray(values if isinstance(values, np.ndarray) else list(values), np.float64).ravel()
+    return float(np.sqrt(flat @ flat))
+
+
+def not_finite(values: np.ndarray) -> int:
+    """Returns how many values of an array are not finite."""
+    return int(np.size(values) - np.count_nonzero(np.isfinite(values)))

@@ -1,0 +1,288 @@
+"""What happened in a step, as lines of text; each begins with a word in the first column that says what it is about."""
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cifar10.optim.precision import LOSS_SCALE
+from cifar10.replay.probe import Origin, StepProbe, TowerProbe, norm, not_finite
+from cifar10.replay.rerun import Rerun, Taken
+from cifar10.run.train_dir import TrainDir
+
+_MOST_EXAMPLES = 5
+_MOST_NAMES = 3
+_HUGE = 1e6  # norm of a variable that has blown up: products of such values overflow soon
+
+
+class Change(NamedTuple):
+    """What a step did to a variable.
+
+    Attributes:
+      name: of the variable.
+      value: its norm before the step.
+      gradient: the norm of its mean gradient; None for a variable that is not trained.
+      update: the norm of its change.
+    """
+    name: str
+    value: float
+    gradient: float | None
+    update: float
+
+    @property
+    def ratio(self) -> float | None:
+        """The norm of the change relative to that of the value; None where the value is 0."""
+        return self.update / self.value if self.value else None
+
+
+class Step(NamedTuple):
+    """What is shown of a step.
+
+    Attributes:
+      number: of the step.
+      losses: float32 [towers].
+      figures: those of its record in metrics.jsonl.
+      towers: what happened in each.
+      gradient: the norm of the mean gradient of all variables.
+      changes: what it did to each variable of the network.
+      bad_before, bad_after: name -> (how many values are not finite, of how many) of variables before and after it.
+      loss_scale: by which the loss was multiplied, or None.
+    """
+    number: int
+    losses: np.ndarray
+    figures: dict[str, float]
+    towers: list[TowerProbe]
+    gradient: float
+    changes: list[Change]
+    bad_before: dict[str, tuple[int, int]]
+    bad_after: dict[str, tuple[int, int]]
+    loss_scale: float | None
+
+    @property
+    def largest(self) -> Change | None:
+        """The change that is largest relative to its variable; None if every variable was 0."""
+        return max((change for change in self.changes if change.value), default=None,
+                   key=lambda change: _badness(change.ratio))
+
+    @property
+    def ratio(self) -> float:
+        """The norm of the change of all variables of the network relative to that of their values."""
+        value = norm([change.value for change in self.changes])
+        return norm([change.update for change in self.changes]) / value if value else math.nan
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all losses, gradients and variables are."""
+        return self.bad_tower is None and not self.bad_before and not self.bad_after
+
+    @property
+    def bad_losses(self) -> list[int]:
+        """The towers whose loss is not finite."""
+        return [k for k, loss in enumerate(self.losses) if not math.isfinite(loss)]
+
+    @property
+    def bad_gradients(self) -> list[int]:
+        """The towers of whose gradients some are not finite."""
+        return [k for k, tower in enumerate(self.towers) if any(tower.counts.values())]
+
+    @property
+    def bad_tower(self) -> int | None:
+        """The first tower whose loss is not finite, or else whose gradients are not; None if there is none."""
+        return next(iter(self.bad_losses + self.bad_gradients), None)
+
+
+def show(taken: Taken, probe: StepProbe) -> Step:
+    """Returns what is shown of a step that was taken, with its variables, and probed."""
+    with np.errstate(invalid='ignore', over='ignore'):
+        changes = [Change(name, norm(taken.before[name]),
+                          norm(probe.gradients[name]) if name in probe.gradients else None,
+                          norm(taken.after[name].astype(np.float64) - taken.before[name]))
+                   for name in [*probe.gradients, *probe.statistics]]
+    scale = taken.before.get(LOSS_SCALE[0])
+    return Step(taken.step, taken.losses, taken.figures, probe.towers, probe.norm, changes, _bad(taken.before),
+                _bad(taken.after), None if scale is None else float(scale))
+
+
+def _bad(values):
+    """Returns (how many values are not finite, of how many) of each array, by its name, where some are not."""
+    return {name: (count, array.size) for name, array in values.items() if (count := not_finite(array))}
+
+
+# Lines.
+
+def heading(directory: TrainDir, rerun: Rerun) -> list[str]:
+    """Returns the lines that say what is replayed, and from where."""
+    segment = rerun.segments[-1]
+    settings = segment.plan.settings
+    towers = settings.towers
+    count = rerun.last - rerun.step
+    number = 'one step' if count == 1 else f'{count} steps'
+    origin = f'{rerun.prefix}, {number}' if rerun.prefix else f'the initial values, {number}'
+    plural = 's' if towers.num_towers > 1 else ''
+    lines = [f'run        {directory.path}, step {rerun.last}',
+             f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
+             f'{towers.variable_update}, {towers.precision}, network {settings.recipe.network}, '
+             f'{settings.recipe.optimizer}, learning rate {settings.recipe.learning_rate:g}',
+             f'from       {origin}']
+    if not rerun.recorded:
+        lines.append('warning: an early version took these steps and did not record its settings; those of the latest '
+                     'start are used')
+    return lines
+
+
+def table_of_steps(steps: Sequence[Step]) -> list[str]:
+    """Returns a table with a row for each step."""
+    rows = []
+    for step in steps:
+        largest = step.largest
+        rows.append([f'{step.number}', _number(step.figures['loss'], 7), _number(step.gradient),
+                     _number(largest and largest.ratio), largest.name if largest else '-'])
+    return _table('step', ['', 'loss', '|gradient|', '|update|/|value|', 'of'], rows)
+
+
+def details(step: Step, classes: Sequence[str], tower: int | None = None) -> list[str]:
+    """Returns the tables of the towers, variables and examples of a step.
+
+    Args:
+      step: the step.
+      classes: the names of the classes.
+      tower: whose examples are shown; None: those of all towers.
+    """
+    lines = _table('tower', ['', 'loss', '|gradient|', 'correct'], [
+        [f'{k}', _number(loss, 7), _number(each.norm), f'{int((each.labels == each.predictions).sum())} of '
+         f'{len(each.labels)}'] for k, (loss, each) in enumerate(zip(step.losses, step.towers))])
+    lines += _table('variable', ['', '|value|', '|gradient|', '|update|', '|update|/|value|'], [
+        [change.name, _number(change.value), _number(change.gradient), _number(change.update), _number(change.ratio)]
+        for change in step.changes], left=1)
+    found = [(each.cross_entropies[i], k, i) for k, each in enumerate(step.towers) if tower in (None, k)
+             for i in range(len(each.labels))]
+    rows = []
+    for loss, k, i in sorted(found, key=lambda item: _badness(item[0]), reverse=True)[:_MOST_EXAMPLES]:
+        each = step.towers[k]
+        rows.append([_number(loss, 5), f'{k}', f'{i}', f'{each.examples[i]}', classes[each.labels[i]],
+                     classes[each.predictions[i]]])
+    return lines + _table('example', ['loss', 'tower', 'place', 'index', 'label', 'prediction'], rows)
+
+
+def worst_first(cross_entropies: np.ndarray) -> list[int]:
+    """Returns the places of a batch in the order of their losses: those that are not finite, then the largest."""
+    return sorted(range(len(cross_entropies)), key=lambda i: _badness(cross_entropies[i]), reverse=True)
+
+
+def tower_to_look_at(step: Step) -> int:
+    """Returns the tower with the worst loss of all."""
+    return max(range(len(step.losses)), key=lambda k: _badness(step.losses[k]))
+
+
+def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Origin | None) -> list[str]:
+    """Returns the lines on what is not finite in the last of some steps, the cause first.
+
+    Args:
+      steps: the step and those before it that were probed.
+      classes: the names of the classes.
+      origin: of the first tower whose loss or gradients are not finite, in the first step that has one.
+    """
+    step = steps[-1]
+    if step.is_finite:
+        return ['finite     all losses, gradients and variables', *_jump(steps, 'jump')]
+    lines = []
+    if step.bad_before:
+        lines.append(f'not finite before the step: {_counted(step.bad_before)}')
+    for k in step.bad_losses:
+        bad = ~np.isfinite(step.towers[k].cross_entropies)
+        of = f', from {_examples(step, k, bad, classes)}' if bad.any() else ', but every cross entropy is finite'
+        lines.append(f'not finite tower {k}: loss {step.losses[k]}{of}')
+    for k in step.bad_gradients:
+        tower = step.towers[k]
+        counts = {name: (count, tower.sizes[name]) for name, count in tower.counts.items() if count}
+        lines.append(f'not finite tower {k}: gradients of {_counted(counts)}')
+    if step.bad_after:
+        lines.append(f'not finite after the step: {_counted(step.bad_after)}')
+    elif step.loss_scale and not step.bad_losses:
+        return [*lines, f'skipped    gradients overflowed at a loss scale of {step.loss_scale:g}, as they may in fp16; '
+                        'the variables stayed as they were']
+    cause = _cause(steps, classes, origin)
+    return cause + ([] if cause and 'changed the variables' in cause[0] else _jump(steps[:-1], 'jump')) + lines
+
+
+def _cause(steps, classes, origin):
+    """Returns the line that names the earliest cause that can be seen; [] if there is none."""
+    *earlier, step = steps
+    for each in earlier:
+        if each.bad_after:
+            return [f'cause      step {each.number} left variables that are not finite: {_counted(each.bad_after)}; '
+                    f'--step={each.number} shows how']
+    if huge := [change for change in step.changes if not change.value < _HUGE]:
+        if jump := _jump(earlier, 'cause'):
+            return jump
+        largest = max(huge, key=lambda change: _badness(change.value))
+        return [f'cause      {largest.name} is huge before the step already, with norm {_number(largest.value)}; '
+                f'--steps={max(steps[0].number - 10, 1)}:{step.number} shows which step made it so']
+    k = step.bad_tower
+    if k is None:
+        return [f'cause      the update: losses and gradients are finite; the gradients have norm '
+                f"{_number(step.gradient)}, the learning rate is {step.figures['learning_rate']:g}"]
+    if origin is None:
+        return []
+    which = ''
+    if origin.examples:
+        which = f', for {_examples(step, k, np.isin(np.arange(len(step.towers[k].labels)), origin.examples), classes)}'
+    return [f'cause      tower {k}: {origin.operation} is the first operation whose result is not finite{which}; its '
+            f'inputs are of size {_number(origin.largest_input)} at most']
+
+
+def _jump(steps, word):
+    """Returns the line on the first step that changed the variables by more than their own norm; [] if none did."""
+    for step in steps:
+        if step.ratio > 1:
+            largest = step.largest
+            return [f'{word:<10} step {step.number} changed the variables by {_number(step.ratio)} times their own '
+                    f'norm, most of all {largest.name} ({_number(largest.ratio)} times); its gradients had norm '
+                    f"{_number(step.gradient)}, the learning rate was {step.figures['learning_rate']:g}"]
+    return []
+
+
+def _counted(counts):
+    """Returns a phrase for how many values of some variables are not finite, the first few by name."""
+    names = [f'{name} ({count} of {size} values)' for name, (count, size) in counts.items()]
+    more = f' and {len(names) - _MOST_NAMES} more' if len(names) > _MOST_NAMES else ''
+    return ', '.join(names[:_MOST_NAMES]) + more
+
+
+def _examples(step, k, mask, classes):
+    """Returns a phrase that names the examples of tower k where a mask is set."""
+    places = np.flatnonzero(mask)
+    tower = step.towers[k]
+    if len(places) == len(mask):
+        return f'all {len(mask)} images'
+    names = [f'image {i} of its batch (index {tower.examples[i]}, {classes[tower.labels[i]]})'
+             for i in places[:_MOST_NAMES]]
+    more = f' and {len(places) - _MOST_NAMES} more' if len(places) > _MOST_NAMES else ''
+    return ', '.join(names) + more
+
+
+def _badness(number):
+    """Returns a sort key: NaN above infinity above all numbers."""
+    return (2, 0.0) if math.isnan(number) else (1, 0.0) if math.isinf(number) else (0, float(number))
+
+
+def _number(number, digits=4):
+    return '-' if number is None else f'{number:.{digits}g}'
+
+
+def _table(word, header, rows, left=0):
+    """Returns aligned lines that begin with a word, below a line with the names of the columns.
+
+    Args:
+      word: of every row.
+      header: the names of the columns.
+      rows: lists of strings.
+      left: how many columns are aligned to the left; so is the last one if it holds text.
+    """
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+
+    def line(first, cells):
+        aligned = [f'{cell:<{width}}' if i < left else f'{cell:>{width}}'
+                   for i, (cell, width) in enumerate(zip(cells, widths))]
+        return f"{first:<10} {'  '.join(aligned)}".rstrip()
+    return [line('', header), *[line(word, row) for row in rows]]

@@ -1,0 +1,114 @@
+"""Compares steps that were taken again with what the run recorded of them, and says what may explain a difference."""
+import os
+
+from cifar10.replay.rerun import Rerun, Segment, Taken
+from cifar10.run import metrics, starts
+from cifar10.run.train_dir import TrainDir
+
+_ROUNDING = 1e-3  # how far a loss may be from the recorded one where the towers' gradients are added in another order
+_MOST_LISTED = 4  # steps
+
+
+class Verification:
+    """Compares steps with their records in metrics.jsonl.
+
+    Args:
+      directory: of the run.
+      rerun: what takes the steps.
+
+    Attributes:
+      failed: whether a figure came out that differs from the recorded one by more than rounding explains.
+    """
+
+    def __init__(self, directory: TrainDir, rerun: Rerun):
+        self._records = {record['step']: record for record in metrics.read(directory.path, metrics.TRAIN)}
+        self._rerun = rerun
+        self._same, self._rounded = [], []
+        self._difference = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a figure came out that differs from the recorded one by more than rounding explains."""
+        return self._difference is not None
+
+    def compare(self, taken: Taken) -> None:
+        """Compares a step with its record, if there is one."""
+        record = self._records.get(taken.step)
+        if record is None or self.failed:
+            return
+        found = {name: metrics.rounded(figure) for name, figure in taken.figures.items() if name in record}
+        differing = [name for name, figure in found.items() if figure != record[name]]
+        if not differing:
+            self._same.append(taken.step)
+        elif _adds_otherwise(self._rerun.segment_of(taken.step)) and all(
+                abs(found[name] - record[name]) <= _ROUNDING * abs(record[name]) for name in differing):
+            self._rounded.append(taken.step)
+        else:
+            name = differing[0]
+            self._difference = taken.step, f'{name} {record[name]} was recorded, {found[name]} came out'
+
+    def line(self) -> str:
+        """Returns the line that says how the steps compare with their records."""
+        if self.failed:
+            step, difference = self._difference
+            segment = self._rerun.segment_of(step)
+            reasons = _changes(segment) or [_no_change(segment)]
+            return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
+        if self._rounded:
+            return (f'verified   up to rounding, because the towers have other devices: the loss of '
+                    f'{_steps(sorted(self._same + self._rounded))}')
+        if self._same:
+            return f'verified   as recorded: the loss of {_steps(self._same)}'
+        first = self._rerun.step + 1
+        last = self._rerun.last
+        span = f'steps {first} to {last}' if first < last else f'step {last}'
+        reasons = ''.join(f'; {change}' for segment in self._rerun.segments for change in _changes(segment))
+        return f'unverified there is no record of {span} in {metrics.NAME}{reasons}'
+
+
+def _steps(numbers):
+    """Returns a phrase that names steps: 'step 10', 'steps 10, 20 and 30', '50 steps from 10 to 500'."""
+    if len(numbers) == 1:
+        return f'step {numbers[0]}'
+    if len(numbers) > _MOST_LISTED:
+        return f'{len(numbers)} steps from {numbers[0]} to {numbers[-1]}'
+    return f"steps {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _adds_otherwise(segment: Segment) -> bool:
+    """Returns whether the towers' gradients are added in another order than the run added them."""
+    devices = segment.plan.devices
+    places = tuple(devices.place(k) for k in range(devices.num_towers))
+    return segment.plan.mode.rounds_by_device and places != segment.start.devices
+
+
+def _changes(segment: Segment) -> list[str]:
+    """Returns phrases for what is known to differ between the run and this process."""
+    start, plan = segment.start, segment.plan
+    changes = []
+    if not start.versions:
+        return ['an early version took these steps, which did not record its settings and versions at each start']
+    sha256 = starts.network_sha256(plan.settings.recipe.network)
+    if sha256 != start.network_sha256:
+        file = os.path.basename(plan.settings.recipe.network.rpartition(':')[0])
+        changes.append(f'{file} has changed since the start at step {start.step}')
+    now = starts.versions(plan.devices.on_gpus)
+    changes += [f'{name} was {start.versions[name]} and is {version}' for name, version in now.items()
+                if start.versions.get(name, version) != version]
+    if start.on_gpus != plan.devices.on_gpus:
+        kinds = 'CPU devices', 'GPUs'
+        changes.append(f'the run was on {kinds[start.on_gpus]}, the replay is on {kinds[plan.devices.on_gpus]}')
+    if start.threads != (threads := len(os.sched_getaffinity(0))):
+        changes.append(f'operations had {start.threads} threads and have {threads}')
+    if _adds_otherwise(segment):
+        changes.append(f'the towers were on {start.groups} devices and are on {len(plan.devices.groups)}')
+    return changes
+
+
+def _no_change(segment: Segment) -> str:
+    """Returns a phrase for a difference without any known change."""
+    towers = segment.plan.settings.towers
+    if segment.start.on_gpus and not towers.deterministic:
+        return 'GPUs repeat a step to the bit only with --deterministic'
+    return ('nothing that the run recorded of its machine has changed, so its files may have, or random operations '
+            'have no fixed seed, or the hardware makes mistakes')

@@ -1,0 +1,310 @@
+"""Replay: steps of a run that are taken again come out as recorded, and what went wrong in one is found."""
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from cifar10 import training
+from cifar10.cli import program
+from cifar10.errors import RunError
+from cifar10.replay import __main__ as replay
+from cifar10.replay.probe import Probe
+from cifar10.replay.rerun import Rerun
+from cifar10.run import metrics
+from cifar10.run.checkpoint import EXAMPLES_SEEN
+from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.training import train_settings
+from tests import helpers
+from tests.helpers import ROOT, tf, write_records
+
+NETWORK = '''
+import tensorflow.compat.v1 as tf
+def tiny(images, num_classes, training):
+    flat = tf.reshape(tf.cast(images, tf.float32), [-1, 24 * 24 * 3])
+    weights = tf.get_variable('weights', [24 * 24 * 3, num_classes], initializer=tf.constant_initializer(0.001))
+    biases = tf.get_variable('biases', [num_classes], initializer=tf.zeros_initializer())
+    {}
+    return flat @ weights + biases
+'''
+STARTS = [dict(max_steps=4, num_gpus=2, num_towers=2, batch_size=4),
+          dict(max_steps=8, num_gpus=2, num_towers=3, batch_size=5, learning_rate=0.02)]
+
+
+def write_network(folder, line='pass'):
+    """Writes a network of one layer with a line of its own; returns its name."""
+    folder.mkdir(exist_ok=True)
+    (folder / 'mine.py').write_text(NETWORK.format(line))
+    return f"{folder / 'mine.py'}:tiny"
+
+
+def train(train_dir, data_dir, *starts, **common):
+    """Trains a run that is started several times; returns its train_dir as a string."""
+    for start in starts:
+        with tf.Graph().as_default():
+            training.train(train_settings(**dict(dict(
+                dataset='shapes', data_dir=data_dir, train_dir=str(train_dir), batch_size=4, tower_device='cpu',
+                log_frequency=1, save_steps=2, max_to_keep=0), **common, **start)))
+    return str(train_dir)
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory, data_dir):
+    """The train_dir of a run of 8 steps, whose towers, batch size and learning rate change after the fourth."""
+    folder = tmp_path_factory.mktemp('replay')
+    return train(folder / 'train', data_dir, *STARTS, network=write_network(folder))
+
+
+@pytest.fixture
+def look(monkeypatch, capsys):
+    """A function that runs the program in this process; returns (status, output, standard error)."""
+    def call(*arguments):
+        monkeypatch.setattr('sys.argv', [str(ROOT / 'cifar10' / 'replay' / '__main__.py'), *arguments])
+        monkeypatch.setattr('sys.stdout.reconfigure', lambda **options: None, raising=False)
+        capsys.readouterr()
+        status = program.run(replay.main)
+        return status, *capsys.readouterr()
+    return call
+
+
+def assert_comes_out(train_dir, last, first, start=None):
+    """Asserts that steps taken again have the recorded figures, and the variables of every checkpoint, to the bit."""
+    directory = TrainDir(train_dir)
+    records = {record['step']: record for record in metrics.read(train_dir, metrics.TRAIN)}
+    saved = {step_of(prefix): prefix for prefix in directory.checkpoints()}
+    rerun = Rerun(directory, last, first, start)
+    taken = list(rerun.steps())
+    assert [each.step for each in taken] == list(range(rerun.step + 1, last + 1))
+    for each in taken:
+        for name, figure in each.figures.items():
+            assert metrics.rounded(figure) == records[each.step][name]
+        if each.step >= first and each.step in saved:
+            helpers.assert_same_bits(each.after, helpers._arrays(saved[each.step]))
+    return rerun
+
+
+def test_the_steps_of_two_starts_come_out_to_the_bit_on_another_number_of_devices(run):
+    rerun = assert_comes_out(run, 8, 1)
+    assert rerun.prefix is None and [(each.first, each.last) for each in rerun.segments] == [(1, 4), (5, 8)]
+    assert [each.plan.settings.towers.num_towers for each in rerun.segments] == [2, 3]
+    assert [(len(each.plan.devices.groups), each.start.groups) for each in rerun.segments] == [(1, 2), (1, 2)]
+    rerun = assert_comes_out(run, 7, 4)
+    assert step_of(rerun.prefix) == 2 and rerun.step == 2
+    assert assert_comes_out(run, 8, 8, f'{run}/model.ckpt-6').step == 6
+
+
+def test_every_synchronous_mode_and_precision_comes_out_to_the_bit(tmp_path, data_dir):
+    assert_comes_out(train(
+        tmp_path / 'train', data_dir, dict(max_steps=2, num_gpus=2, num_towers=4, variable_update='replicated'),
+        dict(max_steps=4, num_gpus=2, num_towers=2, variable_update='mirrored', precision='bf16'),
+        dict(max_steps=6, precision='fp16'), network=write_network(tmp_path), optimizer='momentum'), 6, 1)
+
+
+@pytest.mark.stress
+def test_runs_in_epochs_with_image_sizes_that_change_come_out_to_the_bit(tmp_path, data_dir):
+    train_dir = train(tmp_path / 'train', data_dir, dict(num_gpus=2), preset='fast', widths='16,16,16', epochs=0.008,
+                      precision='fp32', summary_steps=3)
+    for first in (1, 5, 8):
+        assert_comes_out(train_dir, 10, first)
+
+
+def test_what_is_looked_at_does_not_change_and_may_be_training(run, look):
+    def state():
+        return {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in os.scandir(run)}
+    before = state()
+    with TrainDir(run).locked():
+        status, output, errors = look(f'--train_dir={run}', '--step=6')
+    assert (status, errors) == (0, '') and state() == before
+    assert 'verified   as recorded: the loss of steps 5 and 6\n' in output
+
+
+def test_a_step_is_described_by_its_towers_variables_and_examples(run, look):
+    status, output, _ = look(f'--train_dir={run}', '--step=7', f'--from={run}/model.ckpt-2', '--tower=1')
+    lines = output.splitlines()
+    rows = {word: [line.split()[1:] for line in lines if line.startswith(word)]
+            for word in ('step', 'tower', 'variable', 'example')}
+    records = {record['step']: record['loss'] for record in metrics.read(run, metrics.TRAIN)}
+    assert [(int(row[0]), float(row[1])) for row in rows['step']] == [(step, records[step]) for step in range(3, 8)]
+    assert np.mean([float(row[1]) for row in rows['tower']]) == pytest.approx(records[7], rel=1e-6)
+    assert [row[0] for row in rows['variable']] == ['weights', 'biases']
+    assert {row[1] for row in rows['example']} == {'1'} and len(rows['example']) == 5
+    losses = [float(row[0]) for row in rows['example']]
+    assert losses == sorted(losses, reverse=True)
+    assert 'finite     all losses, gradients and variables' in lines and status == 0
+    assert f'from       {run}/model.ckpt-2, 5 steps' in lines
+    status, output, _ = look(f'--train_dir={run}', '--steps=3:5')
+    assert [line.split()[1] for line in output.splitlines() if line.startswith('step')] == ['3', '4', '5']
+
+
+def test_the_probes_agree_with_what_numpy_computes_from_the_step(run, data_dir):
+    rerun = Rerun(TrainDir(run), 7, 7)
+    taken = list(rerun.steps())[-1]
+    probe = Probe(rerun.segments[-1].plan)
+    found = probe.at(taken)
+    for name, gradient in found.gradients.items():
+        np.testing.assert_allclose(taken.after[name] - taken.before[name],
+                                   -taken.figures['learning_rate'] * gradient, atol=2e-7)
+    np.testing.assert_allclose([tower.loss for tower in found.towers], taken.losses, rtol=1e-6)
+    rows = np.concatenate([np.fromfile(path, np.uint8) for path in rerun.data.files]).reshape(-1, 3073)
+    for k, tower in enumerate(found.towers):
+        originals, fed = probe.pictures(taken, k)
+        np.testing.assert_array_equal(rows[tower.examples, 0], tower.labels)
+        np.testing.assert_array_equal(rows[tower.examples, 1:].reshape(-1, 3, 32, 32), originals.transpose(0, 3, 1, 2))
+        logits = fed.reshape(5, -1) @ taken.before['weights'] + taken.before['biases']
+        losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(5), tower.labels]
+        np.testing.assert_allclose(tower.cross_entropies, losses, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(tower.predictions, logits.argmax(1))
+        assert tower.loss == pytest.approx(losses.mean(), rel=1e-4)
+    assert taken.before[EXAMPLES_SEEN] == 4 * 8 + 2 * 15 and len({tuple(tower.examples) for tower in found.towers}) == 3
+
+
+def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, look, tmp_path):
+    altered = tmp_path / 'train'
+    shutil.copytree(run, altered)
+    lines = [json.loads(line) for line in open(altered / metrics.NAME)]
+    for record in lines:
+        if record['kind'] == 'start':
+            record['versions']['NumPy'] = '1.0'
+        elif record['step'] == 6:
+            recorded, record['loss'] = record['loss'], metrics.rounded(record['loss'] * 1.0001)
+            false = record['loss']
+    (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
+    status, output, _ = look(f'--train_dir={altered}', '--step=7')
+    assert 'verified' in output and status == 0  # from step 6 on
+    status, output, _ = look(f'--train_dir={altered}', '--step=6')
+    line, = [line for line in output.splitlines() if line.startswith('differs')]
+    assert f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy was 1.0 and is ' in line
+    name = write_network(tmp_path / 'other', 'flat = 1.001 * flat')
+    status, output, _ = look(f'--train_dir={run}', '--step=8', f'--network={name}')
+    assert re.search(r'^differs .*; mine.py has changed since the start at step 4', output, re.M) and status == 0
+
+
+def diverged(tmp_path, data_dir, line='pass', **settings):
+    """Trains a run that diverges; returns what follows 'python -m cifar10.replay' at the end of its error line."""
+    with pytest.raises(RunError) as failure:
+        train(tmp_path / 'train', data_dir, dict(max_steps=30), network=write_network(tmp_path, line), save_steps=1000,
+              num_gpus=2, num_towers=2, **settings)
+    return command_of(failure.value)
+
+
+def command_of(error):
+    """Returns the arguments of the command at the end of an error line."""
+    *_, command = str(error).partition('; to see why: ')
+    python, option, module, *arguments = shlex.split(command)
+    assert (python, option, module) == ('python', '-m', 'cifar10.replay')
+    return arguments
+
+
+def cause(output):
+    """Returns the line that names the cause, the first of those on what is not finite."""
+    lines = [line for line in output.splitlines() if line.startswith(('cause', 'not finite', 'finite'))]
+    assert lines[0].startswith('cause '), output
+    return lines[0]
+
+
+def test_the_command_in_the_error_finds_the_image_that_makes_a_network_divide_by_zero(tmp_path, look):
+    images = np.random.default_rng(0).integers(0, 256, [60, 3, 32, 32], np.uint8)
+    images[41] = 0  # its standard deviation is 0
+    write_records(tmp_path / 'data', np.arange(60) % 10, images)
+    arguments = diverged(tmp_path, str(tmp_path / 'data'),
+                         'flat = flat / tf.math.reduce_std(flat, 1, keepdims=True)')
+    status, output, _ = look(*arguments)
+    found = re.search(r'tower (\d): .* is the first operation whose result is not finite, for image (\d) of its batch '
+                      r'\(index 41, square\)', cause(output))
+    k, place = found.groups()
+    example = next(line.split() for line in output.splitlines() if line.startswith('example'))
+    assert example[1:5] == ['nan', k, place, '41'] and status == 0
+    assert re.search(r'^verified .* step', output, re.M)
+
+
+def test_the_command_in_the_error_finds_the_step_with_too_high_a_learning_rate(tmp_path, data_dir, look):
+    arguments = diverged(tmp_path, data_dir, learning_rate=1e38)
+    assert '--step=2' in arguments
+    _, output, _ = look(*arguments)
+    assert re.search(r'step 1 changed the variables by .*e\+\d\d times .* the learning rate was 1e\+38', cause(output))
+    assert 'verified   as recorded: the loss of step 1\n' in output
+
+
+def test_the_command_in_the_error_finds_the_tower_and_the_operation(tmp_path, data_dir, look):
+    arguments = diverged(
+        tmp_path, data_dir,
+        'if training and "tower_1" in tf.get_default_graph().get_name_scope(): flat = tf.log(tf.where(tf.fill(tf.shape('
+        'flat), tf.equal(tf.train.get_global_step(), 4)), -tf.ones_like(flat), tf.exp(flat)), name="suspicious")')
+    assert '--step=5' in arguments
+    _, output, _ = look(*arguments)
+    assert 'cause      tower 1: tower_1/suspicious (Log) is the first operation' in cause(output)
+    assert re.search(r'^not finite tower 1: loss nan, from all 4 images$', output, re.M)
+    assert 'tower 0: ' not in output
+
+
+def test_a_variable_that_is_no_longer_finite_is_traced_to_its_update(tmp_path, data_dir, look):
+    with pytest.raises(RunError, match='step 1: a variable is no longer finite') as failure:
+        train(tmp_path / 'train', data_dir, dict(max_steps=1), learning_rate=1e38,
+              network=write_network(tmp_path, 'flat = 1000 * flat'))
+    _, output, _ = look(*command_of(failure.value))
+    assert re.search('the update: losses and gradients are finite; .* learning rate is 1e\+38', cause(output))
+    assert re.search(r'^not finite after the step: weights', output, re.M)
+
+
+@pytest.mark.parametrize('arguments, part', [
+    (['--step=9'], 'step 9 has not been taken: the run in {run} cannot have come further than step 8; give an earlier'),
+    (['--step=4', '--from={run}/model.ckpt-4'], 'is of step 4, which is not before step 4; give an older one'),
+    (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
+    (['--step=4', '--tower=2'], 'step 4 had 2 towers; give a number below 2'),
+    (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
+    (['--step=4', '--steps=1:4'], 'give the step to look into as --step=N, or --steps=FROM:TO'),
+    (['--steps=4:1'], '--steps=4:1 ends before it begins'),
+    (['--steps=1:4', '--tower=0'], '--images and --tower show the examples of one step'),
+    (['--step=4', '--from='], '--from is empty')])
+def test_bad_input_is_one_line_with_the_remedy(run, look, arguments, part):
+    status, _, errors = look(f'--train_dir={run}', *[argument.format(run=run) for argument in arguments])
+    assert status == 2 and len(errors.splitlines()) == 1 and errors.startswith('replay: error: ')
+    assert part.format(run=run) in errors
+
+
+def test_other_directories_and_checkpoints_are_refused(run, look, tmp_path):
+    _, _, errors = look(f'--train_dir={tmp_path}', '--step=1')
+    assert f'--train_dir={tmp_path} holds no run of this program, so there is nothing to replay' in errors
+    # A run that went on from a tutorial's checkpoint: what came before is not known.
+    copied = tmp_path / 'train'
+    shutil.copytree(run, copied)
+    records = [line for line in open(copied / metrics.NAME) if '"kind": "start", "step": 0' not in line]
+    (copied / metrics.NAME).write_text(''.join(records))
+    _, _, errors = look(f'--train_dir={copied}', '--step=4')
+    assert f'no checkpoint before step 4 is kept in {copied}' in errors and 'give a step after 4' in errors
+    helpers.rewrite(f'{run}/model.ckpt-2', str(tmp_path / 'tutorial.ckpt-2'), without=(EXAMPLES_SEEN,))
+    _, _, errors = look(f'--train_dir={copied}', '--step=6', f"--from={tmp_path / 'tutorial.ckpt-2'}")
+    assert 'is of step 2, but how the run took its steps up to 4 is not known' in errors
+    helpers.rewrite(f'{run}/model.ckpt-4', str(tmp_path / 'other.ckpt-4'), weights=np.zeros([5, 10], np.float32))
+    _, _, errors = look(f'--train_dir={copied}', '--step=5', f"--from={tmp_path / 'other.ckpt-4'}")
+    assert 'other.ckpt-4 does not fit the network: weights is of shape [5, 10], where the network has' in errors
+
+
+def test_an_asynchronous_run_is_refused_and_its_errors_name_no_command(tmp_path, data_dir, look):
+    with pytest.raises(RunError) as failure:
+        train(tmp_path / 'train', data_dir, dict(max_steps=30), network=write_network(tmp_path, 'flat = flat * 1e38'),
+              variable_update='async', learning_rate=1e30)
+    assert 'replay' not in str(failure.value)
+    _, _, errors = look(f"--train_dir={tmp_path / 'train'}", '--step=1')
+    assert '--variable_update=async, whose towers update in the order in which they happen to finish' in errors
+
+
+def test_the_batch_is_drawn(run, look, tmp_path):
+    pytest.importorskip('matplotlib')
+    status, output, _ = look(f'--train_dir={run}', '--step=7', f"--images={tmp_path / 'batch.png'}")
+    assert status == 0 and output.endswith(f"written    {tmp_path / 'batch.png'}\n")
+    assert (tmp_path / 'batch.png').read_bytes().startswith(b'\x89PNG')
+
+
+@pytest.mark.stress
+def test_the_commands_of_both_programs_work_as_they_are_typed(tmp_path, data_dir):
+    result = helpers.run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, learning_rate=1e30,
+                                train_dir=tmp_path / "a user's run", batch_size=4, max_steps=5, tower_device='cpu')
+    assert result.returncode == 1
+    replayed = subprocess.run([helpers.sys.executable, '-m', 'cifar10.replay', *command_of(result.stderr)], text=True,
+                              capture_output=True, cwd=ROOT, timeout=120)
+    assert replayed.returncode == 0 and 'step 1 changed the variables' in cause(replayed.stdout)
