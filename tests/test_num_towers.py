@@ -11,6 +11,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import records
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
+from cifar10.replay import against
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from tests.helpers import (
     Tasks,
@@ -112,6 +114,8 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, fla
             process.communicate()
         kept = {name: value for name, value in flags.items() if name not in ('num_towers', 'batch_size')}
     assert_same_bits(run_on(Shape(2), tmp_path / 'moved', **kept), expected)
+    *_, equal, difference = against.compare(*(TrainDir(str(tmp_path / name)) for name in ('moved', 'whole')))
+    assert equal.startswith('equal      ') and difference == 'differ     nothing that both have recorded'
     assert scalars(tmp_path / 'moved', 'train/total_loss')[-1] == scalars(tmp_path / 'whole', 'train/total_loss')[-1]
 
 

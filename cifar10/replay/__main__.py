@@ -1,8 +1,10 @@
 """Takes a step of a run again, in memory, and shows what happened in it: losses, gradients, updates, examples.
 
     python -m cifar10.replay --train_dir=DIR --step=7020
+    python -m cifar10.replay --train_dir=DIR --against=DIR2
 
-It starts from the newest checkpoint before the step. Nothing in the train_dir is changed.
+It starts from the newest checkpoint before the step. Nothing in the train_dir is changed. With --against it says where
+two runs part: the first step that differs, the tower and the variable.
 """
 import contextlib
 import dataclasses
@@ -26,6 +28,9 @@ class ReplaySettings:
     train_dir: str = setting(TRAIN_DIR, 'train_dir of the run', checks=[no_wildcard, utf8])
     step: int = setting(None, 'step to look into', minimum=1)
     steps: str = setting(None, 'FROM:TO, steps to show in a table', checks=[step_range])
+    against: str = setting(
+        None, 'train_dir of another run: shows the first step at which the two differ, and what differs in it',
+        checks=[no_wildcard, utf8])
     from_: str = setting(
         None, 'prefix of the checkpoint to start from (default: the newest one before the step, or the initial values)')
     tower: int = setting(
@@ -43,8 +48,11 @@ class ReplaySettings:
 def replay_settings(**given: object) -> ReplaySettings:
     """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings contradict."""
     settings = ReplaySettings(**checked([ReplaySettings], given))
-    if (settings.step is None) == (settings.steps is None):
-        raise UsageError('give the step to look into as --step=N, or --steps=FROM:TO for a table')
+    if [settings.step, settings.steps, settings.against].count(None) != 2:
+        raise UsageError('give the step to look into as --step=N, or --steps=FROM:TO for a table, or --against=DIR to '
+                         'compare two runs')
+    if settings.against and (settings.from_ or settings.images or settings.tower is not None):
+        raise UsageError('--from, --images and --tower are about one run; leave them out, or --against')
     if settings.steps and (settings.images or settings.tower is not None):
         raise UsageError('--images and --tower show the examples of one step; give it as --step=N')
     return settings
@@ -54,10 +62,15 @@ def main() -> None:
     """Reads the flags and replays."""
     settings = replay_settings(**flags.parse([ReplaySettings], __doc__.splitlines()[0], sys.argv[1:]))
     refuse_default_of_others(settings.train_dir, '--train_dir')
+    if settings.against:
+        refuse_default_of_others(settings.against, '--against')
     if settings.images:
         plots.check_plot(settings.images)
     console.start_tensorflow()
-    replay(settings)
+    if settings.against:
+        compare(settings)
+    else:
+        replay(settings)
 
 
 def replay(settings: ReplaySettings) -> None:
@@ -102,6 +115,17 @@ def replay(settings: ReplaySettings) -> None:
             images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.pictures(taken, k),
                         steps[-1].towers[k], rerun.data.classes)
             print(f'written    {settings.images}')
+
+
+def compare(settings: ReplaySettings) -> None:
+    """Prints where two runs part."""
+    from cifar10.replay import against
+    from cifar10.run import checkpoint
+    from cifar10.run.train_dir import TrainDir
+    with checkpoint.plain_errors():
+        _print(against.compare(
+            TrainDir(settings.train_dir), TrainDir(settings.against), _with_bar, tower_device=settings.tower_device,
+            network=settings.network, dataset=settings.dataset, data_dir=settings.data_dir))
 
 
 def _check_tower(tower, towers, step):

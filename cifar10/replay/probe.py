@@ -168,6 +168,11 @@ class Probe:
                       if name not in total and name not in (*LOSS_SCALE, tf.GraphKeys.GLOBAL_STEP)]
         return StepProbe(towers, {name: gradient / len(towers) for name, gradient in total.items()}, statistics)
 
+    def gradients(self, taken: Taken, k: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Returns (the loss of tower k in a step, its gradient of each trained variable by its name)."""
+        found = self._session.run({name: self._towers[k][name] for name in ('loss', 'gradients')}, self._restore(taken))
+        return found['loss'], found['gradients']
+
     def pictures(self, taken: Taken, k: int) -> Pictures:
         """Returns the batch of tower k in a step."""
         planes, fed = self._session.run(list(self._pictures[k]), self._restore(taken))

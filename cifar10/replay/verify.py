@@ -2,7 +2,7 @@
 import os
 
 from cifar10.replay.rerun import Rerun, Segment, Taken
-from cifar10.run import metrics, starts
+from cifar10.run import checkpoint, metrics, starts
 from cifar10.run.train_dir import TrainDir
 
 _ROUNDING = 1e-3  # how far a loss may be from the recorded one where the towers' gradients are added in another order
@@ -17,24 +17,41 @@ class Verification:
       rerun: what takes the steps.
 
     Attributes:
-      failed: whether a figure came out that differs from the recorded one by more than rounding explains.
+      failed_at: the first step that came out otherwise than recorded, by more than rounding explains; or None.
+      equal_at: the last step known to be the recorded one to the bit.
     """
 
     def __init__(self, directory: TrainDir, rerun: Rerun):
         self._records = {record['step']: record for record in metrics.read(directory.path, metrics.TRAIN)}
+        self._hashes = {record['step']: record['sha256']
+                        for record in metrics.read(directory.path, metrics.CHECKPOINT)}
         self._rerun = rerun
-        self._same, self._rounded = [], []
+        self._same, self._rounded, self._checkpoints = [], [], []
         self._difference = None
 
     @property
-    def failed(self) -> bool:
-        """Whether a figure came out that differs from the recorded one by more than rounding explains."""
-        return self._difference is not None
+    def failed_at(self) -> int | None:
+        """The first step that came out otherwise than recorded, by more than rounding explains; or None."""
+        return self._difference[0] if self._difference else None
+
+    @property
+    def equal_at(self) -> int:
+        """The last step known to be the recorded one to the bit: the one it started from, or that of a checkpoint."""
+        return max(self._checkpoints, default=self._rerun.step)
 
     def compare(self, taken: Taken) -> None:
-        """Compares a step with its record, if there is one."""
+        """Compares a step with its records, if there are any.
+
+        That of a checkpoint has the SHA-256 of the variables after the step, which are compared if they were wanted.
+        """
+        if not self._difference:
+            self._compare_figures(taken)
+        if not self._difference:
+            self._compare_variables(taken)
+
+    def _compare_figures(self, taken):
         record = self._records.get(taken.step)
-        if record is None or self.failed:
+        if record is None:
             return
         found = {name: metrics.rounded(figure) for name, figure in taken.figures.items() if name in record}
         differing = [name for name, figure in found.items() if figure != record[name]]
@@ -47,18 +64,29 @@ class Verification:
             name = differing[0]
             self._difference = taken.step, f'{name} {record[name]} was recorded, {found[name]} came out'
 
+    def _compare_variables(self, taken):
+        sha256 = self._hashes.get(taken.step)
+        if sha256 is None or taken.after is None or _adds_otherwise(self._rerun.segment_of(taken.step)):
+            return
+        if checkpoint.digest_of(taken.after, taken.after.__getitem__) == sha256:
+            self._checkpoints.append(taken.step)
+        else:
+            self._difference = taken.step, 'other variables came out than those of its checkpoint'
+
     def line(self) -> str:
         """Returns the line that says how the steps compare with their records."""
-        if self.failed:
+        if self._difference:
             step, difference = self._difference
             segment = self._rerun.segment_of(step)
             reasons = _changes(segment) or [_no_change(segment)]
             return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
         if self._rounded:
             return (f'verified   up to rounding, because the towers have other devices: the loss of '
-                    f'{_steps(sorted(self._same + self._rounded))}')
-        if self._same:
-            return f'verified   as recorded: the loss of {_steps(self._same)}'
+                    f'{named_steps(sorted(self._same + self._rounded))}')
+        verified = [f'the {what} of {named_steps(steps)}' for what, steps in (
+            ('loss', self._same), ('variables', self._checkpoints)) if steps]
+        if verified:
+            return f"verified   as recorded: {', '.join(verified)}"
         first = self._rerun.step + 1
         last = self._rerun.last
         span = f'steps {first} to {last}' if first < last else f'step {last}'
@@ -66,7 +94,7 @@ class Verification:
         return f'unverified there is no record of {span} in {metrics.NAME}{reasons}'
 
 
-def _steps(numbers):
+def named_steps(numbers: list[int]) -> str:
     """Returns a phrase that names steps: 'step 10', 'steps 10, 20 and 30', '50 steps from 10 to 500'."""
     if len(numbers) == 1:
         return f'step {numbers[0]}'

@@ -1,0 +1,168 @@
+"""Two runs compared by `python -m cifar10.replay --against`: where they part, in which tower and variable, and why."""
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from cifar10 import training
+from cifar10.errors import UsageError
+from cifar10.parallel import parameter_server
+from cifar10.replay import against
+from cifar10.run import metrics
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings.training import train_settings
+from tests.helpers import tf
+
+NETWORK = '''
+import tensorflow.compat.v1 as tf
+from tests.test_against import flipped
+
+FLIPS = {flips}
+
+
+@tf.custom_gradient
+def faulty(value):
+    return tf.identity(value), flipped
+
+
+def tiny(images, num_classes, training):
+    weights = tf.convert_to_tensor(tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer()))
+    biases = tf.get_variable('biases', [num_classes], initializer=tf.zeros_initializer())
+    if FLIPS and tf.get_default_graph().get_name_scope().startswith('tower_1'):
+        weights = faulty(weights)
+    return tf.reduce_mean(images, [1, 2]) @ weights + biases
+'''
+
+
+def flipped(gradient):
+    """Returns a gradient of the weights, in step 7 with a bit of one number flipped."""
+    mask = np.zeros(gradient.shape, np.int32)
+    mask[2, 3] = 1 << 20
+    bits = tf.bitcast(gradient, tf.int32)
+    in_step_7 = tf.equal(tf.train.get_global_step().read_value(), 6)
+    return tf.bitcast(tf.where_v2(in_step_7, tf.bitwise.bitwise_xor(bits, mask), bits), tf.float32)
+
+
+class Runs:
+    """Runs of 12 steps of two towers, with checkpoints of steps 4, 8 and 12 and records of every second step.
+
+    Attributes:
+      folder: of their directories.
+    """
+
+    def __init__(self, folder, data_dir):
+        self.folder = folder
+        self._data_dir = data_dir
+        for name in ('tiny', 'flipping'):
+            (folder / name).mkdir()
+            (folder / name / 'net.py').write_text(NETWORK.format(flips=name == 'flipping'))
+
+    def train(self, name, network='tiny', **changes):
+        """Trains; returns the TrainDir."""
+        flags = dict(dataset='shapes', data_dir=self._data_dir, batch_size=4, num_towers=2, max_steps=12, save_steps=4,
+                     log_frequency=2, summary_steps=0, tower_device='cpu', train_dir=str(self.folder / name),
+                     network=f"{self.folder / network / 'net.py'}:tiny")
+        with tf.Graph().as_default():
+            training.train(train_settings(**dict(flags, **changes)))
+        return TrainDir(flags['train_dir'])
+
+    def continued(self, run, name, **changes):
+        """Trains a copy of a run again from its checkpoint of step 8; returns the TrainDir."""
+        shutil.copytree(run.path, self.folder / name)
+        copy = TrainDir(str(self.folder / name))
+        copy.remove_checkpoint(copy.checkpoints()[-1])
+        return self.train(name, **changes)
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory, data_dir):
+    """The Runs."""
+    return Runs(tmp_path_factory.mktemp('runs'), data_dir)
+
+
+@pytest.fixture(scope='module')
+def plain(runs):
+    """A run in which nothing happens."""
+    return runs.train('plain')
+
+
+def report(one, other):
+    """Returns the lines of a comparison by their first words: word -> the texts behind it."""
+    found = {}
+    for line in against.compare(one, other):
+        found.setdefault(line[:10].strip(), []).append(line[11:])
+    return found
+
+
+def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the_variable(runs, plain):
+    lines = report(plain, runs.train('flipped', network='flipping'))
+    assert lines['equal'] == ['step 4, by the SHA-256 of the checkpoints']
+    assert lines['differ'][0].startswith('step 8, by the SHA-256 of the checkpoints; the recorded loss of step ')
+    assert lines['from'] == [f'{plain.path}/model.ckpt-4; steps 5 to 8 of A and of B to take again']
+    for name in ('replay A', 'replay B'):
+        assert lines[name] == ['verified as recorded: the loss of steps 6 and 8, the variables of step 8']
+    assert lines['recurs'] == ['yes: step 7 is the first that differs']
+    gradient, = lines['tower 1']
+    assert gradient.startswith('gradient of weights: 1 of 30 numbers, [2, 3]: ') and gradient.endswith(', a single bit')
+    assert [line.split(':')[0] for line in lines['after']] == ['weights', 'weights/ExponentialMovingAverage']
+    assert not {'tower 0', 'towers', 'rate'} & lines.keys()
+    assert 'SHA-256 of the network ' in lines['starts'][0]
+
+
+def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recorded(runs, plain, monkeypatch):
+    average_gradients = parameter_server.average_gradients
+
+    def mistaken(tower_grads):
+        """Averages as on hardware that makes a mistake once."""
+        return [(flipped(gradient) if variable.op.name == 'weights' else gradient, variable)
+                for gradient, variable in average_gradients(tower_grads)]
+    with monkeypatch.context() as patch:
+        patch.setattr(parameter_server, 'average_gradients', mistaken)
+        faulty = runs.train('faulty')
+    lines = report(plain, faulty)
+    assert lines['equal'][0].startswith('step 4,') and lines['differ'][0].startswith('step 8,')
+    assert lines['replay A'] == ['verified as recorded: the loss of steps 6 and 8, the variables of step 8']
+    assert lines['replay B'][0].startswith('differs step 8: loss ')
+    assert lines['recurs'] == ['no: taken again, the steps of A and B come out the same up to step 8']
+    assert lines['between'] == ['steps 4 and 8 something happened to B that its records do not explain']
+    assert lines['starts'] == ['the same settings, devices, threads and versions']
+
+
+@pytest.mark.stress
+def test_runs_with_other_settings_part_where_these_begin(runs, plain):
+    lines = report(plain, runs.continued(plain, 'slower', learning_rate=0.05))
+    assert lines['equal'] == ['steps 4 and 8, by the SHA-256 of the checkpoints']
+    assert lines['recurs'] == ['yes: step 9 is the first that differs'] and lines['rate'] == ['0.1 and 0.05']
+    assert lines['towers'] == ['the losses and gradients of all towers are equal, so only the update differs']
+    assert lines['starts'] == ['learning_rate=0.1 and 0.05']
+    lines = report(plain, runs.continued(plain, 'wider', batch_size=8, num_towers=1))
+    assert lines['recurs'] == ['yes: step 9 is the first that differs']
+    assert lines['towers'] == ['2 of 4 and 1 of 8, so each tower has other examples']
+    assert lines['starts'] == ['num_towers=2 and 1; batch_size=4 and 8']
+    lines = report(plain, runs.train('seeded', seed=1))
+    assert lines['equal'] == ['none, by the SHA-256 of the checkpoints']
+    assert lines['from'] == ['the initial values; steps 1 to 4 of A and of B to take again']
+    assert lines['recurs'] == ['yes: step 1 is the first that differs'] and lines['starts'] == ['seed=0 and 1']
+
+
+def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_path):
+    def copied(name, changed):
+        """Returns a copy of the run with the records that the function `changed` returns for its own."""
+        copy = TrainDir(str(shutil.copytree(plain.path, tmp_path / name)))
+        path = pathlib.Path(copy.path) / metrics.NAME
+        records = [changed(json.loads(line)) for line in path.read_text().splitlines()]
+        path.write_text(''.join(json.dumps(record) + '\n' for record in records if record))
+        return copy
+    early = copied('early', lambda record: None if record['kind'] == metrics.CHECKPOINT else record)
+    shifted = copied('shifted', lambda record: dict(record, step=record['step'] + 1))
+    tutorial = TrainDir(str(tmp_path / 'tutorial'))
+    os.mkdir(tutorial.path)
+    for other, message in ((early, 'has recorded no hash of a checkpoint: .*earlier version wrote them; continue it'),
+                           (shifted, 'have no checkpoint of the same step, .*; train both with the same --save_steps'),
+                           (tutorial, 'holds no run of this program, .*; name the train_dir of a run')):
+        for pair in ((plain, other), (other, plain)):
+            with pytest.raises(UsageError, match=message):
+                list(against.compare(*pair))
