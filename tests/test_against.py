@@ -136,7 +136,7 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain):
     lines = report(plain, runs.continued(plain, 'slower', learning_rate=0.05))
     assert lines['equal'] == ['steps 4 and 8, by the SHA-256 of the checkpoints']
     assert lines['recurs'] == ['yes: step 9 is the first that differs'] and lines['rate'] == ['0.1 and 0.05']
-    assert lines['towers'] == ['the losses and gradients of all towers are equal, so only the update differs']
+    assert lines['towers'] == ['batches, losses and gradients are equal in all of them, so only the update differs']
     assert lines['starts'] == ['learning_rate=0.1 and 0.05']
     lines = report(plain, runs.continued(plain, 'wider', batch_size=8, num_towers=1))
     assert lines['recurs'] == ['yes: step 9 is the first that differs']

@@ -15,6 +15,7 @@ from cifar10.errors import RunError
 from cifar10.replay import __main__ as replay
 from cifar10.replay.probe import Probe
 from cifar10.replay.rerun import Rerun
+from cifar10.replay.verify import Verification
 from cifar10.run import metrics
 from cifar10.run.checkpoint import EXAMPLES_SEEN
 from cifar10.run.train_dir import TrainDir, step_of
@@ -92,16 +93,22 @@ def test_the_steps_of_two_starts_come_out_to_the_bit_on_another_number_of_device
     assert rerun.prefix is None and [(each.first, each.last) for each in rerun.segments] == [(1, 4), (5, 8)]
     assert [each.plan.settings.towers.num_towers for each in rerun.segments] == [2, 3]
     assert [(len(each.plan.devices.groups), each.start.groups) for each in rerun.segments] == [(1, 2), (1, 2)]
-    rerun = assert_comes_out(run, 7, 4)
-    assert step_of(rerun.prefix) == 2 and rerun.step == 2
-    assert assert_comes_out(run, 8, 8, f'{run}/model.ckpt-6').step == 6
+    rerun = assert_comes_out(run, 7, 7)
+    assert rerun.prefix == f'{run}/model.ckpt-6' and rerun.step == 6
 
 
 def test_every_synchronous_mode_and_precision_comes_out_to_the_bit(tmp_path, data_dir):
     assert_comes_out(train(
-        tmp_path / 'train', data_dir, dict(max_steps=2, num_gpus=2, num_towers=4, variable_update='replicated'),
+        tmp_path / 'train', data_dir, dict(max_steps=2, num_gpus=2, num_towers=3, variable_update='replicated'),
         dict(max_steps=4, num_gpus=2, num_towers=2, variable_update='mirrored', precision='bf16'),
-        dict(max_steps=6, precision='fp16'), network=write_network(tmp_path), optimizer='momentum'), 6, 1)
+        network=write_network(tmp_path), optimizer='momentum'), 4, 1)
+
+
+@pytest.mark.stress
+def test_the_scale_of_the_loss_comes_out_too(tmp_path, data_dir):
+    assert_comes_out(train(
+        tmp_path / 'train', data_dir, dict(max_steps=2), dict(max_steps=4, precision='fp16', num_towers=2),
+        dict(max_steps=6, precision='fp32'), network=write_network(tmp_path)), 6, 1)
 
 
 @pytest.mark.stress
@@ -112,32 +119,35 @@ def test_runs_in_epochs_with_image_sizes_that_change_come_out_to_the_bit(tmp_pat
         assert_comes_out(train_dir, 10, first)
 
 
-def test_what_is_looked_at_does_not_change_and_may_be_training(run, look):
-    def state():
-        return {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in os.scandir(run)}
-    before = state()
-    with TrainDir(run).locked():
-        status, output, errors = look(f'--train_dir={run}', '--step=6')
-    assert (status, errors) == (0, '') and state() == before
-    assert 'verified   as recorded: the loss of steps 5 and 6\n' in output
+def state(folder):
+    """Returns what would change if a file in a folder did."""
+    return {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in os.scandir(folder)}
 
 
-def test_a_step_is_described_by_its_towers_variables_and_examples(run, look):
-    status, output, _ = look(f'--train_dir={run}', '--step=7', f'--from={run}/model.ckpt-2', '--tower=1')
+def test_a_step_is_described_by_its_towers_variables_and_examples_and_nothing_changes(run, look):
+    before = state(run)
+    with TrainDir(run).locked():  # the run may be training
+        status, output, errors = look(f'--train_dir={run}', '--step=7', f'--from={run}/model.ckpt-4', '--tower=1')
+    assert (status, errors) == (0, '') and state(run) == before
     lines = output.splitlines()
     rows = {word: [line.split()[1:] for line in lines if line.startswith(word)]
             for word in ('step', 'tower', 'variable', 'example')}
     records = {record['step']: record['loss'] for record in metrics.read(run, metrics.TRAIN)}
-    assert [(int(row[0]), float(row[1])) for row in rows['step']] == [(step, records[step]) for step in range(3, 8)]
+    assert [(int(row[0]), float(row[1])) for row in rows['step']] == [(step, records[step]) for step in (5, 6, 7)]
     assert np.mean([float(row[1]) for row in rows['tower']]) == pytest.approx(records[7], rel=1e-6)
     assert [row[0] for row in rows['variable']] == ['weights', 'biases']
     assert {row[1] for row in rows['example']} == {'1'} and len(rows['example']) == 5
     losses = [float(row[0]) for row in rows['example']]
     assert losses == sorted(losses, reverse=True)
-    assert 'finite     all losses, gradients and variables' in lines and status == 0
-    assert f'from       {run}/model.ckpt-2, 5 steps' in lines
-    status, output, _ = look(f'--train_dir={run}', '--steps=3:5')
-    assert [line.split()[1] for line in output.splitlines() if line.startswith('step')] == ['3', '4', '5']
+    assert 'finite     all losses, gradients and variables' in lines
+    assert f'from       {run}/model.ckpt-4, 3 steps' in lines
+    assert 'verified   as recorded: the loss of steps 5, 6 and 7' in lines
+
+
+def test_a_table_shows_the_steps_between_two(run, look):
+    _, output, _ = look(f'--train_dir={run}', '--steps=4:5')
+    assert [line.split()[1] for line in output.splitlines() if line.startswith('step')] == ['4', '5']
+    assert f'from       {run}/model.ckpt-2, 3 steps' in output and '|value|  ' not in output
 
 
 def test_the_probes_agree_with_what_numpy_computes_from_the_step(run, data_dir):
@@ -151,9 +161,9 @@ def test_the_probes_agree_with_what_numpy_computes_from_the_step(run, data_dir):
     np.testing.assert_allclose([tower.loss for tower in found.towers], taken.losses, rtol=1e-6)
     rows = np.concatenate([np.fromfile(path, np.uint8) for path in rerun.data.files]).reshape(-1, 3073)
     for k, tower in enumerate(found.towers):
-        originals, fed = probe.pictures(taken, k)
+        fed, _, _, originals = probe.batch(taken, k)
         np.testing.assert_array_equal(rows[tower.examples, 0], tower.labels)
-        np.testing.assert_array_equal(rows[tower.examples, 1:].reshape(-1, 3, 32, 32), originals.transpose(0, 3, 1, 2))
+        np.testing.assert_array_equal(rows[tower.examples, 1:].reshape(-1, 3, 32, 32), originals)
         logits = fed.reshape(5, -1) @ taken.before['weights'] + taken.before['biases']
         losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(5), tower.labels]
         np.testing.assert_allclose(tower.cross_entropies, losses, rtol=1e-4, atol=1e-5)
@@ -162,7 +172,16 @@ def test_the_probes_agree_with_what_numpy_computes_from_the_step(run, data_dir):
     assert taken.before[EXAMPLES_SEEN] == 4 * 8 + 2 * 15 and len({tuple(tower.examples) for tower in found.towers}) == 3
 
 
-def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, look, tmp_path):
+def verified(train_dir, step, **options):
+    """Returns the line that says whether a step comes out as recorded."""
+    rerun = Rerun(TrainDir(str(train_dir)), step, **options)
+    verification = Verification(TrainDir(str(train_dir)), rerun)
+    for taken in rerun.steps():
+        verification.compare(taken)
+    return verification.line()
+
+
+def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tmp_path):
     altered = tmp_path / 'train'
     shutil.copytree(run, altered)
     lines = [json.loads(line) for line in open(altered / metrics.NAME)]
@@ -173,14 +192,11 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, lo
             recorded, record['loss'] = record['loss'], metrics.rounded(record['loss'] * 1.0001)
             false = record['loss']
     (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
-    status, output, _ = look(f'--train_dir={altered}', '--step=7')
-    assert 'verified' in output and status == 0  # from step 6 on
-    status, output, _ = look(f'--train_dir={altered}', '--step=6')
-    line, = [line for line in output.splitlines() if line.startswith('differs')]
-    assert f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy was 1.0 and is ' in line
+    assert verified(altered, 7) == 'verified   as recorded: the loss of step 7'  # from step 6 on
+    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy was 1.0 and is '
+            in verified(altered, 6))
     name = write_network(tmp_path / 'other', 'flat = 1.001 * flat')
-    status, output, _ = look(f'--train_dir={run}', '--step=8', f'--network={name}')
-    assert re.search(r'^differs .*; mine.py has changed since the start at step 4', output, re.M) and status == 0
+    assert re.search(r'^differs .*; mine.py has changed since the start at step 4', verified(run, 8, network=name))
 
 
 def diverged(tmp_path, data_dir, line='pass', **settings):
@@ -246,7 +262,7 @@ def test_a_variable_that_is_no_longer_finite_is_traced_to_its_update(tmp_path, d
         train(tmp_path / 'train', data_dir, dict(max_steps=1), learning_rate=1e38,
               network=write_network(tmp_path, 'flat = 1000 * flat'))
     _, output, _ = look(*command_of(failure.value))
-    assert re.search('the update: losses and gradients are finite; .* learning rate is 1e\+38', cause(output))
+    assert re.search(r'the update: losses and gradients are finite; .* learning rate is 1e\+38', cause(output))
     assert re.search(r'^not finite after the step: weights', output, re.M)
 
 

@@ -112,7 +112,7 @@ def replay(settings: ReplaySettings) -> None:
         _print(report.not_finite_lines(steps, rerun.data.classes, origin))
         if settings.images:
             k = report.tower_to_look_at(steps[-1]) if settings.tower is None else settings.tower
-            images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.pictures(taken, k),
+            images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.batch(taken, k),
                         steps[-1].towers[k], rerun.data.classes)
             print(f'written    {settings.images}')
 

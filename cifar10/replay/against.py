@@ -204,15 +204,16 @@ def _describe_towers(one, other, reruns):
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(contextlib.closing(Probe(rerun.segment_of(one.step).plan))) for rerun in reruns]
         for k in range(counts[0][0]):
+            batches = [probe.batch(taken, k)._asdict() for probe, taken in zip(probes, (one, other))]
             losses, gradients = zip(*(probe.gradients(taken, k) for probe, taken in zip(probes, (one, other))))
+            lines = [f'tower {k:<4} {name} of the batch' for name in differing(*batches)]
             if not _same_bits(*losses):
-                same = False
-                yield f'tower {k:<4} loss {losses[0]:.9g} and {losses[1]:.9g}'
-            lines = list(_describe_arrays(f'tower {k}', *gradients, 'gradient of '))
+                lines.append(f'tower {k:<4} loss {losses[0]:.9g} and {losses[1]:.9g}')
+            lines += _describe_arrays(f'tower {k}', *gradients, 'gradient of ')
             same = same and not lines
             yield from lines
     if same:
-        yield 'towers     the losses and gradients of all towers are equal, so only the update differs'
+        yield 'towers     batches, losses and gradients are equal in all of them, so only the update differs'
 
 
 def _describe_arrays(word, one, other, what=''):

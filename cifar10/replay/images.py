@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cifar10.replay.probe import Pictures, TowerProbe
+from cifar10.replay.probe import Batch, TowerProbe
 from cifar10.replay.report import worst_first
 
 _COLUMNS = 16
 
 
-def draw(path: str, title: str, pictures: Pictures, tower: TowerProbe, classes: Sequence[str]) -> None:
+def draw(path: str, title: str, batch: Batch, tower: TowerProbe, classes: Sequence[str]) -> None:
     """Draws a PNG of a tower's batch: two images for each example, and its loss, index, label and prediction.
 
     Args:
       path: of the file.
       title: of the picture.
-      pictures: the images.
+      batch: of the tower.
       tower: what happened in the tower.
       classes: the names of the classes.
     """
@@ -28,7 +28,7 @@ def draw(path: str, title: str, pictures: Pictures, tower: TowerProbe, classes: 
     for axis in axes.flat:
         axis.axis('off')
     for axis, i in zip(axes.flat, order):
-        axis.imshow(_above_each_other(pictures.originals[i], pictures.fed[i]))
+        axis.imshow(_above_each_other(batch.originals[i].transpose(1, 2, 0), batch.images[i]))
         label = classes[tower.labels[i]]
         prediction = classes[tower.predictions[i]]
         answer = label if label == prediction else f'{label}, not {prediction}'

@@ -30,7 +30,6 @@ class TowerProbe(NamedTuple):
       cross_entropies: float32 [n], that of each example.
       examples: int64 [n], the indices of the examples in the data set.
       labels, predictions: int [n], the classes that the examples have and that the network gives them.
-      fed_finite: bool [n], whether every pixel is finite as the network gets it.
       norms: name -> norm of the tower's gradient of each trained variable.
       counts, sizes: name -> how many values of that gradient are not finite, and how many it has.
     """
@@ -39,7 +38,6 @@ class TowerProbe(NamedTuple):
     examples: np.ndarray
     labels: np.ndarray
     predictions: np.ndarray
-    fed_finite: np.ndarray
     norms: dict[str, float]
     counts: dict[str, int]
     sizes: dict[str, int]
@@ -82,15 +80,19 @@ class Origin(NamedTuple):
     largest_input: float
 
 
-class Pictures(NamedTuple):
+class Batch(NamedTuple):
     """The batch of a tower.
 
     Attributes:
-      originals: uint8 [n, 32, 32, 3], before augmentation.
-      fed: float32 [n, height, width, 3], as the network gets them.
+      images: float32 [n, height, width, 3], as the network gets them.
+      labels: int32 [n], their classes.
+      examples: int64 [n], their indices in the data set.
+      originals: uint8 [n, 3, 32, 32], before augmentation.
     """
+    images: np.ndarray
+    labels: np.ndarray
+    examples: np.ndarray
     originals: np.ndarray
-    fed: np.ndarray
 
 
 class Probe:
@@ -119,49 +121,50 @@ class Probe:
         precision = PRECISIONS.load(settings.towers.precision)
         with tf.device('/cpu:0'):
             tf.train.get_or_create_global_step()  # a network may ask for it
-            self._position = tf.placeholder(tf.int64, [], 'position')
-            rates = plan.recipe.learning_rates(self._position)
-            optimizer = precision.optimizer(plan.recipe.optimizer(*rates))()
+            first, step = tf.placeholder(tf.int64, [], 'first'), tf.placeholder(tf.int64, [], 'step')
+            optimizer = precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
             memory, self._read = pipeline.load(plan.data)
+            images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
+            examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
+            originals = tf.reshape(tf.gather(memory, examples)[:, 1:], [batch_size, 3, SIZE, SIZE])
+            self._positions = first, step
+            self._batch = Batch(images, labels, examples, originals)
+            self._fed = []
 
         def tower(k, scope):
+            fed = [tf.placeholder(tensor.dtype, tensor.shape) for tensor in (images, labels)]
+            self._fed.append(fed)
             logits = []
-            with tf.device('/cpu:0'):
-                first = self._position + k * batch_size
-                images, labels = pipeline.train_batch(
-                    memory, plan.recipe.augmentation, first, self._position, batch_size, seed)
-                examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
-                planes = tf.reshape(tf.gather(memory, examples)[:, 1:], [batch_size, 3, SIZE, SIZE])
 
             def network(*arguments):
                 logits.append(plan.recipe.inference(*arguments))
                 return logits[0]
             loss, _ = tower_loss(scope, lambda: classifier.add_loss(
-                network, images, labels, plan.devices.parts[k], precision.dtype, settings.recipe.label_smoothing))
+                network, *fed, plan.devices.parts[k], precision.dtype, settings.recipe.label_smoothing))
             pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
-            found = dict(
-                loss=loss, examples=examples, labels=labels, predictions=tf.argmax(logits[0], 1),
-                cross_entropies=classifier.cross_entropies(logits[0], labels, settings.recipe.label_smoothing),
-                fed_finite=tf.reduce_all(tf.is_finite(images), [1, 2, 3]),
+            return dict(
+                loss=loss, predictions=tf.argmax(logits[0], 1),
+                cross_entropies=classifier.cross_entropies(logits[0], fed[1], settings.recipe.label_smoothing),
                 gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
-            return found, Pictures(planes, images)
 
-        self._towers, self._pictures = zip(*build_towers(plan.devices.tower_devices, tower))
+        self._towers = build_towers(plan.devices.tower_devices, tower)
         with tf.device('/cpu:0'):
             self._loads = assignments({variable.op.name: variable for variable in tf.global_variables()})
 
     def at(self, taken: Taken) -> StepProbe:
         """Returns what happened in a step."""
-        feed = self._restore(taken)
+        assign(self._session, self._loads, taken.before)
         towers = []
         total = {}
-        for fetches in self._towers:  # one at a time, so that memory holds the activations of one
-            found = self._session.run(fetches, feed)
+        for k, fetches in enumerate(self._towers):  # one at a time, so that memory holds the activations of one
+            batch = self.batch(taken, k)
+            found = self._session.run(fetches, dict(zip(self._fed[k], batch)))
             gradients = found.pop('gradients')
             for name, gradient in gradients.items():
                 total[name] = total.get(name, 0) + gradient.astype(np.float64)
             towers.append(TowerProbe(
-                **found, norms={name: norm(gradient) for name, gradient in gradients.items()},
+                **found, labels=batch.labels, examples=batch.examples,
+                norms={name: norm(gradient) for name, gradient in gradients.items()},
                 counts={name: not_finite(gradient) for name, gradient in gradients.items()},
                 sizes={name: gradient.size for name, gradient in gradients.items()}))
         statistics = [name for name in self._loads
@@ -170,13 +173,16 @@ class Probe:
 
     def gradients(self, taken: Taken, k: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns (the loss of tower k in a step, its gradient of each trained variable by its name)."""
-        found = self._session.run({name: self._towers[k][name] for name in ('loss', 'gradients')}, self._restore(taken))
+        assign(self._session, self._loads, taken.before)
+        fetches = {name: self._towers[k][name] for name in ('loss', 'gradients')}
+        found = self._session.run(fetches, dict(zip(self._fed[k], self.batch(taken, k))))
         return found['loss'], found['gradients']
 
-    def pictures(self, taken: Taken, k: int) -> Pictures:
+    def batch(self, taken: Taken, k: int) -> Batch:
         """Returns the batch of tower k in a step."""
-        planes, fed = self._session.run(list(self._pictures[k]), self._restore(taken))
-        return Pictures(planes.transpose(0, 2, 3, 1), fed)
+        step = taken.before[checkpoint.EXAMPLES_SEEN]
+        first = step + k * self._plan.settings.towers.batch_size
+        return Batch(*self._session.run(list(self._batch), dict(zip(self._positions, (first, step)))))
 
     def origin(self, taken: Taken, k: int) -> Origin | None:
         """Returns the first operation in tower k whose result is not finite.
@@ -188,12 +194,11 @@ class Probe:
         Returns:
           None if there is none, or if the operations cannot be looked at.
         """
-        feed = self._restore(taken)
+        assign(self._session, self._loads, taken.before)
+        feed = dict(zip(self._fed[k], self.batch(taken, k)))
         with self._graph.as_default(), tf.device('/cpu:0'):
             tensors = self._results(k)
-            # One value for each example where there is a row for each, otherwise one.
-            finite = [tf.reduce_all(tf.is_finite(tensor), list(range(1, len(tensor.shape))) if rows else None)
-                      for tensor, rows in tensors]
+            finite = [_finite_rows(tensor) if rows else tf.reduce_all(tf.is_finite(tensor)) for tensor, rows in tensors]
         try:
             found = self._session.run(finite, feed)
         except tf.errors.OpError:  # a branch that is not taken has no results
@@ -207,10 +212,10 @@ class Probe:
         return None
 
     def _results(self, k):
-        """Returns (tensor, whether it has a row for each example) of what tower k's operations compute, in order."""
+        """Returns (tensor, whether it has a row for each example) of what tower k computes from its batch, in order."""
         n = self._plan.settings.towers.batch_size
         gradients = [gradient.op for gradient in self._towers[k]['gradients'].values()]
-        from_images = {self._pictures[k].fed.op}
+        from_images = {self._fed[k][0].op}
         tensors = []
         for operation in self._graph.get_operations():  # in the order in which they were built: causes come first
             if not operation.name.startswith(f'tower_{k}/') or not operation.inputs:  # a constant may be infinite
@@ -223,14 +228,14 @@ class Probe:
                     tensors.append((tensor, is_batch and operation in from_images and operation not in gradients))
         return tensors
 
-    def _restore(self, taken):
-        """Gives the variables the values from before a step; returns what feeds the step's position."""
-        assign(self._session, self._loads, taken.before)
-        return {self._position: taken.before[checkpoint.EXAMPLES_SEEN]}
-
     def close(self) -> None:
         """Closes the session."""
         self._session.close()
+
+
+def _finite_rows(tensor):
+    """Returns for each row of a tensor whether all its values are finite, bool [n]."""
+    return tf.reduce_all(tf.reshape(tf.is_finite(tensor), [tf.shape(tensor)[0], -1]), 1)
 
 
 def norm(values: np.ndarray | Sequence[float]) -> float:
