@@ -11,6 +11,7 @@ from cifar10 import training
 from cifar10.errors import UsageError
 from cifar10.parallel import parameter_server
 from cifar10.replay import against
+from cifar10.replay.__main__ import compare, replay_settings
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
@@ -89,15 +90,20 @@ def plain(runs):
     return runs.train('plain')
 
 
-def report(one, other):
-    """Returns the lines of a comparison by their first words: word -> the texts behind it."""
-    found = {}
-    for line in against.compare(one, other):
-        found.setdefault(line[:10].strip(), []).append(line[11:])
-    return found
+@pytest.fixture
+def report(capsys):
+    """A function that compares two runs; returns what is printed: first word of lines -> the texts behind it."""
+    def lines(one, other):
+        capsys.readouterr()
+        compare(replay_settings(train_dir=one.path, against=other.path))
+        found = {}
+        for line in capsys.readouterr().out.splitlines():
+            found.setdefault(line[:10].strip(), []).append(line[11:])
+        return found
+    return lines
 
 
-def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the_variable(runs, plain):
+def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the_variable(runs, plain, report):
     lines = report(plain, runs.train('flipped', network='flipping'))
     assert lines['equal'] == ['step 4, by the SHA-256 of the checkpoints']
     assert lines['differ'][0].startswith('step 8, by the SHA-256 of the checkpoints; the recorded loss of step ')
@@ -112,7 +118,7 @@ def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the
     assert 'SHA-256 of the network ' in lines['starts'][0]
 
 
-def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recorded(runs, plain, monkeypatch):
+def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recorded(runs, plain, report, monkeypatch):
     average_gradients = parameter_server.average_gradients
 
     def mistaken(tower_grads):
@@ -132,7 +138,7 @@ def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recor
 
 
 @pytest.mark.stress
-def test_runs_with_other_settings_part_where_these_begin(runs, plain):
+def test_runs_with_other_settings_part_where_these_begin(runs, plain, report):
     lines = report(plain, runs.continued(plain, 'slower', learning_rate=0.05))
     assert lines['equal'] == ['steps 4 and 8, by the SHA-256 of the checkpoints']
     assert lines['recurs'] == ['yes: step 9 is the first that differs'] and lines['rate'] == ['0.1 and 0.05']
@@ -158,11 +164,18 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_pat
         return copy
     early = copied('early', lambda record: None if record['kind'] == metrics.CHECKPOINT else record)
     shifted = copied('shifted', lambda record: dict(record, step=record['step'] + 1))
+    changes = {metrics.START: dict(step=2), metrics.CHECKPOINT: dict(sha256='0')}
+    resumed = copied('resumed', lambda record: dict(record, **changes.get(record['kind'], {})))
     tutorial = TrainDir(str(tmp_path / 'tutorial'))
     os.mkdir(tutorial.path)
     for other, message in ((early, 'has recorded no hash of a checkpoint: .*earlier version wrote them; continue it'),
                            (shifted, 'have no checkpoint of the same step, .*; train both with the same --save_steps'),
+                           (resumed, 'of the run in .* begin after step 2; train both again with --max_to_keep=0'),
                            (tutorial, 'holds no run of this program, .*; name the train_dir of a run')):
         for pair in ((plain, other), (other, plain)):
             with pytest.raises(UsageError, match=message):
                 list(against.compare(*pair))
+    with pytest.raises(UsageError, match='the step to look into as --step=N, .* or --against=DIR to compare two runs'):
+        replay_settings(against=plain.path, step=7)
+    with pytest.raises(UsageError, match='--from, --images and --tower are about one run; leave them out'):
+        replay_settings(against=plain.path, tower=0)

@@ -13,13 +13,15 @@ from cifar10.errors import UsageError
 from cifar10.replay.probe import Probe, norm
 from cifar10.replay.rerun import Rerun, Taken
 from cifar10.replay.verify import Verification, named_steps
-from cifar10.run import checkpoint, metrics
+from cifar10.run import checkpoint, metrics, starts
 from cifar10.run.train_dir import TrainDir
 
 _MOST = 10  # variables that are listed
-# Settings that say where a run is and what it prints, but not how it takes its steps.
-_ELSEWHERE = ('train_dir', 'data_dir', 'restart', 'check', 'log_device_placement', 'job_name', 'task_index',
-              'worker_hosts', 'ps_hosts', 'cluster_timeout_secs')
+# Settings that say where a run is and what it reports, but not how it takes its steps. Summaries are not among them:
+# what they fetch may change how operations are fused, and so how they round.
+_ELSEWHERE = ('train_dir', 'data_dir', 'restart', 'check', 'job_name', 'task_index', 'worker_hosts', 'ps_hosts',
+              'cluster_timeout_secs', 'log_device_placement', 'log_frequency', 'eval_steps', 'save_steps',
+              'max_to_keep', 'profile_steps')
 
 
 class Recorded(NamedTuple):
@@ -53,8 +55,8 @@ class Parting(NamedTuple):
         return self.loss if self.differ is None else self.differ
 
 
-def compare(directory: TrainDir, against: TrainDir, watched: Callable[[Iterable, int], Iterable] = lambda steps, _: steps,
-            **options: Any) -> Iterator[str]:
+def compare(directory: TrainDir, against: TrainDir,
+            watched: Callable[[Iterable, int], Iterable] = lambda steps, count: steps, **options: Any) -> Iterator[str]:
     """Compares two runs, A and B, and yields the lines of a report.
 
     Args:
@@ -129,6 +131,9 @@ def _last_equal(runs, steps):
     """Returns (prefix, step) of the newest kept checkpoint, of either run, at which both are equal.
 
     It must have the recorded hash. Without any it is (None, 0), the initial values.
+
+    Raises:
+      UsageError: there is none, and a run did not begin with initial values.
     """
     for step in reversed(steps):
         for run in runs:
@@ -136,6 +141,11 @@ def _last_equal(runs, steps):
             with contextlib.suppress(OSError):  # it is not kept, or can no longer be read
                 if checkpoint.digest(prefix) == run.hashes[step]:
                     return prefix, step
+    for run in runs:
+        begin = min(start.step for start in starts.read(run.directory.path))
+        if begin:
+            raise UsageError(f'no checkpoint at which both runs are equal is kept, and the records of the run in '
+                             f'{run.directory.path} begin after step {begin}; train both again with --max_to_keep=0')
     return None, 0
 
 
@@ -147,14 +157,13 @@ def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verific
       verifications: those of both.
 
     Returns:
-      The first step, in both runs, before or after which their variables differ; None if there is none.
+      The first step, in both runs, after which their variables differ; None if there is none.
     """
     first = None
     for pair in pairs:
         for verification, taken in zip(verifications, pair):
             verification.compare(taken)
-        one, other = pair
-        if first is None and (differing(one.before, other.before) or differing(one.after, other.after)):
+        if first is None and differing(*(taken.after for taken in pair)):
             first = pair
     return first
 
@@ -254,22 +263,23 @@ def _difference(one, other):
 
 
 def _describe_elsewhere(verifications, last):
-    """Yields the lines about two runs that part, but whose steps, taken again, come out the same up to the last."""
+    """Yields the lines about two runs that part, but whose steps come out the same when they are taken again."""
     yield f'recurs     no: taken again, the steps of A and B come out the same up to step {last}'
     for name, verification in zip('AB', verifications):
-        if verification.failed_at:
-            yield (f'between    steps {verification.equal_at} and {verification.failed_at} something happened to {name} '
-                   'that its records do not explain')
+        begin, end = verification.equal_at, verification.failed_at
+        if end:
+            yield f'between    steps {begin} and {end} something happened to {name} that its records do not explain'
 
 
 def _describe_starts(one, other):
     """Yields the line that says how the starts of two runs differ."""
     settings = one.settings.flat(), other.settings.flat()
-    pairs = [(f'{name}=', *(values[name] for values in settings)) for name in settings[0] if name not in _ELSEWHERE]
+    names = [name for name in settings[0] if name not in _ELSEWHERE]
+    pairs = [(f'{name}=', *(values[name] for values in settings)) for name in names]
     pairs += [('towers on ', *(' '.join(sorted(set(start.devices))) for start in (one, other))),
               ('threads=', one.threads, other.threads)]
     pairs += [(f'{name} ', one.versions.get(name), other.versions.get(name))
-              for name in one.versions.keys() | other.versions.keys()]
+              for name in {**one.versions, **other.versions}]
     pairs.append(('SHA-256 of the network ', *((start.network_sha256 or '')[:12] for start in (one, other))))
     found = [f'{what}{first} and {second}' for what, first, second in pairs if first != second]
     yield f"starts     {'; '.join(found) or 'the same settings, devices, threads and versions'}"
