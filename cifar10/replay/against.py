@@ -266,9 +266,11 @@ def _describe_elsewhere(verifications, last):
     """Yields the lines about two runs that part, but whose steps come out the same when they are taken again."""
     yield f'recurs     no: taken again, the steps of A and B come out the same up to step {last}'
     for name, verification in zip('AB', verifications):
-        begin, end = verification.equal_at, verification.failed_at
+        begin, same, end = verification.equal_at, verification.same_at, verification.failed_at
         if end:
-            yield f'between    steps {begin} and {end} something happened to {name} that its records do not explain'
+            probably = f', probably not before step {same}, whose loss is as recorded' if same and same > begin else ''
+            yield (f'between    steps {begin} and {end} something happened to {name} that its records do not explain'
+                   f'{probably}')
 
 
 def _describe_starts(one, other):

@@ -19,6 +19,7 @@ class Verification:
     Attributes:
       failed_at: the first step that came out otherwise than recorded, by more than rounding explains; or None.
       equal_at: the last step known to be the recorded one to the bit.
+      same_at: the last step whose figures came out as recorded, to the last printed digit; or None.
     """
 
     def __init__(self, directory: TrainDir, rerun: Rerun):
@@ -38,6 +39,11 @@ class Verification:
     def equal_at(self) -> int:
         """The last step known to be the recorded one to the bit: the one it started from, or that of a checkpoint."""
         return max(self._checkpoints, default=self._rerun.step)
+
+    @property
+    def same_at(self) -> int | None:
+        """The last step whose figures came out as recorded, to the last printed digit; or None."""
+        return max(self._same, default=None)
 
     def compare(self, taken: Taken) -> None:
         """Compares a step with its records, if there are any.
