@@ -50,7 +50,8 @@ def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     config = settings(max_steps=2)
     train(config)
     prefix = checkpoints(config.run.train_dir)[-1]
-    os.remove(os.path.join(config.run.train_dir, 'config.json'))
+    for name in ('config.json', metrics.NAME):
+        os.remove(os.path.join(config.run.train_dir, name))
     rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
     training.train(settings(max_steps=2))  # leaves it alone
     last = train(settings(max_steps=3))
@@ -251,7 +252,8 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settin
     train(settings(max_steps=1))
     directory = settings().run.train_dir
     prefix = checkpoints(directory)[-1]
-    os.remove(os.path.join(directory, 'config.json'))
+    for name in ('config.json', metrics.NAME):
+        os.remove(os.path.join(directory, name))
     rewrite(prefix, without=['conv2/weights'])
     before = sorted(os.listdir(directory))
     with pytest.raises(UsageError, match='has no conv2/weights: it belongs to another network; use another --train'):
