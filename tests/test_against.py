@@ -107,7 +107,7 @@ def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the
     lines = report(plain, runs.train('flipped', network='flipping'))
     assert lines['equal'] == ['step 4, by the SHA-256 of the checkpoints']
     assert lines['differ'][0].startswith('step 8, by the SHA-256 of the checkpoints; the recorded loss of step ')
-    assert lines['from'] == [f'{plain.path}/model.ckpt-4; steps 5 to 8 of A and of B to take again']
+    assert lines['from'] == [f'{plain.path}/model.ckpt-4, steps 5 to 8 of each run']
     for name in ('replay A', 'replay B'):
         assert lines[name] == ['verified as recorded: the loss of steps 6 and 8, the variables of step 8']
     assert lines['recurs'] == ['yes: step 7 is the first that differs']
@@ -151,7 +151,7 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain, report):
     assert lines['starts'] == ['num_towers=2 and 1; batch_size=4 and 8']
     lines = report(plain, runs.train('seeded', seed=1))
     assert lines['equal'] == ['none, by the SHA-256 of the checkpoints']
-    assert lines['from'] == ['the initial values; steps 1 to 4 of A and of B to take again']
+    assert lines['from'] == ['the initial values, steps 1 to 4 of each run']
     assert lines['recurs'] == ['yes: step 1 is the first that differs'] and lines['starts'] == ['seed=0 and 1']
 
 

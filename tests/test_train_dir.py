@@ -107,7 +107,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     config = settings(max_steps=2)
     train(config)
     prefix = checkpoints(config.run.train_dir)[-1]
-    for name in ('config.json', 'metrics.jsonl'):
+    for name in ('config.json', metrics.NAME):
         os.remove(os.path.join(config.run.train_dir, name))
     rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
     training.train(settings(max_steps=2))  # leaves it alone
@@ -309,7 +309,7 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settin
     train(settings(max_steps=1))
     directory = settings().run.train_dir
     prefix = checkpoints(directory)[-1]
-    for name in ('config.json', 'metrics.jsonl'):
+    for name in ('config.json', metrics.NAME):
         os.remove(os.path.join(directory, name))
     rewrite(prefix, without=['conv2/weights'])
     before = sorted(os.listdir(directory))

@@ -76,8 +76,7 @@ def compare(directory: TrainDir, against: TrainDir,
         return
     prefix, step = _last_equal(runs, parting.equal)
     reruns = [Rerun(run.directory, parting.last, step + 1, prefix, **options) for run in runs]
-    steps = f'steps {step + 1} to {parting.last}' if step + 1 < parting.last else f'step {parting.last}'
-    yield f"from       {prefix or 'the initial values'}; {steps} of A and of B to take again"
+    yield f"from       {prefix or 'the initial values'}, steps {step + 1} to {parting.last} of each run"
     verifications = [Verification(run.directory, rerun) for run, rerun in zip(runs, reruns)]
     first = replay(watched(zip(*(rerun.steps() for rerun in reruns)), parting.last - step), verifications)
     for name, verification in zip('AB', verifications):
