@@ -131,7 +131,8 @@ def compare(settings: ReplaySettings) -> None:
 def _check_tower(tower, towers, step):
     """Raises a UsageError if a step had no tower of this number."""
     if tower is not None and tower >= towers:
-        raise UsageError(f'--tower={tower}, but step {step} had {towers} towers; give a number below {towers}')
+        plural = 's' if towers > 1 else ''
+        raise UsageError(f'--tower={tower}, but step {step} had {towers} tower{plural}; give a number below {towers}')
 
 
 def _with_bar(steps, count):
