@@ -139,7 +139,7 @@ def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recor
 
 
 @pytest.mark.stress
-def test_runs_with_other_settings_part_where_these_begin(runs, plain, report):
+def test_runs_with_other_settings_part_where_these_begin(runs, plain, report, data_dir):
     lines = report(plain, runs.continued(plain, 'slower', learning_rate=0.05))
     assert lines['equal'] == ['steps 4 and 8, by the SHA-256 of the checkpoints']
     assert lines['recurs'] == ['yes: step 9 is the first that differs'] and lines['rate'] == ['0.1 and 0.05']
@@ -149,6 +149,14 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain, report):
     assert lines['recurs'] == ['yes: step 9 is the first that differs']
     assert lines['towers'] == ['2 of 4 and 1 of 8, so each tower has other examples']
     assert lines['starts'] == ['num_towers=2 and 1; batch_size=4 and 8']
+    shutil.copytree(os.path.join(data_dir, 'shapes-bin'), runs.folder / 'data' / 'shapes-bin')
+    for path in (runs.folder / 'data' / 'shapes-bin').glob('data_batch_*.bin'):
+        rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
+        rows[:, 1:] += 1
+        rows.tofile(path)
+    lines = report(plain, runs.train('other', data_dir=str(runs.folder / 'data')))
+    assert 'images of the batch' in lines['tower 0'] and 'labels of the batch' not in lines['tower 0']
+    assert lines['starts'][0].endswith('or files differ whose contents are not recorded')
     lines = report(plain, runs.train('seeded', seed=1))
     assert lines['equal'] == ['none, by the SHA-256 of the checkpoints']
     assert lines['from'] == ['the initial values, steps 1 to 4 of each run']

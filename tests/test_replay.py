@@ -306,7 +306,7 @@ def test_steps_of_an_asynchronous_start_are_refused(run, look, tmp_path):
     text = (copied / metrics.NAME).read_text()
     (copied / metrics.NAME).write_text(text.replace('"parameter_server"', '"async"', 1))
     _, _, errors = look(f'--train_dir={copied}', '--step=2')
-    assert 'the steps after 0 were taken with --variable_update=async, whose towers update in the order in' in errors
+    assert 'took the steps after 0 with --variable_update=async, whose towers update in the order in' in errors
     assert verified(copied, 5) == 'verified   as recorded: the loss of step 5'
 
 

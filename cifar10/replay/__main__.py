@@ -51,7 +51,7 @@ def replay_settings(**given: object) -> ReplaySettings:
     if [settings.step, settings.steps, settings.against].count(None) != 2:
         raise UsageError('give the step to look into as --step=N, or --steps=FROM:TO for a table, or --against=DIR to '
                          'compare two runs')
-    if settings.against and (settings.from_ or settings.images or settings.tower is not None):
+    if settings.against is not None and (settings.from_ or settings.images or settings.tower is not None):
         raise UsageError('--from, --images and --tower are about one run; leave them out, or --against')
     if settings.steps and (settings.images or settings.tower is not None):
         raise UsageError('--images and --tower show the examples of one step; give it as --step=N')
@@ -62,12 +62,12 @@ def main() -> None:
     """Reads the flags and replays."""
     settings = replay_settings(**flags.parse([ReplaySettings], __doc__.splitlines()[0], sys.argv[1:]))
     refuse_default_of_others(settings.train_dir, '--train_dir')
-    if settings.against:
+    if settings.against is not None:
         refuse_default_of_others(settings.against, '--against')
     if settings.images:
         plots.check_plot(settings.images)
     console.start_tensorflow()
-    if settings.against:
+    if settings.against is not None:
         compare(settings)
     else:
         replay(settings)

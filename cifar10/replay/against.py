@@ -87,7 +87,11 @@ def compare(directory: TrainDir, against: TrainDir,
     else:
         yield from _describe_elsewhere(verifications, parting.last)
     at = first[0].step if first else parting.last
-    yield from _describe_starts(*(rerun.segment_of(at).start for rerun in reruns))
+    differences = _differences(*(rerun.segment_of(at).start for rerun in reruns))
+    alike = 'the same settings, devices, threads and versions'
+    if first:
+        alike += ', so an operation is not deterministic, or files differ whose contents are not recorded'
+    yield f"starts     {'; '.join(differences) or alike}"
 
 
 def _recorded(directory):
@@ -141,7 +145,7 @@ def _last_equal(runs, steps):
                 if checkpoint.digest(prefix) == run.hashes[step]:
                     return prefix, step
     for run in runs:
-        begin = min(start.step for start in starts.read(run.directory.path))
+        begin = min((start.step for start in starts.read(run.directory.path)), default=0)
         if begin:
             raise UsageError(f'no checkpoint at which both runs are equal is kept, and the records of the run in '
                              f'{run.directory.path} begin after step {begin}; train both again with --max_to_keep=0')
@@ -248,15 +252,16 @@ def _difference(one, other):
         return np.inf, f'{one.dtype} {list(one.shape)} and {other.dtype} {list(other.shape)}'
     one, other = np.atleast_1d(one, other)
     flipped = np.bitwise_xor(*(np.ascontiguousarray(array).view(f'u{array.itemsize}') for array in (one, other)))
-    distance = np.subtract(one, other, dtype=np.float64)
-    size = norm(one)
-    relative = norm(distance) / size if size else np.inf
+    with np.errstate(invalid='ignore', over='ignore'):  # values may be infinite
+        distance = np.subtract(one, other, dtype=np.float64)
+        size = norm(one)
+        relative = norm(distance) / size if size else np.inf
     relative = relative if np.isfinite(relative) else np.inf  # the largest difference of all
-    places = [tuple(map(int, place)) for place in np.argwhere(flipped)]
-    if len(places) > 1:
-        return relative, (f'{len(places)} of {one.size} numbers, by at most {np.abs(distance).max():.3g}; '
+    count = np.count_nonzero(flipped)
+    if count > 1:
+        return relative, (f'{count} of {one.size} numbers, by at most {np.abs(distance).max():.3g}; '
                           f'{relative:.2g} of the norm')
-    place, = places
+    place = tuple(map(int, np.argwhere(flipped)[0]))
     bit = ', a single bit' if int(flipped[place]).bit_count() == 1 else ''
     return relative, f'1 of {one.size} numbers, {list(place)}: {one[place]:.9g} and {other[place]:.9g}{bit}'
 
@@ -272,8 +277,8 @@ def _describe_elsewhere(verifications, last):
                    f'{probably}')
 
 
-def _describe_starts(one, other):
-    """Yields the line that says how the starts of two runs differ."""
+def _differences(one, other):
+    """Returns phrases that say how two starts differ."""
     settings = one.settings.flat(), other.settings.flat()
     names = [name for name in settings[0] if name not in _ELSEWHERE]
     pairs = [(f'{name}=', *(values[name] for values in settings)) for name in names]
@@ -282,5 +287,4 @@ def _describe_starts(one, other):
     pairs += [(f'{name} ', one.versions.get(name), other.versions.get(name))
               for name in {**one.versions, **other.versions}]
     pairs.append(('SHA-256 of the network ', *((start.network_sha256 or '')[:12] for start in (one, other))))
-    found = [f'{what}{first} and {second}' for what, first, second in pairs if first != second]
-    yield f"starts     {'; '.join(found) or 'the same settings, devices, threads and versions'}"
+    return [f'{what}{first} and {second}' for what, first, second in pairs if first != second]

@@ -340,8 +340,9 @@ def _refuse_unknown(settings, start, directory):
     for name, registry in _REGISTRIES.items():
         if values[name] not in registry:
             raise UsageError(f'the run in {directory.path} has {name}={values[name]}, which this version does not know')
-    if not UPDATE_MODES.load(values['variable_update']).synchronous:
-        raise UsageError(f"the steps after {start.step} were taken with --variable_update={values['variable_update']}, "
+    mode = values['variable_update']
+    if not UPDATE_MODES.load(mode).synchronous:
+        raise UsageError(f'the run in {directory.path} took the steps after {start.step} with --variable_update={mode}, '
                          'whose towers update in the order in which they happen to finish, so they cannot be repeated; '
                          'train in another update mode to be able to')
 
