@@ -112,22 +112,23 @@ def _bad(values):
 
 def heading(directory: TrainDir, rerun: Rerun) -> list[str]:
     """Returns the lines that say what is replayed, and from where."""
-    segment = rerun.segments[-1]
-    settings = segment.plan.settings
-    towers = settings.towers
     count = rerun.last - rerun.step
     number = 'one step' if count == 1 else f'{count} steps'
-    origin = f'{rerun.prefix}, {number}' if rerun.prefix else f'the initial values, {number}'
-    plural = 's' if towers.num_towers > 1 else ''
-    lines = [f'run        {directory.path}, step {rerun.last}',
-             f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
-             f'{towers.variable_update}, {towers.precision}, network {settings.recipe.network}, '
-             f'{settings.recipe.optimizer}, learning rate {settings.recipe.learning_rate:g}',
-             f'from       {origin}']
+    lines = [f'run        {directory.path}, step {rerun.last}', *map(_start, rerun.segments),
+             f"from       {rerun.prefix or 'the initial values'}, {number}"]
     if not rerun.recorded:
         lines.append('warning: an early version took these steps and did not record its settings; those of the latest '
                      'start are used')
     return lines
+
+
+def _start(segment):
+    """Returns the line on a start of the run that took some of the steps."""
+    towers, recipe = segment.plan.settings.towers, segment.plan.settings.recipe
+    plural = 's' if towers.num_towers > 1 else ''
+    return (f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
+            f'{towers.variable_update}, {towers.precision}, network {recipe.network}, {recipe.optimizer}, '
+            f'learning rate {recipe.learning_rate:g}')
 
 
 def table_of_steps(steps: Sequence[Step]) -> list[str]:
