@@ -146,6 +146,7 @@ def test_a_step_is_described_by_its_towers_variables_and_examples_and_nothing_ch
 def test_a_table_shows_the_steps_between_two(run, look):
     _, output, _ = look(f'--train_dir={run}', '--steps=4:5')
     assert [line.split()[1] for line in output.splitlines() if line.startswith('step')] == ['4', '5']
+    assert f'run        {run}, steps 4 to 5\n' in output
     assert f'from       {run}/model.ckpt-2, 3 steps' in output and '\nvariable' not in output
 
 
