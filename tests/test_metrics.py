@@ -11,7 +11,7 @@ import pytest
 from cifar10 import training
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.run.metrics import EVAL, NAME, TRAIN, Metrics, read
+from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, read
 from cifar10.run.rate import Rate
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
@@ -35,6 +35,20 @@ def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
     before = (tmp_path / NAME).stat()
     kept.drop_after(2)
     assert (tmp_path / NAME).stat() == before  # nothing to do
+
+
+def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
+    kept = Metrics(str(tmp_path))
+    for start, steps in ((0, (1, 2, 3)), (2, (3, 4)), (4, ())):
+        kept.drop_after(start)
+        kept.add(START, start, settings=dict(rate=0.123456789))
+        for step in steps:
+            kept.add(TRAIN, step)
+    assert [record['step'] for record in read(str(tmp_path), START)] == [0, 2, 4]
+    kept.drop_after(2)
+    assert [record['step'] for record in read(str(tmp_path), START)] == [0]
+    assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2]
+    assert read(str(tmp_path), START)[0]['settings'] == dict(rate=0.123456789)  # as they are, not rounded
 
 
 def test_a_record_may_replace_one_of_the_same_kind(tmp_path):

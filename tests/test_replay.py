@@ -146,6 +146,7 @@ def test_a_step_is_described_by_its_towers_variables_and_examples_and_nothing_ch
 def test_a_table_shows_the_steps_between_two(run, look):
     _, output, _ = look(f'--train_dir={run}', '--steps=4:5')
     assert [line.split()[1] for line in output.splitlines() if line.startswith('step')] == ['4', '5']
+    assert f'run        {run}, steps 4 to 5\n' in output
     assert f'from       {run}/model.ckpt-2, 3 steps' in output and '\nvariable' not in output
 
 
@@ -282,6 +283,15 @@ def test_bad_input_is_one_line_with_the_remedy(run, look, arguments, part):
     assert part.format(run=run) in errors
 
 
+def test_a_run_of_an_early_version_is_taken_again_with_its_latest_settings(run, tmp_path):
+    copied = tmp_path / 'train'
+    shutil.copytree(run, copied)
+    records = [line for line in open(copied / metrics.NAME) if '"kind": "start"' not in line]
+    (copied / metrics.NAME).write_text(''.join(records))
+    assert verified(copied, 7) == 'verified   as recorded: the loss of step 7'
+    assert 'an early version took these steps' in verified(copied, 1)  # of other settings
+
+
 def test_other_directories_and_checkpoints_are_refused(run, look, tmp_path):
     _, _, errors = look(f'--train_dir={tmp_path}', '--step=1')
     assert f'--train_dir={tmp_path} holds no run of this program, so there is nothing to replay' in errors
@@ -295,6 +305,9 @@ def test_other_directories_and_checkpoints_are_refused(run, look, tmp_path):
     helpers.rewrite(f'{run}/model.ckpt-2', str(tmp_path / 'tutorial.ckpt-2'), without=(EXAMPLES_SEEN,))
     _, _, errors = look(f'--train_dir={copied}', '--step=6', f"--from={tmp_path / 'tutorial.ckpt-2'}")
     assert 'is of step 2, but how the run took its steps up to 4 is not known' in errors
+    (tmp_path / 'cut.ckpt-4.index').write_bytes(open(f'{run}/model.ckpt-4.index', 'rb').read()[:50])
+    _, _, errors = look(f'--train_dir={copied}', '--step=5', f"--from={tmp_path / 'cut.ckpt-4'}")
+    assert 'cannot be read' in errors and errors.endswith('; give another checkpoint\n')
     helpers.rewrite(f'{run}/model.ckpt-4', str(tmp_path / 'other.ckpt-4'), weights=np.zeros([5, 10], np.float32))
     _, _, errors = look(f'--train_dir={copied}', '--step=5', f"--from={tmp_path / 'other.ckpt-4'}")
     assert 'other.ckpt-4 does not fit the network: weights is of shape [5, 10], where the network has' in errors

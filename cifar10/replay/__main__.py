@@ -90,11 +90,11 @@ def replay(settings: ReplaySettings) -> None:
         if settings.step:
             rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
         _check_tower(settings.tower, rerun.segment_of(last).plan.settings.towers.num_towers, last)
-        _print(report.heading(directory, rerun))
+        _print(report.heading(directory, rerun, f'steps {first} to {last}' if settings.steps else f'step {last}'))
         verification = Verification(directory, rerun)
         steps = []
         probe, origin = None, None
-        for taken in _with_bar(rerun.steps(), last - rerun.step):
+        for taken in _with_bar(stack.enter_context(contextlib.closing(rerun.steps())), last - rerun.step):
             verification.compare(taken)
             if taken.before is None:
                 continue
@@ -102,10 +102,10 @@ def replay(settings: ReplaySettings) -> None:
             if probe is None or taken.step == segment.first:
                 probe = stack.enter_context(contextlib.closing(Probe(segment.plan)))
             steps.append(report.show(taken, probe.at(taken)))
-            if origin is None and steps[-1].bad_tower is not None:
+            if steps[-1].bad_tower is not None:
                 origin = probe.origin(taken, steps[-1].bad_tower)
-                if settings.steps:
-                    break
+            if settings.steps and not (steps[-1].is_finite or steps[-1].was_skipped):
+                break
         _print([verification.line(), *report.table_of_steps(steps)])
         if settings.step:
             _print(report.details(steps[-1], rerun.data.classes, settings.tower))

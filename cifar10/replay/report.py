@@ -76,6 +76,11 @@ class Step(NamedTuple):
         return self.bad_tower is None and not self.bad_before and not self.bad_after
 
     @property
+    def was_skipped(self) -> bool:
+        """Whether the step left the variables as they were because gradients overflowed, as they may in fp16."""
+        return self.loss_scale is not None and bool(self.bad_gradients) and not (self.bad_losses or self.bad_after)
+
+    @property
     def bad_losses(self) -> list[int]:
         """The towers whose loss is not finite."""
         return [k for k, loss in enumerate(self.losses) if not math.isfinite(loss)]
@@ -110,24 +115,31 @@ def _bad(values):
 
 # Lines.
 
-def heading(directory: TrainDir, rerun: Rerun) -> list[str]:
-    """Returns the lines that say what is replayed, and from where."""
-    segment = rerun.segments[-1]
-    settings = segment.plan.settings
-    towers = settings.towers
+def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
+    """Returns the lines that say what is replayed, and from where.
+
+    Args:
+      directory: of the run.
+      rerun: what takes the steps.
+      wanted: a phrase that names the steps that are shown.
+    """
     count = rerun.last - rerun.step
     number = 'one step' if count == 1 else f'{count} steps'
-    origin = f'{rerun.prefix}, {number}' if rerun.prefix else f'the initial values, {number}'
-    plural = 's' if towers.num_towers > 1 else ''
-    lines = [f'run        {directory.path}, step {rerun.last}',
-             f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
-             f'{towers.variable_update}, {towers.precision}, network {settings.recipe.network}, '
-             f'{settings.recipe.optimizer}, learning rate {settings.recipe.learning_rate:g}',
-             f'from       {origin}']
+    lines = [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
+             f"from       {rerun.prefix or 'the initial values'}, {number}"]
     if not rerun.recorded:
         lines.append('warning: an early version took these steps and did not record its settings; those of the latest '
                      'start are used')
     return lines
+
+
+def _start(segment):
+    """Returns the line on a start of the run that took some of the steps."""
+    towers, recipe = segment.plan.settings.towers, segment.plan.settings.recipe
+    plural = 's' if towers.num_towers > 1 else ''
+    return (f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
+            f'{towers.variable_update}, {towers.precision}, network {recipe.network}, {recipe.optimizer}, '
+            f'learning rate {recipe.learning_rate:g}')
 
 
 def table_of_steps(steps: Sequence[Step]) -> list[str]:
@@ -180,7 +192,7 @@ def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Orig
     Args:
       steps: the step and those before it that were probed.
       classes: the names of the classes.
-      origin: of the first tower whose loss or gradients are not finite, in the first step that has one.
+      origin: of the first tower whose loss or gradients are not finite in the step, if there is one.
     """
     step = steps[-1]
     if step.is_finite:
@@ -198,7 +210,7 @@ def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Orig
         lines.append(f'not finite tower {k}: gradients of {_counted(counts)}')
     if step.bad_after:
         lines.append(f'not finite after the step: {_counted(step.bad_after)}')
-    elif step.loss_scale and not step.bad_losses:
+    if step.was_skipped:
         return [*lines, f'skipped    gradients overflowed at a loss scale of {step.loss_scale:g}, as they may in fp16; '
                         'the variables stayed as they were']
     cause = _cause(steps, classes, origin)
@@ -216,7 +228,8 @@ def _cause(steps, classes, origin):
         if jump := _jump(earlier, 'cause'):
             return jump
         largest = max(huge, key=lambda change: _badness(change.value))
-        return [f'cause      {largest.name} is huge before the step already, with norm {_number(largest.value)}; '
+        state = 'huge' if math.isfinite(largest.value) else 'not finite'
+        return [f'cause      {largest.name} is {state} before the step already, with norm {_number(largest.value)}; '
                 f'--steps={max(steps[0].number - 10, 1)}:{step.number} shows which step made it so']
     k = step.bad_tower
     if k is None:
@@ -277,7 +290,7 @@ def _table(word, header, rows, left=0):
       word: of every row.
       header: the names of the columns.
       rows: lists of strings.
-      left: how many columns are aligned to the left; so is the last one if it holds text.
+      left: how many columns are aligned to the left; the others are to the right.
     """
     widths = [max(map(len, column)) for column in zip(header, *rows)]
 

@@ -290,6 +290,8 @@ def _starting_point(directory, begin, given, recorded_from):
         if not os.path.exists(prefix + '.index'):
             raise UsageError(f'--from={given}: there is no such checkpoint; give the prefix of one, such as '
                              f'{directory.checkpoint_prefix}-1000')
+        if cause := checkpoint.corruption(prefix):
+            raise UsageError(f'--from={given} cannot be read ({cause}); give another checkpoint')
         values = _read(prefix)
         step = int(values['global_step'])
         if step >= begin:
@@ -304,9 +306,9 @@ def _starting_point(directory, begin, given, recorded_from):
             continue
         try:
             return prefix, _read(prefix)
-        except UsageError as error:
+        except Exception as error:  # of any type, as in `checkpoint.corruption`
             if os.path.exists(prefix + '.index'):  # otherwise training has removed it, as one too many
-                print(f'warning: {error}; starting from the one before it')
+                print(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
     if recorded_from > 0:
         kept = [step_of(prefix) for prefix in directory.checkpoints() if step_of(prefix) >= recorded_from]
         remedy = f'give a step after {kept[0]}, or an older checkpoint with --from' if kept else 'give one with --from'
@@ -317,12 +319,9 @@ def _starting_point(directory, begin, given, recorded_from):
 
 def _read(prefix):
     """Returns the variables in a checkpoint: name -> array, with the examples that the run had seen."""
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-        step, examples_seen = checkpoint.saved_progress(prefix)
-    except Exception as error:  # of any type, as in `checkpoint.corruption`
-        raise UsageError(f'{prefix} cannot be read ({reason(error)})') from error
+    reader = tf.train.load_checkpoint(prefix)
+    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    step, examples_seen = checkpoint.saved_progress(prefix)
     # The tutorial's have a global_step in float32, and no count of examples.
     return {**values, 'global_step': np.int64(step), checkpoint.EXAMPLES_SEEN: np.int64(examples_seen)}
 

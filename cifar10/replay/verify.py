@@ -134,8 +134,8 @@ def _changes(segment: Segment) -> list[str]:
         changes.append(f'the run was on {kinds[start.on_gpus]}, the replay is on {kinds[plan.devices.on_gpus]}')
     if start.threads != (threads := len(os.sched_getaffinity(0))):
         changes.append(f'operations had {start.threads} threads and have {threads}')
-    if _adds_otherwise(segment):
-        changes.append(f'the towers were on {start.groups} devices and are on {len(plan.devices.groups)}')
+    if plan.mode.rounds_by_device and start.groups != (groups := len(plan.devices.groups)):
+        changes.append(f'the towers were on {start.groups} devices and are on {groups}')
     return changes
 
 
