@@ -341,9 +341,9 @@ def _refuse_unknown(settings, start, directory):
             raise UsageError(f'the run in {directory.path} has {name}={values[name]}, which this version does not know')
     mode = values['variable_update']
     if not UPDATE_MODES.load(mode).synchronous:
-        raise UsageError(f'the run in {directory.path} took the steps after {start.step} with --variable_update={mode}, '
-                         'whose towers update in the order in which they happen to finish, so they cannot be repeated; '
-                         'train in another update mode to be able to')
+        raise UsageError(f'the run in {directory.path} took the steps after {start.step} with '
+                         f'--variable_update={mode}, whose towers update in the order in which they happen to finish, '
+                         'so they cannot be repeated; train in another update mode to be able to')
 
 
 def _devices(start, tower_device):
