@@ -339,6 +339,15 @@ def test_the_batch_is_drawn(run, look, tmp_path):
 
 
 @pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+def test_a_run_of_two_machines_comes_out_on_one(tmp_path, data_dir, mode):
+    with helpers.Tasks(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=4,
+                       max_steps=6, save_steps=3, log_frequency=1, variable_update=mode) as tasks:
+        assert [status for status, _ in tasks.ends().values()] == [0, 0]
+    assert_comes_out(str(tmp_path / 'train'), 6, 4)
+
+
+@pytest.mark.stress
 def test_the_commands_of_both_programs_work_as_they_are_typed(tmp_path, data_dir):
     result = helpers.run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, learning_rate=1e30,
                                 train_dir=tmp_path / "a user's run", batch_size=4, max_steps=5, tower_device='cpu')
