@@ -158,7 +158,7 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain, report, da
     assert 'images of the batch' in lines['tower 0'] and 'labels of the batch' not in lines['tower 0']
     assert lines['starts'][0].endswith('or files differ whose contents are not recorded')
     lines = report(plain, runs.train('seeded', seed=1))
-    assert lines['equal'] == ['none, by the SHA-256 of the checkpoints']
+    assert lines['equal'] == ['no step, by the SHA-256 of the checkpoints']
     assert lines['from'] == ['the initial values, steps 1 to 4 of each run']
     assert lines['recurs'] == ['yes: step 1 is the first that differs'] and lines['starts'] == ['seed=0 and 1']
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from cifar10.cli import program
 from cifar10.errors import UsageError
 from cifar10.settings.definition import fields, flag_of, forms
 from cifar10.settings.training import ClusterSettings
@@ -17,6 +18,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that raises a UsageError where argparse would print its usage and exit."""
 
     def __init__(self, description: str, **options):
+        options.setdefault('prog', program.name())
         super().__init__(description=description, allow_abbrev=False, **options)
 
     def error(self, message):

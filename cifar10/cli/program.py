@@ -19,9 +19,7 @@ def run(main: Callable[[], None]) -> int:
       0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + the number of a
       signal that came before there was anything to save.
     """
-    folder, program = os.path.split(sys.argv[0])
-    if program == '__main__.py':  # of a package, run with -m
-        program = os.path.basename(folder)
+    program = name()
     _reopen_closed(program)
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
@@ -46,6 +44,12 @@ def run(main: Callable[[], None]) -> int:
             number = signal.SIGINT
         status = _fail(program, 'interrupted', 128 + number)
     return status
+
+
+def name() -> str:
+    """Returns the name of the program that runs: its file, or the package that is run with -m."""
+    folder, file = os.path.split(sys.argv[0])
+    return os.path.basename(folder) if file == '__main__.py' else file
 
 
 def _reopen_closed(program):

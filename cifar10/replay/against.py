@@ -122,12 +122,12 @@ def part(one: Recorded, other: Recorded) -> Parting:
 
 def _describe_parting(parting, one, other):
     """Yields the lines that say where the records part."""
-    yield f"equal      {named_steps(parting.equal) if parting.equal else 'none'}, by the SHA-256 of the checkpoints"
+    yield f"equal      {named_steps(parting.equal) if parting.equal else 'no step'}, by the SHA-256 of the checkpoints"
     differ = [] if parting.differ is None else [f'step {parting.differ}, by the SHA-256 of the checkpoints']
     if parting.loss is not None:
         losses = [run.losses[parting.loss] for run in (one, other)]
         differ.append(f'the recorded loss of step {parting.loss} is {losses[0]} and {losses[1]}')
-    yield f"differ     {'; '.join(differ) or 'nothing that both have recorded'}"
+    yield f"differ     {'; '.join(differ) or 'no checkpoint and no loss that both have recorded'}"
 
 
 def _last_equal(runs, steps):
@@ -250,6 +250,7 @@ def _difference(one, other):
         return np.inf, f"only {'B' if one is None else 'A'} has it"
     if one.shape != other.shape or one.dtype != other.dtype:
         return np.inf, f'{one.dtype} {list(one.shape)} and {other.dtype} {list(other.shape)}'
+    is_scalar = not one.shape
     one, other = np.atleast_1d(one, other)
     flipped = np.bitwise_xor(*(np.ascontiguousarray(array).view(f'u{array.itemsize}') for array in (one, other)))
     with np.errstate(invalid='ignore', over='ignore'):  # values may be infinite
@@ -257,6 +258,8 @@ def _difference(one, other):
         size = norm(one)
         relative = norm(distance) / size if size else np.inf
     relative = relative if np.isfinite(relative) else np.inf  # the largest difference of all
+    if is_scalar:
+        return relative, f'{one[0]:.9g} and {other[0]:.9g}'
     count = np.count_nonzero(flipped)
     if count > 1:
         return relative, (f'{count} of {one.size} numbers, by at most {np.abs(distance).max():.3g}; '

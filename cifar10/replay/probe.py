@@ -73,11 +73,11 @@ class Origin(NamedTuple):
       operation: its name and, in brackets, its type.
       examples: places in the batch of the examples for which it is not; None if all, or if its result has no row for
         each.
-      largest_input: the largest absolute value among its inputs.
+      inputs: the smallest and the largest value of each of its inputs.
     """
     operation: str
     examples: list[int] | None
-    largest_input: float
+    inputs: list[tuple[float, float]]
 
 
 class Batch(NamedTuple):
@@ -207,8 +207,8 @@ class Probe:
             if not np.all(good):
                 examples = np.flatnonzero(~good).tolist() if rows and np.any(good) else None
                 inputs = self._session.run([each for each in tensor.op.inputs if each.dtype.is_floating], feed)
-                largest = max((float(np.max(np.abs(each))) for each in inputs if each.size), default=0.0)
-                return Origin(f'{tensor.op.name} ({tensor.op.type})', examples, largest)
+                ranges = [(float(each.min()), float(each.max())) for each in inputs if each.size]
+                return Origin(f'{tensor.op.name} ({tensor.op.type})', examples, ranges)
         return None
 
     def _results(self, k):

@@ -12,6 +12,7 @@ from cifar10.run.train_dir import TrainDir
 
 _MOST_EXAMPLES = 5
 _MOST_NAMES = 3
+_MOST_SUGGESTED = 10  # steps before one that a line suggests to look at
 _HUGE = 1e6  # norm of a variable that has blown up: products of such values overflow soon
 
 
@@ -60,15 +61,25 @@ class Step(NamedTuple):
 
     @property
     def largest(self) -> Change | None:
-        """The change that is largest relative to its variable; None if every variable was 0."""
-        return max((change for change in self.changes if change.value), default=None,
+        """The change that is largest relative to its variable, of those that are trained; None if all were 0."""
+        return max((change for change in self.trained if change.value), default=None,
                    key=lambda change: _badness(change.ratio))
 
     @property
+    def trained(self) -> list[Change]:
+        """The changes of the trained variables. Moving statistics follow the data, so theirs are large and harmless."""
+        return [change for change in self.changes if change.gradient is not None]
+
+    @property
     def ratio(self) -> float:
-        """The norm of the change of all variables of the network relative to that of their values."""
-        value = norm([change.value for change in self.changes])
-        return norm([change.update for change in self.changes]) / value if value else math.nan
+        """The norm of the change of all trained variables relative to that of their values."""
+        value = norm([change.value for change in self.trained])
+        return norm([change.update for change in self.trained]) / value if value else math.nan
+
+    @property
+    def huge(self) -> list[Change]:
+        """The changes of variables that had blown up before the step."""
+        return [change for change in self.changes if not change.value < _HUGE]
 
     @property
     def is_finite(self) -> bool:
@@ -173,7 +184,7 @@ def details(step: Step, classes: Sequence[str], tower: int | None = None) -> lis
         each = step.towers[k]
         rows.append([_number(loss, 5), f'{k}', f'{i}', f'{each.examples[i]}', classes[each.labels[i]],
                      classes[each.predictions[i]]])
-    return lines + _table('example', ['loss', 'tower', 'place', 'index', 'label', 'prediction'], rows)
+    return lines + _table('example', ['cross entropy', 'tower', 'place', 'index', 'label', 'prediction'], rows)
 
 
 def worst_first(cross_entropies: np.ndarray) -> list[int]:
@@ -213,35 +224,43 @@ def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Orig
     if step.was_skipped:
         return [*lines, f'skipped    gradients overflowed at a loss scale of {step.loss_scale:g}, as they may in fp16; '
                         'the variables stayed as they were']
-    cause = _cause(steps, classes, origin)
-    return cause + ([] if cause and 'changed the variables' in cause[0] else _jump(steps[:-1], 'jump')) + lines
+    return _cause(steps, classes, origin) + lines
 
 
 def _cause(steps, classes, origin):
-    """Returns the line that names the earliest cause that can be seen; [] if there is none."""
+    """Returns the lines that name the earliest cause that can be seen, and what else may help to find it."""
     *earlier, step = steps
     for each in earlier:
         if each.bad_after:
             return [f'cause      step {each.number} left variables that are not finite: {_counted(each.bad_after)}; '
                     f'--step={each.number} shows how']
-    if huge := [change for change in step.changes if not change.value < _HUGE]:
-        if jump := _jump(earlier, 'cause'):
-            return jump
-        largest = max(huge, key=lambda change: _badness(change.value))
+    if step.huge:
+        since = next(each for each in steps if each.huge)
+        operation = _operation(step, classes, origin, 'operation')
+        if since is not steps[0] and (jump := _jump(earlier, 'cause')):
+            return jump + operation
+        largest = max(since.huge, key=lambda change: _badness(change.value))
         state = 'huge' if math.isfinite(largest.value) else 'not finite'
-        return [f'cause      {largest.name} is {state} before the step already, with norm {_number(largest.value)}; '
-                f'--steps={max(steps[0].number - 10, 1)}:{step.number} shows which step made it so']
-    k = step.bad_tower
-    if k is None:
+        return [f'cause      {largest.name} was {state} before step {since.number} already, with norm '
+                f'{_number(largest.value)}; {_steps_before(since)} shows which step made it so', *operation]
+    jump = _jump(earlier, 'jump')
+    if step.bad_tower is None:
         return [f'cause      the update: losses and gradients are finite; the gradients have norm '
-                f"{_number(step.gradient)}, the learning rate is {step.figures['learning_rate']:g}"]
+                f"{_number(step.gradient)}, the learning rate is {step.figures['learning_rate']:g}", *jump]
+    return _operation(step, classes, origin, 'cause') + jump
+
+
+def _operation(step, classes, origin, word):
+    """Returns the line on the first operation whose result is not finite; [] if it is not known."""
     if origin is None:
         return []
+    k = step.bad_tower
     which = ''
     if origin.examples:
         which = f', for {_examples(step, k, np.isin(np.arange(len(step.towers[k].labels)), origin.examples), classes)}'
-    return [f'cause      tower {k}: {origin.operation} is the first operation whose result is not finite{which}; its '
-            f'inputs are of size {_number(origin.largest_input)} at most']
+    ranges = ' and '.join(f'from {_number(low)} to {_number(high)}' for low, high in origin.inputs[:_MOST_NAMES])
+    return [f'{word:<10} tower {k}: {origin.operation} is the first operation whose result is not finite{which}'
+            f"{ranges and f'; its inputs range {ranges}'}"]
 
 
 def _jump(steps, word):
@@ -249,10 +268,17 @@ def _jump(steps, word):
     for step in steps:
         if step.ratio > 1:
             largest = step.largest
+            # With one that is the first of those shown, the variables may have begun to blow up before.
+            hint = f'; {_steps_before(step)} shows the steps before it' if step is steps[0] and step.number > 1 else ''
             return [f'{word:<10} step {step.number} changed the variables by {_number(step.ratio)} times their own '
                     f'norm, most of all {largest.name} ({_number(largest.ratio)} times); its gradients had norm '
-                    f"{_number(step.gradient)}, the learning rate was {step.figures['learning_rate']:g}"]
+                    f"{_number(step.gradient)}, the learning rate was {step.figures['learning_rate']:g}{hint}"]
     return []
+
+
+def _steps_before(step):
+    """Returns the flag that shows the steps up to one."""
+    return f'--steps={max(step.number - _MOST_SUGGESTED, 1)}:{step.number}'
 
 
 def _counted(counts):

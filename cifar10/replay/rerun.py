@@ -343,7 +343,7 @@ def _refuse_unknown(settings, start, directory):
     if not UPDATE_MODES.load(mode).synchronous:
         raise UsageError(f'the run in {directory.path} took the steps after {start.step} with '
                          f'--variable_update={mode}, whose towers update in the order in which they happen to finish, '
-                         'so they cannot be repeated; train in another update mode to be able to')
+                         'so they cannot be replayed; train in another update mode if you need to replay steps')
 
 
 def _devices(start, tower_device):

@@ -144,5 +144,5 @@ def _no_change(segment: Segment) -> str:
     towers = segment.plan.settings.towers
     if segment.start.on_gpus and not towers.deterministic:
         return 'GPUs repeat a step to the bit only with --deterministic'
-    return ('nothing that the run recorded of its machine has changed, so its files may have, or random operations '
-            'have no fixed seed, or the hardware makes mistakes')
+    return ('nothing that the run recorded of its machine has changed, so its files or environment variables may have, '
+            'or random operations have no fixed seed, or the hardware makes mistakes')
