@@ -13,6 +13,7 @@ from cifar10 import training
 from cifar10.cli import program
 from cifar10.errors import RunError
 from cifar10.replay import __main__ as replay
+from cifar10.replay import report
 from cifar10.replay.probe import Probe
 from cifar10.replay.rerun import Rerun
 from cifar10.replay.verify import Verification
@@ -252,7 +253,8 @@ def test_the_command_in_the_error_finds_the_tower_and_the_operation(tmp_path, da
         num_gpus=2)
     assert '--step=5' in arguments
     _, output, _ = look(*arguments)
-    assert 'cause      tower 1: tower_1/suspicious (Log) is the first operation' in cause(output)
+    assert re.fullmatch(r'cause      tower 1: tower_1/suspicious \(Log\) is the first operation whose result is not '
+                        r'finite; its inputs range from -1 to -1', cause(output))
     assert re.search(r'^not finite tower 1: loss nan, from all 4 images$', output, re.M)
     assert 'tower 0: ' not in output
 
@@ -265,6 +267,27 @@ def test_a_variable_that_is_no_longer_finite_is_traced_to_its_update(tmp_path, d
     _, output, _ = look(*command_of(failure.value))
     assert re.search(r'the update: losses and gradients are finite; .* learning rate is 1e\+38', cause(output))
     assert re.search(r'^not finite after the step: weights', output, re.M)
+
+
+def step_of_a_table(number, **norms):
+    """Returns what is shown of a step: of each variable the norms of (value, gradient, change)."""
+    return report.Step(number, np.float32([1]), dict(loss=1.0, learning_rate=0.1), [], 1.0,
+                       [report.Change(name, *each) for name, each in norms.items()], {}, {}, None)
+
+
+def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
+    def lines(*steps):
+        return '\n'.join(report.not_finite_lines(steps, [], None))
+    jump = 'step 20 changed the variables by 3 times their own norm'
+    assert f'jump       {jump}' in lines(step_of_a_table(19, w=(1, 1, 0.1)), step_of_a_table(20, w=(1, 1, 3)))
+    assert '--steps=' not in lines(step_of_a_table(19, w=(1, 1, 0.1)), step_of_a_table(20, w=(1, 1, 3)))
+    assert '; --steps=10:20 shows the steps before it' in lines(step_of_a_table(20, w=(1, 1, 3)))
+    diverged = step_of_a_table(21, w=(1e9, 1, np.nan))._replace(bad_after=dict(w=(1, 1)))
+    assert f'cause      {jump}' in lines(step_of_a_table(20, w=(1, 1, 3)), diverged)
+    assert ('cause      w was huge before step 20 already, with norm 1e+08; --steps=10:20 shows which step made it so'
+            in lines(step_of_a_table(20, w=(1e8, 1, 1e9)), diverged))
+    moved = step_of_a_table(20, w=(1, 1, 0.1), moving_mean=(1, None, 100))  # follows the data, not the gradient
+    assert 'jump' not in lines(moved) and report.table_of_steps([moved])[-1].endswith('0.1   w')
 
 
 @pytest.mark.parametrize('arguments, part', [
