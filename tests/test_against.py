@@ -132,7 +132,7 @@ def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recor
     assert lines['equal'][0].startswith('step 4,') and lines['differ'][0].startswith('step 8,')
     assert lines['replay A'] == ['verified as recorded: the loss of steps 6 and 8, the variables of step 8']
     assert lines['replay B'][0].startswith('differs step 8: other variables came out than those of its checkpoint; ')
-    assert lines['recurs'] == ['no: taken again, the steps of A and B come out the same up to step 8']
+    assert lines['recurs'] == ['no: the replays of A and B come out the same up to step 8']
     assert lines['between'] == ['steps 4 and 8 something happened to B that its records do not explain, probably not '
                                 'before step 8, whose loss is as recorded']
     assert lines['starts'] == ['the same settings, devices, threads and versions']

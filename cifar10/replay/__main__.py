@@ -1,4 +1,4 @@
-"""Takes a step of a run again, in memory, and shows what happened in it: losses, gradients, updates, examples.
+"""Replays a step of a run, in memory, and shows what happened in it: losses, gradients, updates, examples.
 
     python -m cifar10.replay --train_dir=DIR --step=7020
     python -m cifar10.replay --train_dir=DIR --against=DIR2

@@ -271,7 +271,7 @@ def _difference(one, other):
 
 def _describe_elsewhere(verifications, last):
     """Yields the lines about two runs that part, but whose steps come out the same when they are taken again."""
-    yield f'recurs     no: taken again, the steps of A and B come out the same up to step {last}'
+    yield f'recurs     no: the replays of A and B come out the same up to step {last}'
     for name, verification in zip('AB', verifications):
         begin, same, end = verification.equal_at, verification.same_at, verification.failed_at
         if end:
