@@ -78,13 +78,13 @@ class Runs:
         return self.train(name, **changes)
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope='session')
 def runs(tmp_path_factory, data_dir):
     """The Runs."""
     return Runs(tmp_path_factory.mktemp('runs'), data_dir)
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope='session')
 def plain(runs):
     """A run in which nothing happens."""
     return runs.train('plain')

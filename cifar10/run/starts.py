@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.errors import UsageError
 from cifar10.parallel.devices import Devices
 from cifar10.registry import NETWORKS
 from cifar10.run import metrics
@@ -57,10 +58,18 @@ def describe(settings: Mapping[str, Any], devices: Devices, last_step: int) -> d
 
 
 def read(directory: str) -> list[Started]:
-    """Returns the starts of the run in a directory that led to its steps, in their order; [] for an early version."""
-    return [Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
-                    record['groups'], record['on_gpus'], record['threads'], record['versions'],
-                    record['network_sha256']) for record in metrics.read(directory, metrics.START)]
+    """Returns the starts of the run in a directory that led to its steps, in their order; [] for an early version.
+
+    Raises:
+      UsageError: a record has another form.
+    """
+    try:
+        return [Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
+                        record['groups'], record['on_gpus'], record['threads'], record['versions'],
+                        record['network_sha256']) for record in metrics.read(directory, metrics.START)]
+    except (KeyError, TypeError) as error:
+        raise UsageError(f'{os.path.join(directory, metrics.NAME)} has a record of a start that this version cannot '
+                         'read; use the version that trained the run') from error
 
 
 def versions(on_gpus: bool) -> dict[str, str]:
