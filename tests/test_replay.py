@@ -334,6 +334,16 @@ def test_other_directories_and_checkpoints_are_refused(run, look, tmp_path):
     assert 'other.ckpt-4 does not fit the network: weights is of shape [5, 10], where the network has' in errors
 
 
+def test_a_checkpoint_that_is_not_the_one_of_the_run_is_reported(run, tmp_path):
+    prefix = str(tmp_path / 'model.ckpt-4')
+    helpers.rewrite(f'{run}/model.ckpt-4', prefix, biases=np.ones(10, np.float32))
+    directory = TrainDir(run)
+    assert (Verification(directory, Rerun(directory, 5, start=prefix)).line() ==
+            f'differs    step 4: {prefix} does not have the variables that the run recorded; it is of another run, or '
+            'its file has changed')
+    assert Verification(directory, Rerun(directory, 5)).line().startswith('unverified')
+
+
 def test_records_of_starts_in_another_form_are_refused(run, look, tmp_path):
     copied = tmp_path / 'train'
     shutil.copytree(run, copied)

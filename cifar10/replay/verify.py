@@ -29,6 +29,8 @@ class Verification:
         self._rerun = rerun
         self._same, self._rounded, self._checkpoints = [], [], []
         self._difference = None
+        if rerun.prefix and self._hashes.get(rerun.step) not in (None, checkpoint.digest(rerun.prefix)):
+            self._difference = rerun.step, f'{rerun.prefix} does not have the variables that the run recorded'
 
     @property
     def failed_at(self) -> int | None:
@@ -83,8 +85,11 @@ class Verification:
         """Returns the line that says how the steps compare with their records."""
         if self._difference:
             step, difference = self._difference
-            segment = self._rerun.segment_of(step)
-            reasons = _changes(segment) or [_no_change(segment)]
+            if step == self._rerun.step:
+                reasons = ['it is of another run, or its file has changed']
+            else:
+                segment = self._rerun.segment_of(step)
+                reasons = _changes(segment) or [_no_change(segment)]
             return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
         if self._rounded:
             return (f'verified   up to rounding, because the towers have other devices: the loss of '
