@@ -124,18 +124,31 @@ def decide(start: Start) -> list[str]:
     prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
     stored = start.directory.stored() if prefix else None
     towers, notes = _towers(start, prefix, stored)
-    settings = start.settings.replace(**towers)
-    devices = start.devices.with_towers(settings.towers.num_towers)
-    recipe = Recipe(settings.recipe, len(start.data.classes), settings.run.seed, start.data.count, settings.run.epochs)
-    recipe.check(settings.towers.batch_size, PRECISIONS.load(settings.towers.precision).dtype)
-    mode = UPDATE_MODES.load(settings.towers.variable_update)(devices)
     step, examples_seen = checkpoint.saved_progress(prefix) if prefix else (0, 0)
-    last_step = settings.run.max_steps
-    if recipe.total_examples is not None:
-        remaining = max(recipe.total_examples - examples_seen, 0)
-        last_step = step + math.ceil(remaining / (mode.batches * settings.towers.batch_size))
-    start.plan = Plan(settings, recipe, start.data, devices, mode, prefix, step, last_step)
-    return [] if start.plan.finished else notes
+    plan = plan_of(start.settings.replace(**towers), start.data, start.devices, prefix, step)
+    if plan.recipe.total_examples is not None:
+        remaining = max(plan.recipe.total_examples - examples_seen, 0)
+        plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
+    start.plan = plan
+    return [] if plan.finished else notes
+
+
+def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None, step: int) -> Plan:
+    """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
+
+    Args:
+      settings: with the number of towers, the batch size and the precision.
+      data: the training images.
+      devices: to spread the towers over.
+      prefix: of the checkpoint that the run starts from, or None.
+      step: that of the checkpoint.
+    """
+    towers = settings.towers
+    recipe = Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs)
+    recipe.check(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
+    devices = devices.with_towers(towers.num_towers)
+    mode = UPDATE_MODES.load(towers.variable_update)(devices)
+    return Plan(settings, recipe, data, devices, mode, prefix, step, settings.run.max_steps)
 
 
 def refuse_other_images(start: Start) -> list[str]:
@@ -152,24 +165,31 @@ def refuse_other_images(start: Start) -> list[str]:
 
 
 def describe(start: Start) -> list[str]:
-    """Returns what a person wants to know before the first step."""
+    """Returns what a person wants to know of the training before the first step."""
     plan = start.plan
     settings = plan.settings
-    recipe, towers, run = settings.recipe, settings.towers, settings.run
+    recipe, towers = settings.recipe, settings.towers
     examples = plan.examples_per_step
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
+    return [f'recipe     {plan.recipe}, {towers.precision}',
+             f'towers     {plan.devices.num_towers} of {towers.batch_size} {plan.devices}',
+             f'update     {towers.variable_update}',
+             f'data       {plan.data}',
+             f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch',
+             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
+
+
+def describe_run(start: Start) -> list[str]:
+    """Returns where the run stands and where it is."""
+    plan = start.plan
+    run = plan.settings.run
+    lines = []
     if plan.finished:
         progress = f'at step {plan.step}'
     elif plan.step:
         progress = f'resumed at step {plan.step} of {plan.last_step}'
     else:
         progress = f'new, to step {plan.last_step}'
-    lines = [f'recipe     {plan.recipe}, {towers.precision}',
-             f'towers     {plan.devices.num_towers} of {towers.batch_size} {plan.devices}',
-             f'update     {towers.variable_update}',
-             f'data       {plan.data}',
-             f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch',
-             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
     if run.epochs and not plan.step and 0 < plan.last_step < _FEW_STEPS:
         count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
         lines.append(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
@@ -177,13 +197,13 @@ def describe(start: Start) -> list[str]:
               f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
     if plan.finished:
         length = f'--epochs={run.epochs:g}' if run.epochs else f'--max_steps={run.max_steps}'
-        remedy = '' if recipe.schedule == 'linear' else '; give more to continue'
+        remedy = '' if plan.settings.recipe.schedule == 'linear' else '; give more to continue'
         lines.append(f'done       at step {plan.step} the run has its {length} already{remedy}')
     return lines
 
 
 BEFORE_DATA = (check_network, choose_devices, check_directory)
-WITH_DATA = (decide, refuse_other_images, describe)
+WITH_DATA = (decide, refuse_other_images, describe, describe_run)
 
 
 def local_devices(towers: TowerSettings) -> Devices:

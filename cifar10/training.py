@@ -16,6 +16,7 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import tower_loss
+from cifar10.parallel.update import Step
 from cifar10.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
 from cifar10.registry import PRECISIONS
 from cifar10.run import checkpoint, metrics, sessions, starts, summaries
@@ -26,7 +27,7 @@ from cifar10.run.rate import due
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, step_of
-from cifar10.settings.training import TrainSettings
+from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.signals import Termination
 from cifar10.trained.validation import Validation
 
@@ -59,7 +60,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             checkpoint.tidy(directory, settings.reports.max_to_keep)
             return
         learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
-        validation = _validation(plan)
+        validation = validation_of(plan)
         with tf.Graph().as_default(), tf.device(plan.devices.home):
             tf.set_random_seed(settings.run.seed)
             graph = build(plan, learnt)
@@ -74,7 +75,7 @@ def _decide(start, stages):
             print(line)
 
 
-def _validation(plan):
+def validation_of(plan: Plan) -> Validation | None:
     """Returns what evaluates the run between two steps, on the devices of this process; None if nothing does."""
     settings = plan.settings
     if not settings.reports.eval_steps:
@@ -94,6 +95,7 @@ class TrainingGraph(NamedTuple):
       figures: float32 scalars of the step, by their names.
       summary: string scalar, a serialised `tf.Summary` of the step.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
+      step: the towers and their update, as the update mode built them.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
       initialise: gives variables their first values; a restore may follow.
       start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
@@ -106,6 +108,7 @@ class TrainingGraph(NamedTuple):
     figures: dict[str, tf.Tensor]
     summary: tf.Tensor
     batches: list
+    step: Step
     global_step: tf.Variable
     examples_seen: tf.Variable
     initialise: tf.Operation
@@ -154,7 +157,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
     step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
                       tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope),
-                      tower_inputs=batches.__getitem__ if _can_time(plan.settings.towers) else None)
+                      tower_inputs=batches.__getitem__ if can_time(plan.settings.towers) else None)
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
         with tf.name_scope('turns/'):
@@ -182,11 +185,11 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     with tf.name_scope('initialise'):
         initialise = tf.global_variables_initializer()
         start_inputs = tf.group(tf.local_variables_initializer(), *starts)
-    return TrainingGraph(train_step, async_train_ops, losses, tower_seconds, figures, summary, batches, global_step,
-                         examples_seen, initialise, start_inputs)
+    return TrainingGraph(train_step, async_train_ops, losses, tower_seconds, figures, summary, batches, step,
+                         global_step, examples_seen, initialise, start_inputs)
 
 
-def _can_time(towers):
+def can_time(towers: TowerSettings) -> bool:
     """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
     return not (towers.deterministic or os.environ.get('TF_DETERMINISTIC_OPS', '').lower() in ('1', 'true'))
 

@@ -17,28 +17,32 @@ class Turns:
       devices: the Devices of the towers.
 
     Attributes:
-      ended: for each tower built so far, the operation that ends its turn.
+      begun, ended: for each tower built so far, the operations that begin and end its turn.
+      computed: for each tower built so far, the tensors that its turn ends with.
+      counters: for each group of devices an int64 variable on the CPU beside it, in which a turn counts as two.
     """
 
     def __init__(self, devices: Devices):
+        self.begun = []
+        self.computed = []
         self.ended = []
-        self._begun = []
         self._devices = devices
-        self._counters = []
+        self.counters = []
         for host in devices.group_hosts:
             with tf.device(host), tf.name_scope('turns/'):
-                self._counters.append(tf.Variable(tf.constant(0, tf.int64), trainable=False, name='count',
+                self.counters.append(tf.Variable(tf.constant(0, tf.int64), trainable=False, name='count',
                                                   collections=[tf.GraphKeys.LOCAL_VARIABLES]))
 
     def begin(self, k: int) -> tf.Operation:
         """Returns the operation that begins tower k's turn, after the previous tower on its device."""
         previous = k - len(self._devices.groups)
-        self._begun.append(self._count(k, [self.ended[previous]] if previous >= 0 else []))
-        return self._begun[k]
+        self.begun.append(self._count(k, [self.ended[previous]] if previous >= 0 else []))
+        return self.begun[k]
 
     def end(self, k: int, gradients: list) -> None:
         """Ends tower k's turn after its (gradient, variable) pairs; call it in the order of the towers."""
-        self.ended.append(self._count(k, [gradient for gradient, _ in gradients if gradient is not None]))
+        self.computed.append([gradient for gradient, _ in gradients if gradient is not None])
+        self.ended.append(self._count(k, self.computed[k]))
 
     def seconds(self, inputs: Callable[[int], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
         """Builds the times that the towers take; call it once all towers are built.
@@ -53,7 +57,7 @@ class Turns:
         Returns:
           For each tower a float32 scalar, seconds, on the CPU of its machine.
         """
-        return [self._seconds_between(k, [self._begun[k], *inputs(k)], [ended]) for k, ended in enumerate(self.ended)]
+        return [self._seconds_between(k, [self.begun[k], *inputs(k)], [ended]) for k, ended in enumerate(self.ended)]
 
     def _seconds_between(self, k, begin, end):
         """Returns the seconds from when the operations `begin` have run to when the operations `end` have."""
@@ -68,4 +72,4 @@ class Turns:
     def _count(self, k, after):
         """Returns the operation that increments tower k's counter once the operations `after` have run."""
         with tf.control_dependencies(after), tf.device(self._devices.hosts[k]), tf.name_scope('turns/'):
-            return self._counters[self._devices.group_of(k)].assign_add(1, read_value=False)
+            return self.counters[self._devices.group_of(k)].assign_add(1, read_value=False)

@@ -24,12 +24,14 @@ class Step(NamedTuple):
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
       seconds: for each tower the time that it took, a float32 scalar on a CPU; empty where it is not measured.
+      turns: the towers' turns; None where they have none.
     """
     scalars: list
     gradients: list
     values: dict
     train_ops: list
     seconds: Sequence = ()
+    turns: Turns | None = None
 
 
 class Tower(NamedTuple):
@@ -142,7 +144,8 @@ class UpdateMode:
                 with tf.device(update.device), tf.control_dependencies(reads):
                     applied.append(self.apply(k, towers[k], update, global_step))
             train_ops = [tf.group(applied)] if self.synchronous else applied
-            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds)
+            return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds,
+                        turns)
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; by default all towers share one on the CPU."""
