@@ -6,7 +6,7 @@
 import sys
 
 from cifar10 import console, signals
-from cifar10.cli import flags, program
+from cifar10.cli import flags, plots, program
 from cifar10.cluster import membership
 from cifar10.registry import UPDATE_MODES
 from cifar10.settings.training import GROUPS, train_settings
@@ -15,6 +15,8 @@ from cifar10.settings.training import GROUPS, train_settings
 def main():
     """Reads the flags, then trains; as a task of a cluster, if they or the environment describe one."""
     settings = train_settings(**flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:]))
+    if settings.run.plot:
+        plots.check_plot(settings.run.plot)
     termination = signals.Termination()
     if settings.run.check:
         console.start_tensorflow()
@@ -22,19 +24,29 @@ def main():
         return check.check(settings)
     cluster = membership.resolve(settings.cluster)
     console.start_tensorflow(verbose=settings.reports.log_device_placement)
-    # After the flags: TensorFlow takes seconds to import.
-    from cifar10 import training
+    train = _train_function(settings)
     if cluster is None:
-        training.train(settings, termination)
+        train(settings, termination)
     else:
-        train_in(cluster, settings, termination)
+        train_in(cluster, settings, termination, train)
 
 
-def train_in(cluster, settings, termination):
-    """Takes part in training over a cluster: as its chief, or as a server of towers or variables."""
+def _train_function(settings):
+    """Returns what trains with the settings, or measures how it would."""
+    # After the flags: TensorFlow takes seconds to import.
+    if settings.run.explain:
+        from cifar10.explain.program import explain
+        return explain
+    from cifar10 import training
+    return training.train
+
+
+def train_in(cluster, settings, termination, train):
+    """Takes part in training over a cluster: as its chief, which calls `train`, or as a server of towers or variables.
+    """
     import tensorflow as tf
 
-    from cifar10 import plan, training
+    from cifar10 import plan
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import devices
@@ -47,7 +59,7 @@ def train_in(cluster, settings, termination):
         local = plan.local_devices(settings.towers)
         files = records.prepare(
             settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction).files
-    member.take_part(cluster, local, lambda *given: training.train(settings, termination, *given),
+    member.take_part(cluster, local, lambda *given: train(settings, termination, *given),
                      settings.cluster.cluster_timeout_secs,
                      UPDATE_MODES.load(settings.towers.variable_update).recovers, files, termination)
 

@@ -4,6 +4,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
 
     local_cluster show_inputs replay  programs: a cluster on this machine, a picture of what is fed, a step taken again
     cli                               the command line: flags, --check, exit statuses
+    explain                           where the time of a step goes
     training                          the graph of a step, and the loop
     plan trained                      all that is decided before a graph is built; what is done with a trained model
     recipe run cluster                what is trained and how; what a run writes; the processes of a cluster

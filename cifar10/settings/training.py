@@ -61,6 +61,8 @@ class RunSettings:
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit')
+    explain: bool = setting(False, 'measure for a minute where the time of a step goes, and exit')
+    plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib')
     restart: bool = setting(False, "delete this program's files in train_dir and start a new run")
 
 
@@ -208,6 +210,7 @@ def train_settings(**given: Any) -> TrainSettings:
     settings = _with_preset(values)
     _check_recipe(settings)
     _check_towers(settings.towers)
+    _check_explain(settings)
     return settings
 
 
@@ -270,3 +273,10 @@ def _check_towers(towers):
     if towers.deterministic and towers.variable_update == 'async':
         raise UsageError('--deterministic is incompatible with --variable_update=async, whose towers update in the '
                          'order in which they happen to finish; use another update mode')
+
+
+def _check_explain(settings):
+    if settings.run.plot and not settings.run.explain:
+        raise UsageError(f'--plot={settings.run.plot} draws what --explain measures; add --explain, or leave it out')
+    if settings.run.explain and settings.towers.deterministic:
+        raise UsageError('--explain reads clocks, which --deterministic forbids; leave one of them out')

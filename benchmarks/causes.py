@@ -1,0 +1,103 @@
+"""What makes steps slow, on purpose: networks for --network=, and a trainer whose input is slow.
+
+Towers that sleep stand in for devices that do not share the cores of this machine. `benchmarks/explain.py` and the
+tests use these.
+"""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+_SECONDS = 0.00125  # half of what a tower sleeps for each image: it happens twice
+_SLOWLY = 0.00375  # the same of a slow tower; a slow input sleeps twice this too
+_SMALL_VARIABLES, _ELEMENTS = 150, 16
+
+
+def sleeping(images, num_classes, training):
+    """A network with as many variables as the classic one has, whose towers sleep instead of computing."""
+    del training
+    return _linear(_asleep(images, _SECONDS), num_classes)
+
+
+def slow_tower(images, num_classes, training):
+    """As `sleeping`, but tower 1 sleeps longer."""
+    del training
+    slow = tf.get_default_graph().get_name_scope().startswith('tower_1')
+    return _linear(_asleep(images, _SLOWLY if slow else _SECONDS), num_classes)
+
+
+def small_variables(images, num_classes, training):
+    """A network with many small variables."""
+    del training
+    pieces = [tf.get_variable(f'piece_{i}', [_ELEMENTS], initializer=tf.zeros_initializer())
+              for i in range(_SMALL_VARIABLES)]
+    return _sum(images, [tf.convert_to_tensor(piece) for piece in pieces], num_classes)
+
+
+def one_variable(images, num_classes, training):
+    """The same network with these variables as one."""
+    del training
+    whole = tf.get_variable('whole', [_SMALL_VARIABLES * _ELEMENTS], initializer=tf.zeros_initializer())
+    return _sum(images, tf.split(tf.convert_to_tensor(whole), _SMALL_VARIABLES), num_classes)
+
+
+def large_filters(images, num_classes, training):
+    """A network that computes little and has filters whose update is heavy with muon."""
+    del training
+    images = tf.cast(images, tf.float32)
+    first = tf.get_variable('first', [3, num_classes], initializer=tf.zeros_initializer())
+    logits = tf.reduce_mean(images, [1, 2]) @ first
+    for i in range(8):
+        filters = tf.get_variable(f'filters_{i}', [3, 3, 64, 128], initializer=tf.truncated_normal_initializer(
+            stddev=0.1, seed=i))
+        logits += 1e-3 * tf.reduce_mean(filters[..., :num_classes], [0, 1, 2])
+    return logits
+
+
+def _asleep(images, seconds):
+    """Returns images after some seconds for each. Unlike a Python function, this runs on other machines too."""
+    form = dict(output_types=[images.dtype], output_shapes=[[]])
+    dataset = tf.raw_ops.SleepDataset(
+        input_dataset=tf.raw_ops.TensorDataset(components=[images[0, 0, 0, 0]], output_shapes=[[]]),
+        sleep_microseconds=tf.shape(images, out_type=tf.int64)[0] * round(1e6 * seconds), **form)
+    corner, = tf.raw_ops.DatasetToSingleElement(dataset=dataset, **form)
+    return images + 0 * tf.stop_gradient(corner)
+
+
+def _linear(images, num_classes):
+    """Returns logits of a network that computes little and has 1.07 million variables."""
+    images = tf.cast(images, tf.float32)
+    weights = tf.get_variable('weights', [600, 1779], initializer=tf.zeros_initializer())
+    first = tf.get_variable('first', [3, num_classes], initializer=tf.zeros_initializer())
+    return tf.reduce_mean(images, [1, 2]) @ first + tf.reduce_sum(weights[:, :num_classes], 0) * 1e-3
+
+
+def _sum(images, pieces, num_classes):
+    weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
+    features = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
+    return (features + tf.add_n([tf.reduce_mean(piece) for piece in pieces])) @ weights
+
+
+def with_slow_input():
+    """Runs multi_gpu_train.py, with the flags of this command, on input that sleeps before each batch."""
+    import multi_gpu_train
+    from cifar10 import console
+    console.start_tensorflow()
+    from cifar10.data import pipeline
+    make = pipeline.train_batch
+
+    def slowly(memory, augmentation, first, step, batch_size, seed):
+        def sleep(position):
+            time.sleep(2 * batch_size * _SLOWLY)
+            return position
+        first = tf.reshape(tf.numpy_function(sleep, [first], tf.int64), [])
+        return make(memory, augmentation, first, step, batch_size, seed)
+    pipeline.train_batch = slowly
+    return multi_gpu_train.run()
+
+
+if __name__ == '__main__':
+    sys.exit(with_slow_input())

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Checks `--explain`: makes steps slow in seven known ways, and compares what it says with what happens.
+
+    python benchmarks/explain.py --data_dir=/tmp/cifar10_data
+
+For each cause it runs `multi_gpu_train.py --explain` with the cause, and prints which cause is named and what a step
+would take without it; then it trains without the cause. It also compares forecasts for more devices with trainings on
+them. The slow network needs the rights to make network namespaces, and is left out without them.
+"""
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from benchmarks import harness  # noqa: E402
+from cifar10.cli import flags, program  # noqa: E402
+
+_NETWORKS = 'benchmarks/causes.py:'
+_SLOW_LINK = '200mbit'
+_HOSTS = ['10.98.0.1', '10.98.0.2']
+WOULD = re.compile(r'^would be +([\d.]+) \(\S+ ?(an image)?.*?; ([\d.]+)-([\d.]+)\)  (.*)$', re.M)
+_FORECAST = re.compile(r'([\d.]+) s with (\d+) such devices')
+_FORECAST_LINK = re.compile(r'([\d.]+) s with two such machines at 1 Gbit/s')
+
+
+class Case(NamedTuple):
+    """A cause of long steps.
+
+    Attributes:
+      causes: how the report may name it.
+      slow: flags of a training that has it.
+      removed: flags of the same training without it.
+      script: the program of the first.
+      scale: how many times as many images a step has without it.
+      workers: with 2, a cluster over a link that is slow in the first and not in the second.
+    """
+    causes: list[str]
+    slow: list[str]
+    removed: list[str]
+    script: str = 'multi_gpu_train.py'
+    scale: int = 1
+    workers: int = 0
+
+
+_TWO_SLEEPING = ['--num_gpus=2', '--batch_size=8', f'--network={_NETWORKS}sleeping']
+_CLASSIC = ['--num_gpus=2', '--summary_steps=0']
+_FOUR_SMALL = ['--num_gpus=4', '--batch_size=16', '--summary_steps=0']
+CASES = {
+    'a slow tower': Case(['slow tower'], [*_TWO_SLEEPING[:2], f'--network={_NETWORKS}slow_tower'], _TWO_SLEEPING),
+    'slow input': Case(['slow input'], _TWO_SLEEPING, _TWO_SLEEPING, script='benchmarks/causes.py'),
+    'a slow network': Case(['transfers'], _TWO_SLEEPING[1:], _TWO_SLEEPING[1:], workers=2),
+    'a tiny batch': Case(['small batch'], [*_CLASSIC, '--batch_size=2'], [*_CLASSIC, '--batch_size=4'], scale=2),
+    'many small variables': Case(
+        ['many small variables'], [*_FOUR_SMALL, f'--network={_NETWORKS}small_variables'],
+        [*_FOUR_SMALL, f'--network={_NETWORKS}one_variable']),
+    'a heavy update': Case(
+        ['heavy update'], [*_CLASSIC, '--batch_size=16', '--optimizer=muon', '--auxiliary_learning_rate=0.01',
+                           f'--network={_NETWORKS}large_filters'],
+        [*_CLASSIC, '--batch_size=16', f'--network={_NETWORKS}large_filters']),
+    'summaries in every step': Case(
+        ['summaries'], ['--num_gpus=2', '--batch_size=16', '--summary_steps=1'], [*_CLASSIC, '--batch_size=16'])}
+
+
+class Found(NamedTuple):
+    """What a report says first: the cause, and the seconds of a step without it, for as many images as before."""
+    cause: str
+    seconds: float
+    low: float
+    high: float
+    how: str
+
+
+@contextlib.contextmanager
+def link(rate=None):
+    """Context with two network namespaces and a link between them, limited to a rate such as '200mbit'."""
+    names = ['explain0', 'explain1']
+    pair = ['link', 'add', 'xlink0', 'netns', names[0], 'type', 'veth', 'peer', 'xlink1', 'netns', names[1]]
+    try:
+        for name in names:
+            _ip('netns', 'add', name)
+        _ip(*pair)
+        for k, name in enumerate(names):
+            _ip('-n', name, 'addr', 'add', f'{_HOSTS[k]}/24', 'dev', f'xlink{k}')
+            _ip('-n', name, 'link', 'set', f'xlink{k}', 'up')
+            _ip('-n', name, 'link', 'set', 'lo', 'up')
+            if rate:
+                _run('ip', 'netns', 'exec', name, 'tc', 'qdisc', 'replace', 'dev', f'xlink{k}', 'root', 'tbf', 'rate',
+                     rate, 'burst', '256kb', 'latency', '100ms')
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(['ip', 'netns', 'delete', name], capture_output=True)
+
+
+def _ip(*arguments):
+    _run('ip', *arguments)
+
+
+def _run(*command):
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        raise harness.Failed(f'no network namespaces here: {error}') from error
+
+
+def output_of(options, script, arguments, workers, rate):
+    """Runs the trainer with flags, in one process or in two over a link; returns the (chief's) output."""
+    command = [script, *harness.trainer(options, options.train_dir)[1:], '--tower_device=cpu', *arguments]
+    if not workers:
+        return harness.output_of(*command)
+    with link(rate) as names:
+        hosts = '--worker_hosts=' + ','.join(f'{host}:2222' for host in _HOSTS)
+        tasks = [subprocess.Popen(['ip', 'netns', 'exec', name, sys.executable, *command, '--job_name=worker', hosts,
+                                   f'--task_index={k}'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  cwd=harness.ROOT) for k, name in enumerate(names)]
+        outputs = [task.communicate()[0] for task in tasks]
+    if any(task.returncode for task in tasks):
+        raise harness.Failed(outputs[0].strip().splitlines()[-1])
+    return outputs[0]
+
+
+def explained(options, case):
+    """Returns (what `--explain` says of a case: a Found, its whole output)."""
+    text = output_of(options, case.script, [*case.slow, '--explain'], case.workers, _SLOW_LINK)
+    would = WOULD.search(text)
+    cause = re.search(r'^advice +([^:]*)', text, re.M)[1]
+    if would is None:
+        return Found(cause, 0, 0, 0, ''), text
+    scale = case.scale if would[2] else 1
+    return Found(cause, *(float(would[i]) / scale for i in (1, 3, 4)), would[5]), text
+
+
+def step_seconds(options, arguments, workers=0, rate=None, seconds=10.0, guess=0.1):
+    """Returns the seconds of a step of a training with these flags, in the second half of some seconds."""
+    half = max(round(seconds / guess / 2), 10)
+    with tempfile.TemporaryDirectory() as train_dir:
+        options.train_dir = train_dir
+        output_of(options, 'multi_gpu_train.py', [
+            *arguments, f'--max_steps={2 * half}', f'--log_frequency={half}', f'--save_steps={2 * half}'], workers,
+                  rate)
+        record = harness.metrics.read(train_dir, harness.metrics.TRAIN)[1]
+        return record['global_batch'] / record['images_per_sec']
+
+
+def rows(options, names):
+    """Yields a row of the table for each case."""
+    for name in names:
+        case = CASES[name]
+        options.train_dir = os.path.join(tempfile.gettempdir(), 'never-written')
+        try:
+            found, text = explained(options, case)
+            print(text, file=sys.stderr)
+            now = float(re.search(r'^a step +([\d.]+)', text, re.M)[1])
+            after = [step_seconds(options, case.removed, case.workers, guess=found.seconds or now) / case.scale
+                     for _ in range(options.rounds)]
+        except harness.Failed as error:
+            yield f'| {name} | failed: {error} | | | | |'
+            continue
+        median = sorted(after)[len(after) // 2]
+        right = 'yes' if found.cause in case.causes else f'no: {found.cause}'
+        yield (f'| {name} | {right} | {now:.4f} | {found.seconds:.4f}, {found.low:.4f}-{found.high:.4f} | '
+               f'{median:.4f}, {min(after):.4f}-{max(after):.4f} | {found.seconds / median - 1:+.0%} |')
+
+
+def forecasts(options):
+    """Yields a row for each forecast of more devices, from 1 and from 2 that sleep."""
+    for devices in (1, 2):
+        base = [f'--num_gpus={devices}', *_TWO_SLEEPING[1:]]
+        options.train_dir = os.path.join(tempfile.gettempdir(), 'never-written')
+        text = output_of(options, 'multi_gpu_train.py', [*base, '--explain'], 0, None)
+        print(text, file=sys.stderr)
+        for seconds, towers in _FORECAST.findall(text):
+            arguments = [f'--num_gpus={towers}', *_TWO_SLEEPING[1:]]
+            yield _forecast_row(options, f'{towers} devices, from {devices}', float(seconds), arguments)
+        if devices == 1:
+            seconds = float(_FORECAST_LINK.search(text)[1])
+            yield _forecast_row(
+                options, '2 workers at 1 Gbit/s, from 1 process', seconds, _TWO_SLEEPING[1:], 2, '1gbit')
+
+
+def _forecast_row(options, name, seconds, arguments, workers=0, rate=None):
+    after = [step_seconds(options, arguments, workers, rate, guess=seconds) for _ in range(options.rounds)]
+    median = sorted(after)[len(after) // 2]
+    return (f'| {name} | {seconds:.4f} | {median:.4f}, {min(after):.4f}-{max(after):.4f} | '
+            f'{seconds / median - 1:+.0%} |')
+
+
+def main():
+    """Measures all cases and prints the tables."""
+    parser = harness.parser(__doc__.splitlines()[0])
+    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N',
+                        help='trainings without each cause (default: %(default)s)')
+    parser.add_argument('--causes', type=harness.listed(str, CASES), default=list(CASES), metavar='CAUSE,...',
+                        help='causes (default: all)')
+    parser.add_argument('--no_forecasts', action='store_true', help='leave out the forecasts')
+    options = parser.parse_args()
+    harness.check(options)
+    print(harness.machine())
+    print('| cause | named first | s/step with it | would be | found | off by |\n|---|---|---|---|---|---|')
+    for row in rows(options, options.causes):
+        print(row, flush=True)
+    if not options.no_forecasts:
+        print('\n| forecast | s/step forecast | found | off by |\n|---|---|---|---|')
+        for row in forecasts(options):
+            print(row, flush=True)
+
+
+if __name__ == '__main__':
+    sys.exit(program.run(main))

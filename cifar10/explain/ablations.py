@@ -1,0 +1,209 @@
+"""Ablations: what is tried to find out what a step would take, and what follows from it.
+
+A cause is tried by a short training with another setting, by steps that leave something out, or, where neither is
+possible, computed from the parts of the step.
+"""
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import UsageError, reason
+from cifar10.explain import report
+from cifar10.explain.measure import Cell, Figures
+from cifar10.explain.parts import ALL_REDUCE, TOWERS, TRANSFERS, UPDATE
+from cifar10.explain.report import Cause, Timing, Would
+from cifar10.explain.variant import NO_UPDATE, ONE_DEVICE, SAME_BATCH, STEP, SUMMARY, TOWERS_ALONE, Variant
+from cifar10.parallel import gpus
+from cifar10.plan import Plan, plan_of
+from cifar10.registry import PRECISIONS, UPDATE_MODES
+
+FEWER, MORE = 'one device', 'twice the towers'  # trainings that the forecast compares with
+_LOOKED_AT = 5  # steps, before anything is measured
+_SLOWER = 1.1  # times the median of the others: a device that takes longer in the steps is looked at alone
+_SMALL, _MANY = 4096, 32  # elements of a small variable, and how many of them are many
+_CHEAPEST = 'sgd'  # the optimizer that computes least
+_NOTED = 0.025  # of a step: a part or a saving below this is not looked into
+
+
+class Look(NamedTuple):
+    """What a few steps show, to decide what is worth a measurement.
+
+    Attributes:
+      slow: whether the towers of a device take longer than those of the others.
+      updates: the share of the update in a step.
+    """
+    slow: bool
+    updates: float
+
+
+class Try(NamedTuple):
+    """A training to compare with.
+
+    Attributes:
+      changes: of the settings.
+      cause: what it removes; None for those of the forecast.
+      one_device: whether it has the first device only.
+      pack: the shapes of variables to make one of, by their names.
+    """
+    changes: Mapping[str, Any]
+    cause: Cause | None
+    one_device: bool = False
+    pack: Mapping[str, list[int]] | None = None
+
+
+def look(base: Variant) -> Look:
+    """Takes a few steps and returns what they show."""
+    base.take(2)
+    laps = base.laps(_LOOKED_AT)
+    computes = np.median([lap.devices for lap in laps], 0)
+    slow = len(computes) > 1 and computes.max() > _SLOWER * np.median(np.delete(computes, computes.argmax()))
+    return Look(slow, float(np.median([lap.parts.get(UPDATE, 0) / lap.seconds for lap in laps])))
+
+
+def cells(base: Variant, look: Look) -> dict[str, Cell]:
+    """Returns the kinds of steps to measure of the training as it is, by their names."""
+    result = {STEP: Cell(base), SAME_BATCH: Cell(base, SAME_BATCH)}
+    if base.moments.after_towers:
+        result.update({kind: Cell(base, kind) for kind in (NO_UPDATE, TOWERS_ALONE)})
+    if base.plan.settings.reports.summary_steps:
+        result[SUMMARY] = Cell(base, SUMMARY)
+    if look.slow:
+        result.update((_alone(g), Cell(base, ONE_DEVICE, g)) for g in range(len(base.plan.devices.groups)))
+    return result
+
+
+def _alone(group):
+    return f'{ONE_DEVICE} {group}'
+
+
+def others(base: Variant, look: Look, variant: Callable[..., Variant]) -> dict[str, Variant]:
+    """Returns the trainings to compare with, by their names; prints which cannot be had.
+
+    Args:
+      base: the training as it is.
+      look: what a few of its steps show.
+      variant: function that makes a Variant from a plan and its options.
+    """
+    result = {}
+    for name, attempt in _tries(base, look).items():
+        devices = base.plan.devices.with_towers(1) if attempt.one_device else None
+        try:
+            plan = changed(base.plan, devices, **attempt.changes)
+            # Other variables than those of the checkpoint: they begin with initial values, at the same position.
+            is_new = attempt.pack is not None or 'optimizer' in attempt.changes
+            result[name] = variant(plan._replace(checkpoint=None) if is_new else plan, pack=attempt.pack,
+                                   position=base.position if is_new else None, cause=attempt.cause)
+        except (tf.errors.OpError, UsageError, ValueError) as error:
+            print(f'left out   {name}: {reason(error)}')
+    return result
+
+
+def changed(plan: Plan, devices: Any = None, **changes: Any) -> Plan:
+    """Returns a plan with some settings, or the devices, changed."""
+    settings = plan.settings.replace(**changes, eval_steps=0)
+    return plan_of(settings, plan.data, devices or plan.devices, plan.checkpoint, plan.step)
+
+
+def _tries(base, look):
+    """Returns the trainings to compare with, by their names: each a Try."""
+    plan = base.plan
+    towers, devices = plan.settings.towers, plan.devices
+    groups = len(devices.groups)
+    tries = {}
+    for name in UPDATE_MODES:
+        mode = UPDATE_MODES.load(name)
+        if groups > 1 and mode.synchronous and mode.spans_machines and name != towers.variable_update:
+            tries[f'--variable_update={name}'] = Try(dict(variable_update=name), report.MODE)
+    for name in PRECISIONS:
+        precision = PRECISIONS.load(name)
+        slow = gpus.least_capability() < precision.gpu_capability if devices.on_gpus else precision.is_emulated()
+        if not slow and not precision.scales_loss and name != towers.precision:
+            tries[f'--precision={name}'] = Try(dict(precision=name), report.PRECISION)
+    larger = 2 * towers.batch_size
+    tries[f'--batch_size={larger}'] = Try(dict(batch_size=larger), report.BATCH)
+    if plan.settings.recipe.optimizer != _CHEAPEST and look.updates > _NOTED:
+        tries[f'--optimizer={_CHEAPEST} (another recipe)'] = Try(
+            dict(optimizer=_CHEAPEST, auxiliary_learning_rate=None), report.UPDATE)
+    small = {name: shape for name, shape in base.shapes.items() if np.prod(shape) < _SMALL}
+    if len(small) >= _MANY:
+        tries[f'the {len(small)} small variables as one'] = Try({}, report.SMALL_VARIABLES, pack=small)
+    each, rest = divmod(devices.num_towers, groups)
+    if groups > 1 and not rest:
+        # In a cluster, a collective of one member would take the name of that of all members.
+        mode = next(iter(UPDATE_MODES)) if devices.target else towers.variable_update
+        tries[FEWER] = Try(dict(num_towers=each, variable_update=mode), None, one_device=True)
+    elif groups == 1 and not plan.mode.one_tower_per_device:
+        tries[MORE] = Try(dict(num_towers=2 * each), None)
+    return tries
+
+
+def costs(base: Variant, figures: Figures) -> dict[Cause, float]:
+    """Returns the seconds that are added to a step, on average, by what happens only in some steps."""
+    reports = base.plan.settings.reports
+    result = {}
+    if reports.summary_steps:
+        result[report.SUMMARIES] = max(figures.longer(SUMMARY, STEP), 0) / reports.summary_steps
+    result[report.CHECKPOINTS] = base.save() / reports.save_steps
+    if reports.eval_steps:
+        result[report.EVALUATION] = base.evaluate() / reports.eval_steps
+    return result
+
+
+def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others: Mapping[str, Variant],
+           look: Look) -> list[Would]:
+    """Returns what a step would take, of everything that was tried or can be computed.
+
+    Args:
+      base: the training as it is.
+      figures: what was measured.
+      costs: as `costs` returns them.
+      others: as `others` returns them.
+      look: as for `cells`.
+    """
+    cost = sum(costs.values())
+    step = figures.timing(STEP) + cost
+    parts = figures.parts(STEP)
+    result = []
+    for name, other in others.items():
+        if other.cause:
+            scale = other.plan.examples_per_step / base.plan.examples_per_step
+            result.append(Would(other.cause, figures.timing(name) + cost, scale, f'with {name}'))
+
+    def add(cause: Cause, timing: Timing, how: str) -> None:
+        """Adds a step that is noticeably shorter."""
+        if timing.median < (1 - _NOTED) * step.median:
+            result.append(Would(cause, timing, 1, how))
+
+    add(report.SLOW_INPUT, figures.timing(SAME_BATCH) + cost, 'with one batch again and again, so without input')
+    if NO_UPDATE in figures.seconds:
+        if not any(would.cause is report.UPDATE for would in result):
+            add(report.UPDATE, step + -figures.longer(STEP, NO_UPDATE), 'without the update')
+        exchange = figures.longer(NO_UPDATE, TOWERS_ALONE)
+        cause = report.ALL_REDUCE if base.moments.averaging == ALL_REDUCE else report.AVERAGING
+        add(cause, step + (parts.get(TRANSFERS, 0) - exchange), f'without the {cause.name}')
+    if TRANSFERS in parts and FEWER in figures.laps:
+        # Towers begin to compute while variables are still on their way. The chief's alone has them at hand.
+        meanwhile = max(figures.parts(FEWER)[TOWERS] - parts[TOWERS], 0)
+        add(report.TRANSFERS, step + (meanwhile - parts[TRANSFERS]), 'if nothing had to travel (computed)')
+    if look.slow:
+        slowest, saved = _saved(base, figures)
+        add(report.SLOW_TOWER, step + -saved, f'if {slowest} were as fast as the others (computed)')
+    for cause, seconds in costs.items():
+        add(cause, step + -seconds, f'without {cause.name} (computed)')
+    return result
+
+
+def _saved(base, figures):
+    """Returns (the slowest device, by how much a step would be shorter if it took the median of the others).
+
+    Devices that share the cores of a CPU may look slow in the steps without being slow alone, so it counts only as much
+    as it is slower in both.
+    """
+    groups = base.plan.devices.groups
+    alone = np.array([figures.timing(_alone(g)).median for g in range(len(groups))])
+    slowest = int(np.argmax(alone))
+    most = alone[slowest] - np.median(np.delete(alone, slowest))
+    saved = [lap.devices.max() - np.delete(lap.devices, slowest).max() for lap in figures.laps[STEP]]
+    return '+'.join(groups[slowest]), min(float(np.mean(saved)), most)

@@ -1,0 +1,69 @@
+"""What a step would take with more devices, and on two machines, from measured parts of a step.
+
+The formulas are those of docs/scaling.md. This file computes; it measures nothing and knows no TensorFlow.
+"""
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cifar10.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
+
+
+class Measured(NamedTuple):
+    """A step as it was measured.
+
+    Attributes:
+      devices: how many have the same towers.
+      seconds: of the step.
+      parts: the seconds of each part.
+      cpu: seconds of all cores of this machine together that a step takes.
+    """
+    devices: int
+    seconds: float
+    parts: Mapping[str, float]
+    cpu: float
+
+
+def forecast(one: Measured, several: Measured, devices: int, cores: float, in_turns: bool = False) -> float:
+    """Returns the seconds of a step with more devices, each with the towers of one device now.
+
+    The devices compute at the same time. What grows with their number is taken from the two steps that were measured.
+    No step is shorter than the time in which the cores of the host can do their share of it.
+
+    Args:
+      one: a step of one device.
+      several: a step of several devices.
+      devices: the number of devices to forecast.
+      cores: of the host; infinite where that does not matter.
+      in_turns: whether the run has one device only, and `several` is a step of that device with the towers of several.
+    """
+    def modelled(n):
+        more = (n - 1) / (several.devices - 1)  # as many times the step from one tower to several
+        cpu = one.cpu + more * (several.cpu - one.cpu)
+        between = one.parts[BETWEEN] + more * max(several.parts[BETWEEN] - one.parts[BETWEEN], 0)
+        parts = [one.parts[INPUT], one.parts[TOWERS], between, several.parts[UPDATE]]
+        # The mean of twice as many gradients reads twice as many.
+        parts.append(several.parts.get(AVERAGING, 0) * n / several.devices if n > 1 else 0)
+        parts.append(several.parts.get(TRANSFERS, 0) * n / several.devices)
+        # Each device sends and receives 2 P (D - 1) / D bytes.
+        shares = ((count - 1) / count for count in (n, several.devices))
+        parts.append(several.parts.get(ALL_REDUCE, 0) * next(shares) / next(shares))
+        return max(sum(parts), cpu / cores)
+    if in_turns:
+        return modelled(devices)
+    # What the model does not know, such as caches, is taken to stay as it is.
+    return modelled(devices) * several.seconds / modelled(several.devices)
+
+
+def over_a_link(seconds: float, towers: int, devices: int, megabytes: float, megabytes_per_second: float,
+                all_reduces: bool) -> float:
+    """Returns the seconds of a step on two machines.
+
+    Args:
+      seconds: of the step if nothing had to travel between the machines.
+      towers, devices: of each machine.
+      megabytes: the size of the variables.
+      megabytes_per_second: of the link.
+      all_reduces: whether gradients are all-reduced; otherwise variables travel out and gradients back.
+    """
+    remote = (2 * devices - 1) / (2 * devices) if all_reduces else towers
+    return seconds + 2 * megabytes * remote / megabytes_per_second

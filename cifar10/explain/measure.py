@@ -1,0 +1,77 @@
+"""Measuring kinds of steps: they take turns, so that a change of the machine's speed touches all of them."""
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from cifar10.explain.report import Timing
+from cifar10.explain.variant import STEP, Variant
+
+ROUNDS = 5  # repeats of each measurement
+_FEWEST, _MOST = 3, 200  # steps in a repeat
+
+
+class Cell(NamedTuple):
+    """Steps of a kind, which a variant takes; of the kind ONE_DEVICE, those of a group of devices."""
+    variant: Variant
+    kind: str = STEP
+    group: int = 0
+
+
+class Figures:
+    """What was measured of some cells.
+
+    Args:
+      cells: by their names.
+      traced: names of cells whose steps are also traced.
+      seconds: to measure.
+      say: function that prints a line.
+
+    Attributes:
+      seconds: {name of a cell: the mean seconds of a step in each repeat}.
+      cpu: the same of the seconds that this process computes in, on all cores together.
+      laps: {name of a traced cell: its traced steps}.
+    """
+
+    def __init__(self, cells: Mapping[str, Cell], traced: Collection[str], seconds: float,
+                 say: Callable[[str], None]):
+        self.seconds = {name: [] for name in cells}
+        self.cpu = {name: [] for name in cells}
+        self.laps = {name: [] for name in traced}
+        fastest = {}
+        for name, cell in cells.items():
+            cell.variant.take(2, *cell[1:])  # the first optimises the graph
+            fastest[name] = min(cell.variant.take(2, *cell[1:]))
+        for name in traced:
+            cells[name].variant.laps(2)
+        share = seconds / ROUNDS / (len(cells) + len(traced))
+        counts = {name: min(max(round(share / each), _FEWEST), _MOST) for name, each in fastest.items()}
+        planned = ROUNDS * sum(count * fastest[name] * (2 if name in traced else 1) for name, count in counts.items())
+        say(f'measuring  {len(cells)} kinds of steps, {ROUNDS} times each in turn: about {planned:.0f} s')
+        for _ in range(ROUNDS):
+            for name, cell in cells.items():
+                before = time.process_time()
+                self.seconds[name].append(statistics.mean(cell.variant.take(counts[name], *cell[1:])))
+                self.cpu[name].append((time.process_time() - before) / counts[name])
+            for name in traced:
+                self.laps[name] += cells[name].variant.laps(counts[name])
+
+    def timing(self, name: str) -> Timing:
+        """Returns the Timing of a cell."""
+        return Timing.of(self.seconds[name])
+
+    def longer(self, name: str, other: str) -> float:
+        """Returns by how many seconds a step of one cell is longer than that of another: the median of the repeats."""
+        return statistics.median(np.subtract(self.seconds[name], self.seconds[other]))
+
+    def parts(self, name: str) -> dict[str, float]:
+        """Returns the seconds of each part of a traced cell's step, which add up to the median of its steps.
+
+        Tracing makes steps a little longer, so only the shares are taken from the traced steps.
+        """
+        laps = self.laps[name]
+        means = {part: statistics.mean(lap.parts[part] for lap in laps) for part in laps[0].parts}
+        scale = self.timing(name).median / sum(means.values())
+        return {part: mean * scale for part, mean in means.items()}

@@ -1,0 +1,192 @@
+"""`--explain`: trains as configured for a minute, beside the run, and prints where the time of a step goes.
+
+The parts of a step come from traces of it. What a step would take comes from short trainings with one thing changed or
+left out, which take turns with the training as it is.
+"""
+import contextlib
+import os
+import statistics
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+
+from cifar10 import timeline, training
+from cifar10.data import records
+from cifar10.errors import UsageError
+from cifar10.explain import ablations, report
+from cifar10.explain.ablations import FEWER, MORE
+from cifar10.explain.forecast import Measured, forecast, over_a_link
+from cifar10.explain.measure import Cell, Figures
+from cifar10.explain.parts import ALL_REDUCE, BETWEEN, REPLICAS, TOWERS, TRANSFERS
+from cifar10.explain.variant import STEP, Variant
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices
+from cifar10.plan import BEFORE_DATA, Start, decide, describe, refuse_other_images
+from cifar10.registry import UPDATE_MODES
+from cifar10.settings.training import TrainSettings
+from cifar10.signals import Termination
+
+_SECONDS = 40  # of measuring; building the graphs may take as long again
+_UNEQUAL = 0.9  # times the median of the others: a tower that updates less often is named
+_LINKS = {'1 Gbit/s': 125.0, '10 Gbit/s': 1250.0}  # megabytes a second
+
+
+def explain(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
+            before_session: Callable[[], None] | None = None, seconds: float = _SECONDS) -> None:
+    """Measures the configured training and prints where the time of its steps goes. Writes nothing but `plot`.
+
+    Args:
+      settings: of the run. The training starts from its newest checkpoint, if it has one.
+      termination: not used: there is nothing to save, so a signal ends the program at once.
+      devices, before_session: as `training.train` takes them.
+      seconds: how long to measure, apart from the time to build graphs.
+    """
+    del termination
+    if not training.can_time(settings.towers):
+        raise UsageError('--explain reads clocks, which TF_DETERMINISTIC_OPS=1 forbids; unset it')
+    plan = _decided(settings, devices)
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
+        def variant(plan, **options):
+            made = Variant(plan, tempfile.mkdtemp(dir=folder), before_session, **options)
+            opened.callback(made.close)
+            return made
+        if plan.mode.synchronous:
+            _synchronous(plan, variant, seconds)
+        else:
+            _asynchronous(plan, variant, seconds)
+
+
+def _decided(settings, devices):
+    """Returns the Plan of the run, and prints what a person should know of it."""
+    start = Start(settings, devices)
+    for stage in BEFORE_DATA:
+        stage(start)
+    if devices is None:
+        gpus.claim(start.devices.num_gpus)
+    start.data = records.prepare(
+        settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
+    for stage in (decide, refuse_other_images, describe):
+        for line in stage(start):
+            print(line)
+    return start.plan
+
+
+def _synchronous(plan, variant, seconds):
+    """Measures a training whose towers step together, and prints."""
+    base = variant(plan)
+    look = ablations.look(base)
+    others = ablations.others(base, look, variant)
+    cells = {**ablations.cells(base, look), **{name: Cell(other) for name, other in others.items()}}
+    traced = [STEP, *(name for name in (FEWER, MORE) if name in others)]
+    figures = Figures(cells, traced, seconds, lambda line: print(line, flush=True))
+    costs = ablations.costs(base, figures)
+    cost = sum(costs.values())
+    step = figures.timing(STEP).median + cost
+    parts = figures.parts(STEP)
+    parts[BETWEEN] += cost
+    woulds = ablations.woulds(base, figures, costs, others, look)
+    remarks = _remarks(base, figures, costs)
+    lines = report.step_lines(step, plan.examples_per_step,
+                              {name: (part, remarks.get(name, '')) for name, part in parts.items()})
+    lines += report.would_lines(step, woulds)
+    lines += _forecast_lines(base, figures, cost)
+    lines.append(report.advice(step, woulds, parts.get(TOWERS, parts.get(REPLICAS, 0)) / step))
+    print('\n'.join(lines))
+    if plan.settings.run.plot:
+        _draw(plan, sorted(figures.laps[STEP], key=lambda lap: lap.seconds))
+
+
+def _remarks(base, figures, costs):
+    """Returns {part: what its line says at the end}."""
+    devices = base.plan.devices
+    remarks = {}
+    computes = np.mean([lap.devices for lap in figures.laps[STEP]], 0)
+    if len(computes) > 1:
+        names = ['+'.join(group) for group in devices.groups]
+        each = '  '.join(f'{name} {seconds:.3f}' for name, seconds in zip(names, computes))
+        slowest = int(np.argmax(computes))
+        above = computes[slowest] / np.median(np.delete(computes, slowest)) - 1
+        remarks[TOWERS] = f'{each}  (slowest: {names[slowest]}, {above:.0%} above the others)'
+    travels = base.moments.megabytes
+    remarks[TRANSFERS] = f'variables out and gradients back, {travels:.1f} MB a step'
+    remarks[ALL_REDUCE] = f'of {base.megabytes:.1f} MB of gradients, on {len(devices.groups)} devices'
+    remarks[REPLICAS] = 'towers, all-reduce and update, which tf.distribute runs as one'
+    reports = [f'{cause.name} {seconds:.4f}' for cause, seconds in costs.items() if seconds > 5e-5]
+    remarks[BETWEEN] = ', '.join(['session calls and lines', *reports])
+    return remarks
+
+
+def _forecast_lines(base, figures, cost):
+    """Returns the lines that compare the step with that of one device, and forecast more devices and machines."""
+    devices = base.plan.devices
+    now = len(devices.groups)
+    if not {FEWER, MORE} & set(figures.seconds):
+        return []
+    name = FEWER if FEWER in figures.seconds else MORE
+    one, several = _measured(figures, STEP, now), _measured(figures, name, 1 if name == FEWER else 2)
+    if name == FEWER:
+        one, several = several, one
+    lines = []
+    if name == FEWER:
+        lines.append(f'one device {one.seconds + cost:.3f} s; {now} train '
+                     f'{now * (one.seconds + cost) / (several.seconds + cost):.2f}x as many images a second')
+    if REPLICAS in one.parts:
+        return lines  # a step whose parts are not known cannot be forecast
+    step = figures.timing(STEP).median + cost
+    cores = float('inf') if devices.target else len(os.sched_getaffinity(0))
+    ahead = []
+    for n in (2 * now, 4 * now):
+        seconds = forecast(one, several, n, cores, in_turns=name == MORE) + cost
+        ahead.append(f'{seconds:.3f} s with {n} such devices here: {n / now * step / seconds:.2f}x as many images a '
+                     'second')
+    if not devices.target:
+        seconds = forecast(one, several, 2 * now, 2 * cores, in_turns=name == MORE) + cost
+        for link, speed in _LINKS.items():
+            linked = over_a_link(seconds, devices.num_towers, now, base.megabytes, speed,
+                                 base.moments.averaging == ALL_REDUCE)
+            ahead.append(f'{linked:.3f} s with two such machines at {link}: {2 * step / linked:.2f}x')
+    return lines + [f"{'' if i else 'forecast':<10} {line}" for i, line in enumerate(ahead)]
+
+
+def _measured(figures, name, devices):
+    """Returns a cell's step as the forecast takes it."""
+    return Measured(devices, figures.timing(name).median, figures.parts(name), statistics.median(figures.cpu[name]))
+
+
+def _asynchronous(plan, variant, seconds):
+    """Measures a training whose towers update on their own, and prints what can be said of it."""
+    base = variant(plan)
+    synchronous = next(name for name in UPDATE_MODES if UPDATE_MODES.load(name).synchronous)
+    other = variant(ablations.changed(plan, variable_update=synchronous))
+    rates, updates, staleness = base.rates(seconds / 2)
+    towers = len(rates)
+    together = Figures({STEP: Cell(other)}, [], seconds / 2, print).timing(STEP)
+    images = plan.settings.towers.batch_size
+    names = [plan.devices.place(k) for k in range(towers)]
+    print(f'an update  {1 / updates:.3f} s, {images * updates:,.0f} images/s')
+    for name, rate in zip(names, rates):
+        print(f'  {name:<10} {rate:.2f} updates a second')
+    print(f'  staleness  {staleness:.1f} updates of other towers between reading the variables and updating them')
+    print(f'would be   {together.median:.3f} s for the batches of all towers (now {towers / updates:.3f}; '
+          f'{together.low:.3f}-{together.high:.3f})  with --variable_update={synchronous}')
+    slowest, median = int(np.argmin(rates)), float(np.median(rates))
+    if towers > 1 and rates[slowest] < _UNEQUAL * median:
+        print(f'advice     {names[slowest]} makes {rates[slowest] / median:.0%} of the updates of the others; nobody '
+              'waits for it here, but in a synchronous mode every step would')
+    elif together.median < towers / updates:
+        print(f'advice     the towers are equally fast, so --variable_update={synchronous} trains faster, and exactly')
+    else:
+        print(f'advice     updates come {together.median * updates / towers:.2f}x as fast as in --variable_update='
+              f'{synchronous}, but their gradients are stale: compare the accuracy after the same number of images')
+
+
+def _draw(plan, laps):
+    """Draws the step of median length as a timeline."""
+    lap = laps[len(laps) // 2]
+    names = ['+'.join(group) for group in plan.devices.groups]
+    rows = [timeline.Row(name, [timeline.Bar(*bar[1:]) for bar in lap.bars if bar[0] == group and bar[3] > bar[2]])
+            for group, name in [*enumerate(names), (-1, 'host')]]
+    title = f'--variable_update={plan.settings.towers.variable_update}, a step of {lap.seconds:.3f} s'
+    timeline.draw(plan.settings.run.plot, [(title, [row for row in rows if row.bars])])
+    print(f'drawn      {plan.settings.run.plot}')

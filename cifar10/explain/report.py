@@ -1,0 +1,132 @@
+"""What `--explain` prints: the parts of a step, what would change it, the forecast, and an advice. It measures nothing.
+"""
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_LITTLE = 0.05  # a saving below this share of a step is not worth an advice
+
+
+class Cause(NamedTuple):
+    """Something that may make a step long.
+
+    Attributes:
+      name: of the cause.
+      advice: what to do about it; one sentence.
+    """
+    name: str
+    advice: str
+
+
+MODE = Cause('update mode', 'the other update mode exchanges the same gradients in less time')
+PRECISION = Cause('precision', 'the towers compute, and this hardware computes faster in the other precision')
+BATCH = Cause('small batch', 'a step has a cost of its own, whatever its batch: give each tower more images')
+SLOW_TOWER = Cause('slow tower', 'every step waits for one device: see what else runs on it, or leave it out')
+SLOW_INPUT = Cause('slow input', 'the towers wait for their batches, and the CPU makes too few: use a cheaper '
+                   'augmentation, a machine with more cores, or more machines')
+TRANSFERS = Cause('transfers', 'variables and gradients spend a long time on their way: use --variable_update='
+                  'replicated, a faster link, or more images in each batch')
+AVERAGING = Cause('averaging', 'the towers wait until all gradients are averaged: use --variable_update=replicated, or '
+                  'fewer towers with more images each')
+ALL_REDUCE = Cause('all-reduce', 'the devices wait until their gradients are all-reduced: use a faster link between '
+                   'them, or more images in each batch')
+UPDATE = Cause('heavy update', 'the optimizer takes long to apply the gradients: use a cheaper one, or more images in '
+               'each batch')
+SMALL_VARIABLES = Cause('many small variables', 'each variable is read, averaged and updated by operations of its own: '
+                        'make one variable of many and split it in the network')
+SUMMARIES = Cause('summaries', 'write summaries for TensorBoard less often, with a larger --summary_steps')
+CHECKPOINTS = Cause('checkpoints', 'save less often, with a larger --save_steps')
+EVALUATION = Cause('evaluation', 'evaluate less often, with a larger --eval_steps')
+
+
+class Timing(NamedTuple):
+    """Seconds of a step: the median of some repeats, with the lowest and the highest."""
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> 'Timing':
+        """Returns the Timing of repeats."""
+        return cls(statistics.median(seconds), min(seconds), max(seconds))
+
+    def __add__(self, seconds: float) -> 'Timing':
+        return Timing(*(each + seconds for each in self[:]))
+
+
+class Would(NamedTuple):
+    """What a step would take.
+
+    Attributes:
+      cause: what is removed.
+      timing: of the step then.
+      scale: how many times as many images it has.
+      how: a phrase: 'with --precision=bf16'.
+    """
+    cause: Cause
+    timing: Timing
+    scale: float
+    how: str
+
+
+def step_lines(seconds: float, images: int, parts: Mapping[str, tuple[float, str]]) -> list[str]:
+    """Returns the lines of a step and its parts.
+
+    Args:
+      seconds: of the step.
+      images: in a step.
+      parts: (seconds, remark) of each part, by its name; they add up to `seconds`.
+    """
+    digits = _digits(seconds)
+    lines = [f'a step     {seconds:.{digits}f} s, {images / seconds:,.0f} images/s']
+    for name, (part, remark) in parts.items():
+        lines.append(f'  {name:<10} {part:.{digits}f} {part / seconds:>4.0%}   {remark}'.rstrip())
+    return lines
+
+
+def would_lines(seconds: float, woulds: Sequence[Would]) -> list[str]:
+    """Returns a line for each thing that would change a step, the largest saving first.
+
+    Args:
+      seconds: of the step as it is.
+      woulds: what it would take.
+    """
+    digits = _digits(seconds)
+    lines = []
+    for would in by_saving(seconds, woulds):
+        change = f'{-saving(seconds, would):+.0%}' + (' an image' if would.scale != 1 else '')
+        median, low, high = (f'{each:.{digits}f}' for each in would.timing)
+        lines.append(f"{'' if lines else 'would be':<10} {median} ({change}; {low}-{high})  {would.how}")
+    return lines
+
+
+def saving(seconds: float, would: Would) -> float:
+    """Returns the share of a step's time for an image that would be saved; below 0 if it would take longer."""
+    return 1 - would.timing.median / would.scale / seconds
+
+
+def by_saving(seconds: float, woulds: Sequence[Would]) -> list[Would]:
+    """Returns what would change a step, the largest saving first."""
+    return sorted(woulds, key=lambda would: -saving(seconds, would))
+
+
+def advice(seconds: float, woulds: Sequence[Would], busy: float) -> str:
+    """Returns the last line: the cause whose removal would save most.
+
+    Args:
+      seconds: of the step as it is.
+      woulds: what it would take.
+      busy: the share of the step in which the towers compute.
+    """
+    best = by_saving(seconds, woulds)[:1]
+    if not best or saving(seconds, best[0]) < _LITTLE:
+        return (f'advice     nothing that was tried saves {_LITTLE:.0%} of a step; the towers are busy {busy:.0%} of '
+                'it, so only faster devices or a smaller network help')
+    cause = best[0].cause
+    return f'advice     {cause.name}: {cause.advice}'
+
+
+def _digits(seconds):
+    """Returns how many decimals show three digits of some seconds, at least 3."""
+    return max(3, 2 - math.floor(math.log10(seconds))) if seconds > 0 else 3

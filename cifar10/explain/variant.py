@@ -1,0 +1,233 @@
+"""A training that is set up to be measured: its graph, its session, and the kinds of steps that it can take.
+
+It writes into a folder of its own. It knows nothing of what other variants there are.
+"""
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10 import training
+from cifar10.explain.moments import Moments
+from cifar10.explain.parts import Lap
+from cifar10.parallel.session_config import refuse_absent
+from cifar10.plan import Plan
+from cifar10.run import checkpoint, sessions, summaries
+from cifar10.run.async_workers import AsyncWorkers
+from cifar10.run.metrics import Metrics
+from cifar10.run.progress import Progress
+from cifar10.run.stragglers import Stragglers
+from cifar10.run.train_dir import TrainDir
+
+# The kinds of steps. STEP is the loop's; each of the others leaves something out or adds something.
+STEP = 'step'
+SAME_BATCH = 'same batch'  # one batch again and again, so no input
+NO_UPDATE = 'no update'  # up to the averaged gradients
+TOWERS_ALONE = 'towers alone'  # neither averaging nor update
+ONE_DEVICE = 'one device'  # the towers of one device alone
+SUMMARY = 'summary'  # with the summary for TensorBoard, which is written
+
+_ENDLESS = 10 ** 8  # steps: no measurement is that long
+
+
+class Variant:
+    """A training in a session that is open until `close`. It starts from the checkpoint of its plan.
+
+    Args:
+      plan: of the run.
+      folder: an empty folder, for what a run would write into its train_dir.
+      before_session: function that is called before the session is made, or None.
+      pack: names of variables -> their shapes: these are made parts of a single variable, as an experiment.
+      position: where the input starts; None: where the checkpoint says.
+      cause: what it is without.
+
+    Attributes:
+      plan, cause: as given.
+      position: of the first example that it trained on.
+      shapes: the shapes of the trained variables by their names.
+      moments: the timestamps in its graph.
+    """
+
+    def __init__(self, plan: Plan, folder: str, before_session: Callable[[], None] | None = None,
+                 pack: Mapping[str, list[int]] | None = None, position: int | None = None, cause: Any = None):
+        self.plan = plan
+        self.cause = cause
+        recipe = _Packed(plan.recipe, pack) if pack else plan.recipe
+        plan = plan._replace(recipe=recipe, last_step=plan.step + _ENDLESS)
+        log = Metrics(folder)
+        learnt = {} if plan.checkpoint else recipe.learn(plan.data)
+        self._open = contextlib.ExitStack()
+        with tf.Graph().as_default(), tf.device(plan.devices.home):
+            tf.set_random_seed(plan.settings.run.seed)
+            self._graph = graph = training.build(plan, learnt)
+            self.shapes = {v.op.name: v.shape.as_list() for v in tf.trainable_variables()
+                           if v in tf.global_variables()}
+            self.moments = Moments(graph, plan.devices)
+            self._no_seconds = tf.zeros(graph.tower_seconds.shape)
+            self._events = summaries.Events(folder)
+            self._open.callback(self._events.close)
+            self._checkpoints = checkpoint.Checkpoints(
+                TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen, 1, log)
+            self._validation = training.validation_of(plan)
+            self._reads = self._validation.reads() if self._validation else None
+            if self._validation:
+                self._open.callback(self._validation.close)
+            tf.get_default_graph().finalize()
+            if before_session:
+                before_session()
+            with plan.mode.scope():
+                self._session = self._open.enter_context(sessions.opened(
+                    plan.devices.target, training.session_options(plan)))
+        refuse_absent(self._session, plan.devices)
+        self._session.run(graph.initialise)
+        self._checkpoints.restore(self._session)
+        if position is not None:
+            graph.examples_seen.load(np.int64(position), self._session)
+        self._session.run(graph.start_inputs)
+        self.position = int(self._session.run(graph.examples_seen))
+        step = int(self._session.run(graph.global_step))
+        places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
+        output = self._open.enter_context(open(os.devnull, 'w'))
+        self._progress = self._open.enter_context(Progress(
+            step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, {},
+            output))
+        self._stragglers = Stragglers(places, self._progress.say)
+        self._batches = None  # values of the tensors of `graph.batches`
+        self._number = step
+        self.take(1)  # what does not fit into memory fails here
+
+    @property
+    def megabytes(self) -> float:
+        """The size of the trained variables."""
+        return sum(int(np.prod(shape)) for shape in self.shapes.values()) * 4 / 1e6
+
+    def close(self) -> None:
+        """Closes the session, which frees its memory."""
+        self._open.close()
+
+    def take(self, count: int, kind: str = STEP, group: int = 0) -> list[float]:
+        """Takes `count` steps of a kind; returns the seconds of each.
+
+        A step includes what the loop does after it: to look at its losses, to print, to note figures.
+
+        Args:
+          count: how many steps.
+          kind: STEP, or another of the kinds above.
+          group: of ONE_DEVICE, the number of the device's group.
+        """
+        fetches, feed = self._fetches(kind, group), self._feed() if kind == SAME_BATCH else None
+        seconds = []
+        for _ in range(count):
+            begin = time.time()
+            results = self._session.run(fetches, feed)
+            if 'step' in results:
+                self._report(results)
+            seconds.append(time.time() - begin)
+        return seconds
+
+    def laps(self, count: int) -> list[Lap]:
+        """Takes `count` steps with a trace; returns their parts."""
+        laps = []
+        fetches = dict(self._fetches(STEP), marks=self.moments.fetch)
+        # In a cluster, only a full trace has what the other tasks did.
+        level = tf.RunOptions.FULL_TRACE if self.plan.devices.target else tf.RunOptions.SOFTWARE_TRACE
+        for _ in range(count):
+            metadata = tf.RunMetadata()
+            begin = time.time()
+            results = self._session.run(fetches, options=tf.RunOptions(trace_level=level), run_metadata=metadata)
+            self._report(results)
+            laps.append(self.moments.lap(metadata.step_stats, begin, time.time()))
+        return laps
+
+    def _fetches(self, kind, group=0):
+        graph = self._graph
+        if kind == ONE_DEVICE:
+            return dict(done=self.moments.of_group[group])
+        if kind == NO_UPDATE:
+            return dict(losses=graph.losses, done=self.moments.after_averaging)
+        if kind == TOWERS_ALONE:
+            return dict(done=self.moments.after_towers)
+        summary = dict(summary=graph.summary) if kind == SUMMARY else {}
+        if kind == SAME_BATCH:  # the towers' seconds wait for batches, also where they are fed
+            return dict(graph.fetches, seconds=self._no_seconds)
+        return dict(graph.fetches, **summary)
+
+    def _feed(self):
+        if self._batches is None:
+            self._batches = self._session.run(self._graph.batches)
+        pairs = zip(self._graph.batches, self._batches)
+        return {tensor: value for tensors, values in pairs for tensor, value in zip(tensors, values)}
+
+    def _report(self, results):
+        self._number += 1
+        self._progress.report(self._number, results['figures'], results['seconds'])
+        self._stragglers.report(results['seconds'])
+        if 'summary' in results:
+            self._events.add(results['summary'], self._number)
+
+    def save(self) -> float:
+        """Saves a checkpoint; returns the seconds that it took."""
+        begin = time.time()
+        self._checkpoints.save(self._session)
+        return time.time() - begin
+
+    def evaluate(self) -> float:
+        """Evaluates as the run does between two steps; returns the seconds that it took, 0 if it never does."""
+        begin = time.time()
+        if self._validation:
+            self._validation.evaluate(self._session.run(self._reads))
+        return time.time() - begin
+
+    def rates(self, seconds: float) -> tuple[list[float], float, float]:
+        """Lets asynchronous towers update on their own for some seconds.
+
+        Returns:
+          (each tower's updates a second, all updates a second, the mean staleness).
+        """
+        graph = self._graph
+        counters = graph.step.turns.counters
+        staleness = []
+        with AsyncWorkers(graph.async_train_ops).stepping(self._session):
+            self.take(3)
+            before, first, begin = *self._session.run([counters, graph.global_step]), time.time()
+            while time.time() < begin + seconds:
+                staleness.append(float(self._session.run([graph.train_step, graph.figures['staleness']])[1]))
+            after, last, end = *self._session.run([counters, graph.global_step]), time.time()
+        elapsed = end - begin
+        towers = [(now - then) / 2 / elapsed for now, then in zip(after, before)]  # a turn counts as two
+        return towers, float(last - first) / elapsed, float(np.mean(staleness))
+
+
+class _Packed:
+    """A recipe whose network has some of its variables as parts of a single one; else it is the recipe.
+
+    Args:
+      recipe: a `Recipe`.
+      shapes: the shapes of those variables, by their names.
+    """
+
+    def __init__(self, recipe: Any, shapes: Mapping[str, Sequence[int]]):
+        self._recipe = recipe
+        self._shapes = shapes
+
+    def __getattr__(self, name):
+        return getattr(self._recipe, name)
+
+    def inference(self, images: tf.Tensor, *arguments: Any, **options: Any) -> tf.Tensor:
+        """Builds the network as `Recipe.inference` does, with the variables replaced."""
+        sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
+        scope = tf.get_variable_scope()
+        packed = tf.get_variable('packed', [sum(sizes)], initializer=tf.truncated_normal_initializer(stddev=0.05))
+        pieces = dict(zip(self._shapes, tf.split(tf.convert_to_tensor(packed), sizes)))
+
+        def get(getter, name, *given, **named):
+            name_of_primary = name.removeprefix(scope.name + '/')
+            if name_of_primary in pieces:
+                return tf.reshape(pieces[name_of_primary], self._shapes[name_of_primary])
+            return getter(name, *given, **named)
+        with tf.variable_scope(scope, custom_getter=get, auxiliary_name_scope=False):
+            return self._recipe.inference(images, *arguments, **options)

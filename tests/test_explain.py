@@ -1,0 +1,174 @@
+"""`--explain`: the parts of a step add up, causes that were planted are named and their forecasts come true."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import explain as benchmark
+from benchmarks import harness
+from cifar10 import training
+from cifar10.errors import UsageError
+from cifar10.explain import report
+from cifar10.explain.forecast import Measured, forecast, over_a_link
+from cifar10.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
+from cifar10.explain.program import explain
+from cifar10.explain.report import Timing, Would
+from cifar10.settings.training import train_settings
+from tests.helpers import ROOT, WITH_GPUS, Tasks
+from tests.standin_gpu import Unavailable, environment
+
+CAUSES = str(ROOT / 'benchmarks' / 'causes.py')
+
+
+def parts_of(output):
+    """Returns (the seconds of a step, {part: seconds}) of a report."""
+    seconds = float(re.search(r'^(?:.*\| )?a step +([\d.]+) s', output, re.M)[1])
+    return seconds, {name: float(part) for name, part in re.findall(r'^(?:.*\| )?  ([\w-]+) +([\d.]+) +\d+%', output,
+                                                                    re.M)}
+
+
+def files_of(folder):
+    """Returns (name, modification time) of each file in a folder."""
+    return sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(folder))
+
+
+def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, capsys):
+    config = settings(num_gpus=2, batch_size=4, network=f'{CAUSES}:slow_tower', summary_steps=0)
+    training.train(config)
+    files = files_of(config.run.train_dir)
+    capsys.readouterr()
+    explain(config.replace(max_steps=1000000, explain=True), seconds=1)
+    output = capsys.readouterr().out
+    assert files_of(config.run.train_dir) == files
+    seconds, parts = parts_of(output)
+    assert seconds >= 0.03 and parts[TOWERS] >= 0.03  # the slow tower sleeps for 7.5 ms an image, the other for 2.5
+    assert sum(parts.values()) == pytest.approx(seconds, abs=0.003)
+    assert list(parts) == [INPUT, TOWERS, AVERAGING, UPDATE, BETWEEN]
+    would = benchmark.WOULD.search(output)
+    assert would[5] == 'if /cpu:1 were as fast as the others (computed)' and 0.01 <= float(would[1]) < 0.03
+    assert 'advice     slow tower: ' in output and '--variable_update=replicated' in output
+    assert re.search(r'^forecast .* with 4 such devices here: ', output, re.M)
+
+
+def test_what_contradicts_explain_is_refused():
+    with pytest.raises(UsageError, match='--plot=step.png draws what --explain measures; add --explain'):
+        train_settings(plot='step.png')
+    with pytest.raises(UsageError, match='--explain reads clocks, which --deterministic forbids'):
+        train_settings(explain=True, deterministic=True)
+
+
+# ------------------------------------------------------------------------------------------------- what is computed
+
+def measured(devices, towers=0.1, averaging=0.0, between=0.01, cpu=0.0, **others):
+    """Returns a step with some parts."""
+    parts = {INPUT: 0.0, TOWERS: towers, UPDATE: 0.005, BETWEEN: between, **others}
+    if averaging:
+        parts[AVERAGING] = averaging
+    return Measured(devices, sum(parts.values()), parts, cpu)
+
+
+def test_devices_that_share_nothing_add_only_what_grows_with_them():
+    one, two = measured(1), measured(2, averaging=0.004, between=0.012)
+    assert forecast(one, two, 2, cores=2) == pytest.approx(two.seconds)
+    assert forecast(one, two, 8, cores=2) == pytest.approx(0.1 + 0.005 + 0.01 + 7 * 0.002 + 4 * 0.004)
+    four = measured(4, all_reduce=0)
+    four.parts[ALL_REDUCE] = 0.03
+    expected = 0.1 + 0.005 + 0.01 + 0.03 * (7 / 8) / (3 / 4)
+    assert forecast(one, four._replace(seconds=four.seconds + 0.03), 8, cores=2) == pytest.approx(expected)
+
+
+def test_devices_that_share_the_cores_are_no_faster_together():
+    one, two = measured(1, cpu=0.2), measured(2, towers=0.2, cpu=0.4)
+    assert forecast(one, two, 4, cores=2) == pytest.approx(2 * two.seconds)
+    assert forecast(one, two, 4, cores=2, in_turns=True) == pytest.approx(0.8 / 2)
+
+
+def test_a_link_carries_variables_out_and_gradients_back_or_half_of_that():
+    assert over_a_link(0.1, 2, 2, 4.0, 100.0, all_reduces=False) == pytest.approx(0.1 + 2 * 4 * 2 / 100)
+    assert over_a_link(0.1, 2, 2, 4.0, 100.0, all_reduces=True) == pytest.approx(0.1 + 2 * 4 * (3 / 4) / 100)
+
+
+def test_the_report_names_first_what_saves_most_an_image():
+    woulds = [Would(report.MODE, Timing(0.09, 0.08, 0.1), 1, 'with the other'),
+              Would(report.BATCH, Timing(0.12, 0.11, 0.13), 2, 'with a larger batch'),
+              Would(report.PRECISION, Timing(0.11, 0.1, 0.12), 1, 'with another type')]
+    assert report.would_lines(0.1, woulds) == [
+        'would be   0.120 (-40% an image; 0.110-0.130)  with a larger batch',
+        '           0.090 (-10%; 0.080-0.100)  with the other',
+        '           0.110 (+10%; 0.100-0.120)  with another type']
+    assert report.advice(0.1, woulds, 0.5).startswith('advice     small batch: ')
+    assert 'the towers are busy 95% of it' in report.advice(0.1, woulds[2:], 0.95)
+    assert report.step_lines(0.1, 256, {TOWERS: (0.09, 'busy'), BETWEEN: (0.01, '')}) == [
+        'a step     0.100 s, 2,560 images/s', '  towers     0.090  90%   busy', '  between    0.010  10%']
+
+
+# ------------------------------------------------------------------------------------------- minutes each: real causes
+
+@pytest.fixture
+def options(data_dir, tmp_path):
+    """The options of the benchmark, for the built-in images."""
+    parser = harness.parser('')
+    options = parser.parse_args(['--dataset=shapes', f'--data_dir={data_dir}'])
+    options.rounds = 3
+    options.train_dir = str(tmp_path / 'train')
+    return options
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('name', benchmark.CASES)
+def test_a_cause_is_named_first_and_its_forecast_comes_true(name, options):
+    row, = benchmark.rows(options, [name])
+    if 'no network namespaces' in row:
+        pytest.skip(row)
+    _, right, _, would, found, off = (cell.strip() for cell in row.strip('|').split('|'))
+    assert right == 'yes', row
+    low, high = map(float, would.split(', ')[1].split('-'))
+    assert abs(int(off.rstrip('%'))) <= 10 or low <= float(found.split(',')[0]) <= high, row
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode, part', [('parameter_server', AVERAGING), ('replicated', ALL_REDUCE),
+                                        ('mirrored', 'replicas')])
+def test_the_parts_of_every_mode_add_up(mode, part, settings, capsys):
+    explain(settings(num_gpus=2, variable_update=mode, explain=True), seconds=3)
+    seconds, parts = parts_of(capsys.readouterr().out)
+    assert part in parts and sum(parts.values()) == pytest.approx(seconds, rel=0.05)
+
+
+@pytest.mark.stress
+def test_asynchronous_towers_have_rates_and_staleness(settings, capsys):
+    explain(settings(num_gpus=3, variable_update='async', explain=True), seconds=3)
+    output = capsys.readouterr().out
+    rates = [float(rate) for rate in re.findall(r'^  /cpu:\d +([\d.]+) updates a second', output, re.M)]
+    update, images = re.search(r'^an update +([\d.]+) s, ([\d,]+) images/s', output, re.M).groups()
+    assert len(rates) == 3 and sum(rates) == pytest.approx(1 / float(update), rel=0.1)
+    assert float(images.replace(',', '')) == pytest.approx(8 * sum(rates), rel=0.1)
+    assert re.search(r'^  staleness  [\d.]+ updates', output, re.M) and 'would be ' in output and 'advice ' in output
+
+
+@pytest.mark.stress
+def test_a_cluster_is_explained_by_its_chief(data_dir, tmp_path):
+    with Tasks(2, 0, dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', batch_size=8,
+               explain='true', network=f'{CAUSES}:sleeping') as tasks:
+        ends = tasks.ends(300)
+    assert {status for status, _ in ends.values()} == {0}, ends
+    seconds, parts = parts_of(ends['worker 0'][1])
+    assert parts[TRANSFERS] > 0 and sum(parts.values()) == pytest.approx(seconds, rel=0.05)
+    assert 'MB a step' in ends['worker 0'][1] and not (tmp_path / 'train').exists()
+
+
+@pytest.mark.stress
+def test_on_gpus_variables_and_gradients_travel(data_dir, tmp_path):
+    try:
+        gpus = environment(2)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    command = [sys.executable, 'multi_gpu_train.py', '--explain', '--num_gpus=2', '--batch_size=16', '--dataset=shapes',
+               f'--data_dir={data_dir}', f"--train_dir={tmp_path / 'train'}"]
+    result = subprocess.run(command, capture_output=True, text=True, env=dict(WITH_GPUS, **gpus), cwd=ROOT, timeout=400)
+    assert result.returncode == 0, result.stderr
+    seconds, parts = parts_of(result.stdout)
+    assert '/gpu:1' in result.stdout and TRANSFERS in parts and ' 17.1 MB a step' in result.stdout
+    assert sum(parts.values()) == pytest.approx(seconds, rel=0.05)
