@@ -15,6 +15,7 @@ from cifar10.parallel.devices import Devices
 from cifar10.training import TrainingGraph
 
 _MODE = 'update/'  # the name scope of what the update modes build after the towers
+_COLLECTIVE = 'Collective'  # how the types of collective operations begin
 
 
 class Moments:
@@ -26,9 +27,9 @@ class Moments:
 
     Attributes:
       fetch: operations and tensors to fetch with the step.
-      after_averaging: tensors that need a step up to the averaged gradients, without the update; [] in `mirrored`.
-      after_towers: tensors that need all towers' gradients; [] in `mirrored`.
-      of_group: for each group of devices the tensors that need the gradients of its towers.
+      after_averaging: what to fetch for a step up to the averaged gradients, without the update; [] in `mirrored`.
+      after_towers: what to fetch for the gradients of all towers only; [] in `mirrored`.
+      of_group: for each group of devices, what to fetch for the gradients of its towers only; [] in `mirrored`.
       megabytes: what travels in a step: variables to the towers and gradients back, where these share no memory.
       averaging: AVERAGING or ALL_REDUCE, whichever the update mode does.
     """
@@ -46,13 +47,16 @@ class Moments:
                 self._add_tower(k, graph)
             averaged = []
             if self._has_turns:
-                averaged = [tensor for gradient, _ in graph.step.gradients for tensor in _tensors(gradient)]
+                averaged = [gradient for gradient, _ in graph.step.gradients if gradient is not None]
                 self._add_shortcuts(averaged, graph.step.turns)
             with tf.device(devices.home + '/cpu:0'):
                 ready, applied = _mark(averaged), _mark([graph.train_step])
             arrived, is_collective = _averaging(averaged)
             if is_collective:
                 self.averaging = ALL_REDUCE
+                # `averaged` is the result of one member only, which would wait for the others forever.
+                self.after_averaging += [operation for operation in tf.get_default_graph().get_operations()
+                                         if operation.type.startswith(_COLLECTIVE)]
             self.fetch += [ready, applied]
             self._nodes += [arrived or [ready.name], [ready.name], [applied.name]]
 
@@ -110,15 +114,17 @@ class Moments:
         chain = chains[last]
         waits, variables, computes = (np.diff(chain, axis=1)[:, i].sum() for i in range(3))
         gaps = lengths[last] - waits - variables - computes  # between two turns
-        start = starts[last] if own[last] else 0.0
-        back = max(arrived - begin - start - lengths[last], 0)
-        reduction = max(averaged - arrived, 0)
+        # Other devices' gradients may arrive before the last tower is ready, and those of all may before its turn has
+        # ended. Nothing has arrived (0) where graph optimisation has removed all operations that take gradients.
+        done = begin + starts[last] + lengths[last]
+        done, arrived, averaged, applied = np.maximum.accumulate([done, arrived, averaged, applied])
+        back, reduction, update = np.diff([done, arrived, averaged, applied])
         parts = {INPUT: waits, TOWERS: computes + gaps}
         if self.megabytes:
             parts.update({TRANSFERS: variables + back, self.averaging: reduction})
         else:
             parts[self.averaging] = back + reduction
-        parts[UPDATE] = max(applied - max(averaged, arrived), 0)
+        parts[UPDATE] = update
         devices = np.array([np.diff(chain, axis=1)[:, 2].sum() for chain in chains])
         bars = self._bars(chains, starts, last, begin, arrived, averaged, applied)
         return self._lap(parts, begin, end, devices, bars)
@@ -143,7 +149,7 @@ class Moments:
                 names = ('input', 'variables', f'tower {g + i * groups}')
                 bars += [(g, name, first, last)
                          for name, first, last in zip(names, (begun, batch, came), (batch, came, ended))]
-            bars.append((g, waits, times[-1, 3], max(arrived - begin, times[-1, 3])))
+            bars.append((g, 'gradients' if g == last else waits, times[-1, 3], max(arrived - begin, times[-1, 3])))
         first = arrived
         if self.averaging == ALL_REDUCE:
             first = min(begin + starts[g] + chains[g][-1, 3] - chains[g][0, 0] for g in range(groups))
@@ -158,10 +164,12 @@ def _mark(after):
         return tf.timestamp(name='mark').op  # graph optimisation would remove an operation that does nothing
 
 
-def _corner(tensor):
-    """Returns a value of a tensor, as a tensor on the same device; what it is computed from cannot be left out."""
-    with tf.device(tensor.device):
-        return tf.strided_slice(tensor, [0] * tensor.shape.rank, [1] * tensor.shape.rank)
+def _corner(tensor, device=None):
+    """Returns the first value of a tensor, on a device or that of the tensor. To fetch it is to compute the tensor."""
+    # As arrays, because the empty list of a scalar would become a float32 tensor.
+    begin, end = np.zeros(tensor.shape.rank, np.int32), np.ones(tensor.shape.rank, np.int32)
+    with tf.device(device or tensor.device):
+        return tf.strided_slice(tensor, begin, end)
 
 
 def _travelled(k):
@@ -172,14 +180,12 @@ def _travelled(k):
             value = read.outputs[0]
             for device in {consumer.device for consumer in value.consumers()}:
                 if _memory(device) != _memory(read.inputs[0].device):
-                    with tf.control_dependencies(None), tf.device(device):
-                        # A tensor travels to a device once, whatever uses it there.
-                        corners.append(tf.strided_slice(value, [0] * value.shape.rank, [1] * value.shape.rank))
+                    corners.append(_corner(value, device))  # a tensor travels to a device once, whatever uses it there
     return corners
 
 
 def _memory(device):
-    """Returns what tells the memories of devices apart: CPU devices of a task share one."""
+    """Returns a key that is equal for devices that share a memory, as the CPU devices of a task do."""
     spec = tf2.DeviceSpec.from_string(device)
     return spec.job, spec.task, *((spec.device_type, spec.device_index) if spec.device_type == 'GPU' else ())
 
@@ -199,17 +205,10 @@ def _averaging(averaged):
         if operation in seen or not operation.name.startswith(_MODE) or tensor.device not in devices:
             continue
         seen.add(operation)
-        collective |= operation.type.startswith('Collective')
+        collective |= operation.type.startswith(_COLLECTIVE)
         outside = [source for source in operation.inputs
                    if source.op.type != 'Const' and not (source.op.name.startswith(_MODE) and source.device in devices)]
         if outside:
             first.add(operation.name)
         pending += operation.inputs
     return sorted(first), collective
-
-
-def _tensors(gradient):
-    """Returns the tensors of a gradient: a tensor, `tf.IndexedSlices` or None."""
-    if gradient is None:
-        return []
-    return [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]
