@@ -21,17 +21,17 @@ from cifar10.registry import PRECISIONS, UPDATE_MODES
 
 FEWER, MORE = 'one device', 'twice the towers'  # trainings that the forecast compares with
 _LOOKED_AT = 5  # steps, before anything is measured
-_SLOWER = 1.1  # times the median of the others: a device that takes longer in the steps is looked at alone
+_SLOWER = 1.1  # times the median of the others: a device that takes longer than this is also measured alone
 _SMALL, _MANY = 4096, 32  # elements of a small variable, and how many of them are many
-_CHEAPEST = 'sgd'  # the optimizer that computes least
-_NOTED = 0.025  # of a step: a part or a saving below this is not looked into
+_CHEAPEST = 'sgd'  # the optimizer with the fewest computations
+_NOTED = 0.025  # the share of a step below which a part or a saving is ignored
 
 
 class Look(NamedTuple):
     """What a few steps show, to decide what is worth a measurement.
 
     Attributes:
-      slow: whether the towers of a device take longer than those of the others.
+      slow: whether the towers of one device take longer than those of the others.
       updates: the share of the update in a step.
     """
     slow: bool
@@ -42,10 +42,10 @@ class Try(NamedTuple):
     """A training to compare with.
 
     Attributes:
-      changes: of the settings.
+      changes: the settings that differ, with their values.
       cause: what it removes; None for those of the forecast.
       one_device: whether it has the first device only.
-      pack: the shapes of variables to make one of, by their names.
+      pack: the shapes, by their names, of variables that become a single one; None: no variables do.
     """
     changes: Mapping[str, Any]
     cause: Cause | None
@@ -79,7 +79,7 @@ def _alone(group):
 
 
 def others(base: Variant, look: Look, variant: Callable[..., Variant]) -> dict[str, Variant]:
-    """Returns the trainings to compare with, by their names; prints which cannot be had.
+    """Returns the trainings to compare with, by their names; prints which ones are not possible here.
 
     Args:
       base: the training as it is.
@@ -91,7 +91,7 @@ def others(base: Variant, look: Look, variant: Callable[..., Variant]) -> dict[s
         devices = base.plan.devices.with_towers(1) if attempt.one_device else None
         try:
             plan = changed(base.plan, devices, **attempt.changes)
-            # Other variables than those of the checkpoint: they begin with initial values, at the same position.
+            # Its variables are not those of the checkpoint: they get initial values, and the input the same position.
             is_new = attempt.pack is not None or 'optimizer' in attempt.changes
             result[name] = variant(plan._replace(checkpoint=None) if is_new else plan, pack=attempt.pack,
                                    position=base.position if is_new else None, cause=attempt.cause)
@@ -101,7 +101,7 @@ def others(base: Variant, look: Look, variant: Callable[..., Variant]) -> dict[s
 
 
 def changed(plan: Plan, devices: Any = None, **changes: Any) -> Plan:
-    """Returns a plan with some settings, or the devices, changed."""
+    """Returns a plan with some settings, or the devices, changed. It never evaluates."""
     settings = plan.settings.replace(**changes, eval_steps=0)
     return plan_of(settings, plan.data, devices or plan.devices, plan.checkpoint, plan.step)
 
@@ -139,21 +139,34 @@ def _tries(base, look):
     return tries
 
 
-def costs(base: Variant, figures: Figures) -> dict[Cause, float]:
-    """Returns the seconds that are added to a step, on average, by what happens only in some steps."""
+def pauses(base: Variant) -> dict[Cause, float]:
+    """Returns the seconds that checkpoints and evaluations add to a step on average; call it before all measurements.
+
+    Steps that train on one batch again and again may diverge, and what diverged cannot be saved.
+    """
     reports = base.plan.settings.reports
-    result = {}
-    if reports.summary_steps:
-        result[report.SUMMARIES] = max(figures.longer(SUMMARY, STEP), 0) / reports.summary_steps
-    result[report.CHECKPOINTS] = base.save() / reports.save_steps
+    result = {report.CHECKPOINTS: base.save() / reports.save_steps}
     if reports.eval_steps:
         result[report.EVALUATION] = base.evaluate() / reports.eval_steps
     return result
 
 
+def costs(base: Variant, figures: Figures, pauses: Mapping[Cause, float]) -> dict[Cause, float]:
+    """Returns the seconds that are added to a step, on average, by what happens only in some steps.
+
+    Args:
+      base: the training as it is.
+      figures: what was measured.
+      pauses: as `pauses` returns them.
+    """
+    every = base.plan.settings.reports.summary_steps
+    summaries = {report.SUMMARIES: max(figures.longer(SUMMARY, STEP), 0) / every} if every else {}
+    return {**summaries, **pauses}
+
+
 def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others: Mapping[str, Variant],
            look: Look) -> list[Would]:
-    """Returns what a step would take, of everything that was tried or can be computed.
+    """Returns what a step would take with each change that was tried or can be computed.
 
     Args:
       base: the training as it is.
@@ -184,7 +197,8 @@ def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others
         cause = report.ALL_REDUCE if base.moments.averaging == ALL_REDUCE else report.AVERAGING
         add(cause, step + (parts.get(TRANSFERS, 0) - exchange), f'without the {cause.name}')
     if TRANSFERS in parts and FEWER in figures.laps:
-        # Towers begin to compute while variables are still on their way. The chief's alone has them at hand.
+        # Towers begin to compute while variables are still on their way, and that time counts as transfers. One device
+        # alone shows how long they compute.
         meanwhile = max(figures.parts(FEWER)[TOWERS] - parts[TOWERS], 0)
         add(report.TRANSFERS, step + (meanwhile - parts[TRANSFERS]), 'if nothing had to travel (computed)')
     if look.slow:
@@ -198,8 +212,8 @@ def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others
 def _saved(base, figures):
     """Returns (the slowest device, by how much a step would be shorter if it took the median of the others).
 
-    Devices that share the cores of a CPU may look slow in the steps without being slow alone, so it counts only as much
-    as it is slower in both.
+    Devices that share the cores of a CPU may be slow in the steps without being slow alone, so the smaller of the two
+    differences counts.
     """
     groups = base.plan.devices.groups
     alone = np.array([figures.timing(_alone(g)).median for g in range(len(groups))])

@@ -79,8 +79,9 @@ def _synchronous(plan, variant, seconds):
     others = ablations.others(base, look, variant)
     cells = {**ablations.cells(base, look), **{name: Cell(other) for name, other in others.items()}}
     traced = [STEP, *(name for name in (FEWER, MORE) if name in others)]
+    pauses = ablations.pauses(base)
     figures = Figures(cells, traced, seconds, lambda line: print(line, flush=True))
-    costs = ablations.costs(base, figures)
+    costs = ablations.costs(base, figures, pauses)
     cost = sum(costs.values())
     step = figures.timing(STEP).median + cost
     parts = figures.parts(STEP)

@@ -35,15 +35,15 @@ _ENDLESS = 10 ** 8  # steps: no measurement is that long
 
 
 class Variant:
-    """A training in a session that is open until `close`. It starts from the checkpoint of its plan.
+    """A training in a session that is open until `close`. It starts from the checkpoint of its plan, if there is one.
 
     Args:
       plan: of the run.
       folder: an empty folder, for what a run would write into its train_dir.
       before_session: function that is called before the session is made, or None.
       pack: names of variables -> their shapes: these are made parts of a single variable, as an experiment.
-      position: where the input starts; None: where the checkpoint says.
-      cause: what it is without.
+      position: of the first example to train on; None: where the checkpoint ends.
+      cause: the `report.Cause` that it is without, if any.
 
     Attributes:
       plan, cause: as given.
@@ -61,6 +61,13 @@ class Variant:
         log = Metrics(folder)
         learnt = {} if plan.checkpoint else recipe.learn(plan.data)
         self._open = contextlib.ExitStack()
+        with contextlib.ExitStack() as failed:
+            failed.callback(self.close)
+            self._start(plan, learnt, folder, log, before_session, position)
+            failed.pop_all()
+
+    def _start(self, plan, learnt, folder, log, before_session, position):
+        """Builds the graph, opens the session and takes a first step."""
         with tf.Graph().as_default(), tf.device(plan.devices.home):
             tf.set_random_seed(plan.settings.run.seed)
             self._graph = graph = training.build(plan, learnt)
@@ -102,7 +109,7 @@ class Variant:
 
     @property
     def megabytes(self) -> float:
-        """The size of the trained variables."""
+        """The size of the trained variables, which are float32."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values()) * 4 / 1e6
 
     def close(self) -> None:
@@ -110,9 +117,9 @@ class Variant:
         self._open.close()
 
     def take(self, count: int, kind: str = STEP, group: int = 0) -> list[float]:
-        """Takes `count` steps of a kind; returns the seconds of each.
+        """Takes steps of a kind; returns the seconds of each.
 
-        A step includes what the loop does after it: to look at its losses, to print, to note figures.
+        These include what the loop does after a step: it notes figures and prints.
 
         Args:
           count: how many steps.
@@ -122,11 +129,11 @@ class Variant:
         fetches, feed = self._fetches(kind, group), self._feed() if kind == SAME_BATCH else None
         seconds = []
         for _ in range(count):
-            begin = time.time()
+            begin = time.perf_counter()
             results = self._session.run(fetches, feed)
             if 'step' in results:
                 self._report(results)
-            seconds.append(time.time() - begin)
+            seconds.append(time.perf_counter() - begin)
         return seconds
 
     def laps(self, count: int) -> list[Lap]:
@@ -137,7 +144,7 @@ class Variant:
         level = tf.RunOptions.FULL_TRACE if self.plan.devices.target else tf.RunOptions.SOFTWARE_TRACE
         for _ in range(count):
             metadata = tf.RunMetadata()
-            begin = time.time()
+            begin = time.time()  # the clock of the trace
             results = self._session.run(fetches, options=tf.RunOptions(trace_level=level), run_metadata=metadata)
             self._report(results)
             laps.append(self.moments.lap(metadata.step_stats, begin, time.time()))
@@ -171,16 +178,16 @@ class Variant:
 
     def save(self) -> float:
         """Saves a checkpoint; returns the seconds that it took."""
-        begin = time.time()
+        begin = time.perf_counter()
         self._checkpoints.save(self._session)
-        return time.time() - begin
+        return time.perf_counter() - begin
 
     def evaluate(self) -> float:
         """Evaluates as the run does between two steps; returns the seconds that it took, 0 if it never does."""
-        begin = time.time()
+        begin = time.perf_counter()
         if self._validation:
             self._validation.evaluate(self._session.run(self._reads))
-        return time.time() - begin
+        return time.perf_counter() - begin
 
     def rates(self, seconds: float) -> tuple[list[float], float, float]:
         """Lets asynchronous towers update on their own for some seconds.
@@ -203,7 +210,7 @@ class Variant:
 
 
 class _Packed:
-    """A recipe whose network has some of its variables as parts of a single one; else it is the recipe.
+    """A recipe in whose network some of the variables are parts of a single one. All else is that of the recipe.
 
     Args:
       recipe: a `Recipe`.
@@ -218,7 +225,7 @@ class _Packed:
         return getattr(self._recipe, name)
 
     def inference(self, images: tf.Tensor, *arguments: Any, **options: Any) -> tf.Tensor:
-        """Builds the network as `Recipe.inference` does, with the variables replaced."""
+        """Builds the network as `Recipe.inference` does, with those variables replaced."""
         sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
         scope = tf.get_variable_scope()
         packed = tf.get_variable('packed', [sum(sizes)], initializer=tf.truncated_normal_initializer(stddev=0.05))
