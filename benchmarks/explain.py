@@ -23,7 +23,7 @@ from cifar10.cli import flags, program  # noqa: E402
 _NETWORKS = 'benchmarks/causes.py:'
 _SLOW_LINK = '200mbit'
 _HOSTS = ['10.98.0.1', '10.98.0.2']
-WOULD = re.compile(r'^would be +([\d.]+) \(\S+ ?(an image)?.*?; ([\d.]+)-([\d.]+)\)  (.*)$', re.M)
+WOULD = re.compile(r'^would be +([\d.]+) \(\S+ ?(per image)?.*?; ([\d.]+)-([\d.]+)\)  (.*)$', re.M)
 _FORECAST = re.compile(r'([\d.]+) s with (\d+) such devices')
 _FORECAST_LINK = re.compile(r'([\d.]+) s with two such machines at 1 Gbit/s')
 

@@ -95,7 +95,7 @@ def test_the_report_names_first_what_saves_most_an_image():
               Would(report.BATCH, Timing(0.12, 0.11, 0.13), 2, 'with a larger batch'),
               Would(report.PRECISION, Timing(0.11, 0.1, 0.12), 1, 'with another type')]
     assert report.would_lines(0.1, woulds) == [
-        'would be   0.120 (-40% an image; 0.110-0.130)  with a larger batch',
+        'would be   0.120 (-40% per image; 0.110-0.130)  with a larger batch',
         '           0.090 (-10%; 0.080-0.100)  with the other',
         '           0.110 (+10%; 0.100-0.120)  with another type']
     assert report.advice(0.1, woulds, 0.5).startswith('advice     small batch: ')

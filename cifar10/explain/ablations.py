@@ -95,7 +95,8 @@ def others(base: Variant, look: Look, variant: Callable[..., Variant]) -> dict[s
             is_new = attempt.pack is not None or 'optimizer' in attempt.changes
             result[name] = variant(plan._replace(checkpoint=None) if is_new else plan, pack=attempt.pack,
                                    position=base.position if is_new else None, cause=attempt.cause)
-        except (tf.errors.OpError, UsageError, ValueError) as error:
+        except (tf.errors.OpError, UsageError, AttributeError, TypeError, ValueError) as error:
+            # A network of the user's own may fail in ways of its own, for example where variables become tensors.
             print(f'left out   {name}: {reason(error)}')
     return result
 

@@ -12,10 +12,10 @@ class Measured(NamedTuple):
     """A step as it was measured.
 
     Attributes:
-      devices: how many have the same towers.
+      devices: how many devices take part; each has as many towers as the others.
       seconds: of the step.
-      parts: the seconds of each part.
-      cpu: seconds of all cores of this machine together that a step takes.
+      parts: the seconds of each part, by its name.
+      cpu: for how many seconds the cores of this machine compute, all together.
     """
     devices: int
     seconds: float
@@ -27,7 +27,7 @@ def forecast(one: Measured, several: Measured, devices: int, cores: float, in_tu
     """Returns the seconds of a step with more devices, each with the towers of one device now.
 
     The devices compute at the same time. What grows with their number is taken from the two steps that were measured.
-    No step is shorter than the time in which the cores of the host can do their share of it.
+    No step is shorter than the time that the cores of the host need for their share of it.
 
     Args:
       one: a step of one device.
@@ -36,6 +36,9 @@ def forecast(one: Measured, several: Measured, devices: int, cores: float, in_tu
       cores: of the host; infinite where that does not matter.
       in_turns: whether the run has one device only, and `several` is a step of that device with the towers of several.
     """
+    def share(n):  # of its gradients that a device sends in each half of an all-reduce of n
+        return (n - 1) / n
+
     def modelled(n):
         more = (n - 1) / (several.devices - 1)  # as many times the step from one tower to several
         cpu = one.cpu + more * (several.cpu - one.cpu)
@@ -44,9 +47,7 @@ def forecast(one: Measured, several: Measured, devices: int, cores: float, in_tu
         # The mean of twice as many gradients reads twice as many.
         parts.append(several.parts.get(AVERAGING, 0) * n / several.devices if n > 1 else 0)
         parts.append(several.parts.get(TRANSFERS, 0) * n / several.devices)
-        # Each device sends and receives 2 P (D - 1) / D bytes.
-        shares = ((count - 1) / count for count in (n, several.devices))
-        parts.append(several.parts.get(ALL_REDUCE, 0) * next(shares) / next(shares))
+        parts.append(several.parts.get(ALL_REDUCE, 0) * share(n) / share(several.devices))
         return max(sum(parts), cpu / cores)
     if in_turns:
         return modelled(devices)

@@ -14,24 +14,24 @@ _FEWEST, _MOST = 3, 200  # steps in a repeat
 
 
 class Cell(NamedTuple):
-    """Steps of a kind, which a variant takes; of the kind ONE_DEVICE, those of a group of devices."""
+    """Steps of one kind that a variant takes. For ONE_DEVICE, `group` is the number of the devices' group."""
     variant: Variant
     kind: str = STEP
     group: int = 0
 
 
 class Figures:
-    """What was measured of some cells.
+    """Measures cells in turn, and holds what was measured.
 
     Args:
-      cells: by their names.
+      cells: what to measure, by name.
       traced: names of cells whose steps are also traced.
-      seconds: to measure.
+      seconds: how long to measure, about.
       say: function that prints a line.
 
     Attributes:
       seconds: {name of a cell: the mean seconds of a step in each repeat}.
-      cpu: the same of the seconds that this process computes in, on all cores together.
+      cpu: the same for the seconds of all cores together in which this process computes.
       laps: {name of a traced cell: its traced steps}.
     """
 
@@ -49,7 +49,8 @@ class Figures:
         share = seconds / ROUNDS / (len(cells) + len(traced))
         counts = {name: min(max(round(share / each), _FEWEST), _MOST) for name, each in fastest.items()}
         planned = ROUNDS * sum(count * fastest[name] * (2 if name in traced else 1) for name, count in counts.items())
-        say(f'measuring  {len(cells)} kinds of steps, {ROUNDS} times each in turn: about {planned:.0f} s')
+        kinds = f"{len(cells)} kind{'s' * (len(cells) > 1)} of steps"
+        say(f'measuring  {kinds}, {ROUNDS} times each in turn: about {planned:.0f} s')
         for _ in range(ROUNDS):
             for name, cell in cells.items():
                 before = time.process_time()

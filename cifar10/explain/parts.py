@@ -3,8 +3,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# The parts of a step, in their order. Where gradients are all-reduced, transfers and averaging are one; in `mirrored`
-# so are the towers, the all-reduce and the update.
+# The parts of a step, in their order. ALL_REDUCE takes the place of TRANSFERS and AVERAGING in `replicated`, and
+# REPLICAS that of all parts from TOWERS to UPDATE in `mirrored`.
 INPUT, TOWERS, TRANSFERS, AVERAGING, ALL_REDUCE, UPDATE, BETWEEN = (
     'input', 'towers', 'transfers', 'averaging', 'all-reduce', 'update', 'between')
 REPLICAS = 'replicas'
@@ -16,9 +16,10 @@ class Lap(NamedTuple):
     Attributes:
       seconds: of the step.
       parts: the seconds of each part, by its name; their sum is `seconds`.
-      devices: float64 [groups], the seconds that the towers of each group of devices computed; [0] if not measured.
-      bars: (group, name, start, end) of what each group did, seconds from the start of the step; and for the CPU that
-        averages and updates, with the group -1.
+      devices: float64 [groups], the seconds that the towers of each group of devices computed; of shape [0] if they
+        were not measured.
+      bars: (group, name, start, end) of what each group did, in seconds from the start of the step. Group -1 is the CPU
+        that averages and updates.
     """
     seconds: float
     parts: dict[str, float]

@@ -1,7 +1,7 @@
-"""`--explain`: trains as configured for a minute, beside the run, and prints where the time of a step goes.
+"""`--explain`: trains as configured for about a minute, beside the run, and prints where the time of a step goes.
 
-The parts of a step come from traces of it. What a step would take comes from short trainings with one thing changed or
-left out, which take turns with the training as it is.
+The parts of a step come from traces. What a step would take comes from short trainings with one thing changed or left
+out, which take turns with the training as it is.
 """
 import contextlib
 import os
@@ -24,21 +24,22 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.plan import BEFORE_DATA, Start, decide, describe, refuse_other_images
 from cifar10.registry import UPDATE_MODES
+from cifar10.run import checkpoint
 from cifar10.settings.training import TrainSettings
 from cifar10.signals import Termination
 
 _SECONDS = 40  # of measuring; building the graphs may take as long again
-_UNEQUAL = 0.9  # times the median of the others: a tower that updates less often is named
+_UNEQUAL = 0.9  # times the median of the others: a tower that updates less often than this is named
 _LINKS = {'1 Gbit/s': 125.0, '10 Gbit/s': 1250.0}  # megabytes a second
 
 
 def explain(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
             before_session: Callable[[], None] | None = None, seconds: float = _SECONDS) -> None:
-    """Measures the configured training and prints where the time of its steps goes. Writes nothing but `plot`.
+    """Measures the configured training and prints where the time of its steps goes. Writes no file but `--plot`.
 
     Args:
       settings: of the run. The training starts from its newest checkpoint, if it has one.
-      termination: not used: there is nothing to save, so a signal ends the program at once.
+      termination: not used: there is nothing to save, so a signal ends the program immediately.
       devices, before_session: as `training.train` takes them.
       seconds: how long to measure, apart from the time to build graphs.
     """
@@ -46,7 +47,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
     if not training.can_time(settings.towers):
         raise UsageError('--explain reads clocks, which TF_DETERMINISTIC_OPS=1 forbids; unset it')
     plan = _decided(settings, devices)
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
+    with checkpoint.plain_errors(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         def variant(plan, **options):
             made = Variant(plan, tempfile.mkdtemp(dir=folder), before_session, **options)
             opened.callback(made.close)
@@ -58,7 +59,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
 
 
 def _decided(settings, devices):
-    """Returns the Plan of the run, and prints what a person should know of it."""
+    """Returns the Plan of the run, and prints what a person should know about it."""
     start = Start(settings, devices)
     for stage in BEFORE_DATA:
         stage(start)
@@ -106,15 +107,19 @@ def _remarks(base, figures, costs):
     if len(computes) > 1:
         names = ['+'.join(group) for group in devices.groups]
         each = '  '.join(f'{name} {seconds:.3f}' for name, seconds in zip(names, computes))
-        slowest = int(np.argmax(computes))
-        above = computes[slowest] / np.median(np.delete(computes, slowest)) - 1
-        remarks[TOWERS] = f'{each}  (slowest: {names[slowest]}, {above:.0%} above the others)'
+        remarks[TOWERS] = each
+        # Over a network a tower computes while variables are still on their way, and that time counts as transfers. So
+        # the tower that gets them last seems the fastest.
+        if not (devices.target and base.moments.megabytes):
+            slowest = int(np.argmax(computes))
+            above = computes[slowest] / np.median(np.delete(computes, slowest)) - 1
+            remarks[TOWERS] += f'  (slowest: {names[slowest]}, {above:.0%} above the median of the others)'
     travels = base.moments.megabytes
     remarks[TRANSFERS] = f'variables out and gradients back, {travels:.1f} MB a step'
-    remarks[ALL_REDUCE] = f'of {base.megabytes:.1f} MB of gradients, on {len(devices.groups)} devices'
+    remarks[ALL_REDUCE] = f'{base.megabytes:.1f} MB of gradients on each of {len(devices.groups)} devices'
     remarks[REPLICAS] = 'towers, all-reduce and update, which tf.distribute runs as one'
     reports = [f'{cause.name} {seconds:.4f}' for cause, seconds in costs.items() if seconds > 5e-5]
-    remarks[BETWEEN] = ', '.join(['session calls and lines', *reports])
+    remarks[BETWEEN] = ', '.join(['session calls and log lines', *reports])
     return remarks
 
 
@@ -130,7 +135,7 @@ def _forecast_lines(base, figures, cost):
         one, several = several, one
     lines = []
     if name == FEWER:
-        lines.append(f'one device {one.seconds + cost:.3f} s; {now} train '
+        lines.append(f'one device {one.seconds + cost:.3f} s a step; {now} devices train '
                      f'{now * (one.seconds + cost) / (several.seconds + cost):.2f}x as many images a second')
     if REPLICAS in one.parts:
         return lines  # a step whose parts are not known cannot be forecast
@@ -146,7 +151,8 @@ def _forecast_lines(base, figures, cost):
         for link, speed in _LINKS.items():
             linked = over_a_link(seconds, devices.num_towers, now, base.megabytes, speed,
                                  base.moments.averaging == ALL_REDUCE)
-            ahead.append(f'{linked:.3f} s with two such machines at {link}: {2 * step / linked:.2f}x')
+            ahead.append(f'{linked:.3f} s with two such machines at {link}: {2 * step / linked:.2f}x as many images a '
+                         'second')
     return lines + [f"{'' if i else 'forecast':<10} {line}" for i, line in enumerate(ahead)]
 
 
@@ -156,7 +162,7 @@ def _measured(figures, name, devices):
 
 
 def _asynchronous(plan, variant, seconds):
-    """Measures a training whose towers update on their own, and prints what can be said of it."""
+    """Measures a training whose towers update on their own, and prints what can be said about it."""
     base = variant(plan)
     synchronous = next(name for name in UPDATE_MODES if UPDATE_MODES.load(name).synchronous)
     other = variant(ablations.changed(plan, variable_update=synchronous))
@@ -169,17 +175,20 @@ def _asynchronous(plan, variant, seconds):
     for name, rate in zip(names, rates):
         print(f'  {name:<10} {rate:.2f} updates a second')
     print(f'  staleness  {staleness:.1f} updates of other towers between reading the variables and updating them')
-    print(f'would be   {together.median:.3f} s for the batches of all towers (now {towers / updates:.3f}; '
+    print(f'would be   {together.median:.3f} s for {towers} updates (now {towers / updates:.3f}; '
           f'{together.low:.3f}-{together.high:.3f})  with --variable_update={synchronous}')
-    slowest, median = int(np.argmin(rates)), float(np.median(rates))
-    if towers > 1 and rates[slowest] < _UNEQUAL * median:
-        print(f'advice     {names[slowest]} makes {rates[slowest] / median:.0%} of the updates of the others; nobody '
-              'waits for it here, but in a synchronous mode every step would')
+    slowest = int(np.argmin(rates))
+    share = rates[slowest] / np.median(np.delete(rates, slowest)) if towers > 1 else 1.0
+    if share < _UNEQUAL:
+        print(f'advice     {names[slowest]} is slow: it makes {share:.0%} as many updates as the others; in async no '
+              'tower waits for it, but in a synchronous mode every step would')
     elif together.median < towers / updates:
-        print(f'advice     the towers are equally fast, so --variable_update={synchronous} trains faster, and exactly')
+        print(f'advice     use --variable_update={synchronous}: it takes less time for the same images, and its '
+              'gradients are not stale')
     else:
-        print(f'advice     updates come {together.median * updates / towers:.2f}x as fast as in --variable_update='
-              f'{synchronous}, but their gradients are stale: compare the accuracy after the same number of images')
+        print(f'advice     async trains {together.median * updates / towers:.2f}x as many images a second as '
+              f'--variable_update={synchronous}, but its gradients are stale: compare the accuracies after the same '
+              'number of images')
 
 
 def _draw(plan, laps):

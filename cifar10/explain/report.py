@@ -1,11 +1,10 @@
-"""What `--explain` prints: the parts of a step, what would change it, the forecast, and an advice. It measures nothing.
-"""
+"""The lines of `--explain`: the parts of a step, what would change it, and a piece of advice. It measures nothing."""
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-_LITTLE = 0.05  # a saving below this share of a step is not worth an advice
+_LITTLE = 0.05  # the share of a step below which a saving is not worth advice
 
 
 class Cause(NamedTuple):
@@ -13,31 +12,31 @@ class Cause(NamedTuple):
 
     Attributes:
       name: of the cause.
-      advice: what to do about it; one sentence.
+      advice: what is wrong and, after a semicolon, what to do; {how} stands for `Would.how`.
     """
     name: str
     advice: str
 
 
-MODE = Cause('update mode', 'the other update mode exchanges the same gradients in less time')
-PRECISION = Cause('precision', 'the towers compute, and this hardware computes faster in the other precision')
-BATCH = Cause('small batch', 'a step has a cost of its own, whatever its batch: give each tower more images')
-SLOW_TOWER = Cause('slow tower', 'every step waits for one device: see what else runs on it, or leave it out')
-SLOW_INPUT = Cause('slow input', 'the towers wait for their batches, and the CPU makes too few: use a cheaper '
-                   'augmentation, a machine with more cores, or more machines')
-TRANSFERS = Cause('transfers', 'variables and gradients spend a long time on their way: use --variable_update='
-                  'replicated, a faster link, or more images in each batch')
-AVERAGING = Cause('averaging', 'the towers wait until all gradients are averaged: use --variable_update=replicated, or '
-                  'fewer towers with more images each')
-ALL_REDUCE = Cause('all-reduce', 'the devices wait until their gradients are all-reduced: use a faster link between '
+MODE = Cause('update mode', 'another update mode exchanges the same gradients in less time; train {how}')
+PRECISION = Cause('precision', 'this hardware computes faster in another precision; train {how}')
+BATCH = Cause('small batch', 'part of a step takes the same time whatever the batch size; give each tower more images')
+SLOW_TOWER = Cause('slow tower', 'every step waits for one device; find out what else runs on it, or leave it out')
+SLOW_INPUT = Cause('slow input', 'the towers wait for their batches, because the CPU cannot make them fast enough; use '
+                   'a cheaper augmentation, a machine with more cores, or more machines')
+TRANSFERS = Cause('transfers', 'much of a step is spent moving variables and gradients between devices; use '
+                  '--variable_update=replicated, a faster link, or more images in each batch')
+AVERAGING = Cause('averaging', 'the towers wait while their gradients are averaged; use --variable_update=replicated, '
+                  'or fewer towers with more images each')
+ALL_REDUCE = Cause('all-reduce', 'the devices wait while their gradients are all-reduced; use a faster link between '
                    'them, or more images in each batch')
-UPDATE = Cause('heavy update', 'the optimizer takes long to apply the gradients: use a cheaper one, or more images in '
+UPDATE = Cause('heavy update', 'the optimizer takes long to apply the gradients; use a cheaper one, or more images in '
                'each batch')
-SMALL_VARIABLES = Cause('many small variables', 'each variable is read, averaged and updated by operations of its own: '
-                        'make one variable of many and split it in the network')
-SUMMARIES = Cause('summaries', 'write summaries for TensorBoard less often, with a larger --summary_steps')
-CHECKPOINTS = Cause('checkpoints', 'save less often, with a larger --save_steps')
-EVALUATION = Cause('evaluation', 'evaluate less often, with a larger --eval_steps')
+SMALL_VARIABLES = Cause('many small variables', 'each variable is read, averaged and updated by operations of its own; '
+                        'in the network, make one variable of many and split it')
+SUMMARIES = Cause('summaries', 'summaries for TensorBoard take much of the time; use a larger --summary_steps')
+CHECKPOINTS = Cause('checkpoints', 'saving takes much of the time; use a larger --save_steps')
+EVALUATION = Cause('evaluation', 'evaluation takes much of the time; use a larger --eval_steps')
 
 
 class Timing(NamedTuple):
@@ -60,9 +59,9 @@ class Would(NamedTuple):
 
     Attributes:
       cause: what is removed.
-      timing: of the step then.
-      scale: how many times as many images it has.
-      how: a phrase: 'with --precision=bf16'.
+      timing: of the step without it.
+      scale: how many times as many images the step then has.
+      how: a phrase that says how it is removed: 'with --precision=bf16'.
     """
     cause: Cause
     timing: Timing
@@ -95,14 +94,14 @@ def would_lines(seconds: float, woulds: Sequence[Would]) -> list[str]:
     digits = _digits(seconds)
     lines = []
     for would in by_saving(seconds, woulds):
-        change = f'{-saving(seconds, would):+.0%}' + (' an image' if would.scale != 1 else '')
+        change = f'{-saving(seconds, would):+.0%}' + (' per image' if would.scale != 1 else '')
         median, low, high = (f'{each:.{digits}f}' for each in would.timing)
         lines.append(f"{'' if lines else 'would be':<10} {median} ({change}; {low}-{high})  {would.how}")
     return lines
 
 
 def saving(seconds: float, would: Would) -> float:
-    """Returns the share of a step's time for an image that would be saved; below 0 if it would take longer."""
+    """Returns the share of the time for an image that would be saved; negative if it would take longer."""
     return 1 - would.timing.median / would.scale / seconds
 
 
@@ -122,9 +121,9 @@ def advice(seconds: float, woulds: Sequence[Would], busy: float) -> str:
     best = by_saving(seconds, woulds)[:1]
     if not best or saving(seconds, best[0]) < _LITTLE:
         return (f'advice     nothing that was tried saves {_LITTLE:.0%} of a step; the towers are busy {busy:.0%} of '
-                'it, so only faster devices or a smaller network help')
+                'it, so what remains are faster devices or a smaller network')
     cause = best[0].cause
-    return f'advice     {cause.name}: {cause.advice}'
+    return f'advice     {cause.name}: {cause.advice.format(how=best[0].how)}'
 
 
 def _digits(seconds):
