@@ -18,7 +18,7 @@ class Turns:
 
     Attributes:
       begun, ended: for each tower built so far, the operations that begin and end its turn.
-      computed: for each tower built so far, the tensors that its turn ends with.
+      computed: for each tower built so far, the gradients and statistics that its turn ends with.
       counters: for each group of devices an int64 variable on the CPU beside it, in which a turn counts as two.
     """
 

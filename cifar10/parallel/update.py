@@ -24,7 +24,7 @@ class Step(NamedTuple):
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
       seconds: for each tower the time that it took, a float32 scalar on a CPU; empty where it is not measured.
-      turns: the towers' turns; None where they have none.
+      turns: the `Turns` of the towers; None where the mode has none.
     """
     scalars: list
     gradients: list
