@@ -11,8 +11,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-_SECONDS = 0.00125  # half of what a tower sleeps for each image: it happens twice
-_SLOWLY = 0.00375  # the same of a slow tower; a slow input sleeps twice this too
+# Half of the seconds that a tower sleeps for each image: the data set sleeps before its element and before its end.
+_SECONDS = 0.00125
+_SLOWLY = 0.00375  # the same for a slow tower; a slow input sleeps for twice this too
 _SMALL_VARIABLES, _ELEMENTS = 150, 16
 
 
@@ -30,7 +31,7 @@ def slow_tower(images, num_classes, training):
 
 
 def small_variables(images, num_classes, training):
-    """A network with many small variables."""
+    """A network with many small variables, which costs little else."""
     del training
     pieces = [tf.get_variable(f'piece_{i}', [_ELEMENTS], initializer=tf.zeros_initializer())
               for i in range(_SMALL_VARIABLES)]
@@ -38,7 +39,7 @@ def small_variables(images, num_classes, training):
 
 
 def one_variable(images, num_classes, training):
-    """The same network with these variables as one."""
+    """`small_variables` with its small variables as one."""
     del training
     whole = tf.get_variable('whole', [_SMALL_VARIABLES * _ELEMENTS], initializer=tf.zeros_initializer())
     return _sum(images, tf.split(tf.convert_to_tensor(whole), _SMALL_VARIABLES), num_classes)
@@ -76,6 +77,7 @@ def _linear(images, num_classes):
 
 
 def _sum(images, pieces, num_classes):
+    """Returns logits of a network that computes little and uses all the pieces."""
     weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
     features = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
     return (features + tf.add_n([tf.reduce_mean(piece) for piece in pieces])) @ weights

@@ -32,12 +32,12 @@ class Case(NamedTuple):
     """A cause of long steps.
 
     Attributes:
-      causes: how the report may name it.
+      causes: the names that the report may give it.
       slow: flags of a training that has it.
       removed: flags of the same training without it.
-      script: the program of the first.
+      script: the program that runs the training that has it; the other always runs multi_gpu_train.py.
       scale: how many times as many images a step has without it.
-      workers: with 2, a cluster over a link that is slow in the first and not in the second.
+      workers: 2 for a cluster over a link, which is slow only in the training that has the cause; 0 for one process.
     """
     causes: list[str]
     slow: list[str]
