@@ -11,6 +11,10 @@ from cifar10.explain.variant import STEP, Variant
 
 ROUNDS = 5  # repeats of each measurement
 _FEWEST, _MOST = 3, 200  # steps in a repeat
+# In this many steps TensorFlow learns which operations are too short to hand them to another thread; until then, steps
+# of many short operations take longer.
+_LEARNING = 100
+_WARM_UP = 1 / 40  # of the seconds to measure, for each cell at most: long steps have few short operations
 
 
 class Cell(NamedTuple):
@@ -44,8 +48,9 @@ class Figures:
         for name, cell in cells.items():
             cell.variant.take(2, *cell[1:])  # the first optimises the graph
             fastest[name] = min(cell.variant.take(2, *cell[1:]))
+            cell.variant.take(_warm_up(fastest[name], seconds), *cell[1:])
         for name in traced:
-            cells[name].variant.laps(2)
+            cells[name].variant.laps(2 + _warm_up(2 * fastest[name], seconds))
         share = seconds / ROUNDS / (len(cells) + len(traced))
         counts = {name: min(max(round(share / each), _FEWEST), _MOST) for name, each in fastest.items()}
         planned = ROUNDS * sum(count * fastest[name] * (2 if name in traced else 1) for name, count in counts.items())
@@ -53,6 +58,7 @@ class Figures:
         say(f'measuring  {kinds}, {ROUNDS} times each in turn: about {planned:.0f} s')
         for _ in range(ROUNDS):
             for name, cell in cells.items():
+                cell.variant.take(1, *cell[1:])  # the one after those of other cells finds nothing in the caches
                 before = time.process_time()
                 self.seconds[name].append(statistics.mean(cell.variant.take(counts[name], *cell[1:])))
                 self.cpu[name].append((time.process_time() - before) / counts[name])
@@ -76,3 +82,8 @@ class Figures:
         means = {part: statistics.mean(lap.parts[part] for lap in laps) for part in laps[0].parts}
         scale = self.timing(name).median / sum(means.values())
         return {part: mean * scale for part, mean in means.items()}
+
+
+def _warm_up(step, seconds):
+    """Returns how many steps, each of `step` seconds, to take before any is measured."""
+    return min(_LEARNING, int(_WARM_UP * seconds / step))
