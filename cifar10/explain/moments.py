@@ -114,8 +114,8 @@ class Moments:
         chain = chains[last]
         waits, variables, computes = (np.diff(chain, axis=1)[:, i].sum() for i in range(3))
         gaps = lengths[last] - waits - variables - computes  # between two turns
-        # Other devices' gradients may arrive before the last tower is ready, and those of all may before its turn has
-        # ended. Nothing has arrived (0) where graph optimisation has removed all operations that take gradients.
+        # A device may join an all-reduce before the last tower is ready, and gradients arrive a moment before the turn
+        # ends. `arrived` is 0 where graph optimisation has removed all operations that take gradients.
         done = begin + starts[last] + lengths[last]
         done, arrived, averaged, applied = np.maximum.accumulate([done, arrived, averaged, applied])
         back, reduction, update = np.diff([done, arrived, averaged, applied])
@@ -165,7 +165,7 @@ def _mark(after):
 
 
 def _corner(tensor, device=None):
-    """Returns the first value of a tensor, on a device or that of the tensor. To fetch it is to compute the tensor."""
+    """Returns the first value of a tensor, on a device (default: the tensor's). Fetching it computes the tensor."""
     # As arrays, because the empty list of a scalar would become a float32 tensor.
     begin, end = np.zeros(tensor.shape.rank, np.int32), np.ones(tensor.shape.rank, np.int32)
     with tf.device(device or tensor.device):
