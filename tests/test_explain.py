@@ -35,7 +35,7 @@ def files_of(folder):
 
 
 def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, capsys):
-    config = settings(num_gpus=2, batch_size=4, network=f'{CAUSES}:slow_tower', summary_steps=0)
+    config = settings(num_gpus=2, batch_size=2, network=f'{CAUSES}:slow_tower', summary_steps=0)
     training.train(config)
     files = files_of(config.run.train_dir)
     capsys.readouterr()
@@ -43,11 +43,11 @@ def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, cap
     output = capsys.readouterr().out
     assert files_of(config.run.train_dir) == files
     seconds, parts = parts_of(output)
-    assert seconds >= 0.03 and parts[TOWERS] >= 0.03  # the slow tower sleeps for 7.5 ms an image, the other for 2.5
+    assert seconds > 0.015 and parts[TOWERS] > 0.012  # the slow tower sleeps for 15 ms, the other for 5
     assert sum(parts.values()) == pytest.approx(seconds, abs=0.003)
     assert list(parts) == [INPUT, TOWERS, AVERAGING, UPDATE, BETWEEN]
     would = benchmark.WOULD.search(output)
-    assert would[5] == 'if /cpu:1 were as fast as the others (computed)' and 0.01 <= float(would[1]) < 0.03
+    assert would[5] == 'if /cpu:1 were as fast as the others (computed)' and 0.005 < float(would[1]) < 0.8 * seconds
     assert 'advice     slow tower: ' in output and '--variable_update=replicated' in output
     assert re.search(r'^forecast .* with 4 such devices here: ', output, re.M)
 
