@@ -83,6 +83,7 @@ def test_devices_that_share_the_cores_are_no_faster_together():
     one, two = measured(1, cpu=0.2), measured(2, towers=0.2, cpu=0.4)
     assert forecast(one, two, 4, cores=2) == pytest.approx(2 * two.seconds)
     assert forecast(one, two, 4, cores=2, in_turns=True) == pytest.approx(0.8 / 2)
+    assert forecast(one, two, 4, cores=2, machines=2) == pytest.approx(two.seconds)
 
 
 def test_a_link_carries_variables_out_and_gradients_back_or_half_of_that():

@@ -23,7 +23,8 @@ class Measured(NamedTuple):
     cpu: float
 
 
-def forecast(one: Measured, several: Measured, devices: int, cores: float, in_turns: bool = False) -> float:
+def forecast(one: Measured, several: Measured, devices: int, cores: float, in_turns: bool = False,
+             machines: int = 1) -> float:
     """Returns the seconds of a step with more devices, each with the towers of one device now.
 
     The devices compute at the same time. What grows with their number is taken from the two steps that were measured.
@@ -33,13 +34,14 @@ def forecast(one: Measured, several: Measured, devices: int, cores: float, in_tu
       one: a step of one device.
       several: a step of several devices.
       devices: the number of devices to forecast.
-      cores: of the host; infinite where that does not matter.
+      cores: of a host; infinite where that does not matter.
       in_turns: whether the run has one device only, and `several` is a step of that device with the towers of several.
+      machines: on how many hosts the devices are; what travels between them is not included.
     """
     def share(n):  # of its gradients that a device sends in each half of an all-reduce of n
         return (n - 1) / n
 
-    def modelled(n):
+    def modelled(n, cores):
         more = (n - 1) / (several.devices - 1)  # as many times the step from one tower to several
         cpu = one.cpu + more * (several.cpu - one.cpu)
         between = one.parts[BETWEEN] + more * max(several.parts[BETWEEN] - one.parts[BETWEEN], 0)
@@ -50,9 +52,9 @@ def forecast(one: Measured, several: Measured, devices: int, cores: float, in_tu
         parts.append(several.parts.get(ALL_REDUCE, 0) * share(n) / share(several.devices))
         return max(sum(parts), cpu / cores)
     if in_turns:
-        return modelled(devices)
+        return modelled(devices, machines * cores)
     # What the model does not know, such as caches, is taken to stay as it is.
-    return modelled(devices) * several.seconds / modelled(several.devices)
+    return modelled(devices, machines * cores) * several.seconds / modelled(several.devices, cores)
 
 
 def over_a_link(seconds: float, towers: int, devices: int, megabytes: float, megabytes_per_second: float,

@@ -147,7 +147,7 @@ def _forecast_lines(base, figures, cost):
         ahead.append(f'{seconds:.3f} s with {n} such devices here: {n / now * step / seconds:.2f}x as many images a '
                      'second')
     if not devices.target:
-        seconds = forecast(one, several, 2 * now, 2 * cores, in_turns=name == MORE) + cost
+        seconds = forecast(one, several, 2 * now, cores, in_turns=name == MORE, machines=2) + cost
         for link, speed in _LINKS.items():
             linked = over_a_link(seconds, devices.num_towers, now, base.megabytes, speed,
                                  base.moments.averaging == ALL_REDUCE)
