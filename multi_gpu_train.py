@@ -42,8 +42,7 @@ def _train_function(settings):
 
 
 def train_in(cluster, settings, termination, train):
-    """Takes part in training over a cluster: as its chief, which calls `train`, or as a server of towers or variables.
-    """
+    """Takes part in a cluster: as its chief, which calls `train`, or as a server of towers or variables."""
     import tensorflow as tf
 
     from cifar10 import plan

@@ -313,12 +313,16 @@ def _reported_settings(prefix, stored):
     return {**division, **{name: settings[name] for name in names if name not in checkpoint.DIVISION}}
 
 
+def hardware_has(precision: str, on_gpus: bool) -> bool:
+    """Returns whether the GPUs, or the CPU, have instructions for a precision."""
+    found = PRECISIONS.load(precision)
+    return gpus.least_capability() >= found.gpu_capability if on_gpus else not found.is_emulated()
+
+
 def _precision(asked, stored, on_gpus):
     """Returns (the name of the precision to compute in, warnings if it is slow here)."""
     if asked == AUTO:
-        bf16 = PRECISIONS.load('bf16')
-        has_it = gpus.least_capability() >= bf16.gpu_capability if on_gpus else not bf16.is_emulated()
-        asked = stored.settings.towers.precision if stored else 'bf16' if has_it else 'fp32'
+        asked = stored.settings.towers.precision if stored else 'bf16' if hardware_has('bf16', on_gpus) else 'fp32'
     if not on_gpus and PRECISIONS.load(asked).is_emulated():
         return asked, [f'warning: this CPU has no {asked} instructions, so --precision={asked} is emulated and slow']
     return asked, []

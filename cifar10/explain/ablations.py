@@ -15,8 +15,7 @@ from cifar10.explain.measure import Cell, Figures
 from cifar10.explain.parts import ALL_REDUCE, TOWERS, TRANSFERS, UPDATE
 from cifar10.explain.report import Cause, Timing, Would
 from cifar10.explain.variant import NO_UPDATE, ONE_DEVICE, SAME_BATCH, STEP, SUMMARY, TOWERS_ALONE, Variant
-from cifar10.parallel import gpus
-from cifar10.plan import Plan, plan_of
+from cifar10.plan import Plan, hardware_has, plan_of
 from cifar10.registry import PRECISIONS, UPDATE_MODES
 
 FEWER, MORE = 'one device', 'twice the towers'  # trainings that the forecast compares with
@@ -118,9 +117,8 @@ def _tries(base, look):
         if groups > 1 and mode.synchronous and mode.spans_machines and name != towers.variable_update:
             tries[f'--variable_update={name}'] = Try(dict(variable_update=name), report.MODE)
     for name in PRECISIONS:
-        precision = PRECISIONS.load(name)
-        slow = gpus.least_capability() < precision.gpu_capability if devices.on_gpus else precision.is_emulated()
-        if not slow and not precision.scales_loss and name != towers.precision:
+        is_fast = hardware_has(name, devices.on_gpus) and not PRECISIONS.load(name).scales_loss
+        if is_fast and name != towers.precision:
             tries[f'--precision={name}'] = Try(dict(precision=name), report.PRECISION)
     larger = 2 * towers.batch_size
     tries[f'--batch_size={larger}'] = Try(dict(batch_size=larger), report.BATCH)

@@ -142,17 +142,19 @@ def _forecast_lines(base, figures, cost):
     step = figures.timing(STEP).median + cost
     cores = float('inf') if devices.target else len(os.sched_getaffinity(0))
     ahead = []
-    for n in (2 * now, 4 * now):
-        seconds = forecast(one, several, n, cores, in_turns=name == MORE) + cost
-        ahead.append(f'{seconds:.3f} s with {n} such devices here: {n / now * step / seconds:.2f}x as many images a '
-                     'second')
+
+    def add(seconds, times, what):
+        """Adds a step with so many times as many images."""
+        ahead.append(f'{seconds:.3f} s with {what}: {times * step / seconds:.2f}x as many images a second')
+    for n in (2, 4):
+        seconds = forecast(one, several, n * now, cores, in_turns=name == MORE) + cost
+        add(seconds, n, f'{n * now} such devices here')
     if not devices.target:
         seconds = forecast(one, several, 2 * now, cores, in_turns=name == MORE, machines=2) + cost
         for link, speed in _LINKS.items():
             linked = over_a_link(seconds, devices.num_towers, now, base.megabytes, speed,
                                  base.moments.averaging == ALL_REDUCE)
-            ahead.append(f'{linked:.3f} s with two such machines at {link}: {2 * step / linked:.2f}x as many images a '
-                         'second')
+            add(linked, 2, f'two such machines at {link}')
     return lines + [f"{'' if i else 'forecast':<10} {line}" for i, line in enumerate(ahead)]
 
 

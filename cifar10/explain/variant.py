@@ -49,7 +49,7 @@ class Variant:
       plan, cause: as given.
       position: of the first example that it trained on.
       shapes: the shapes of the trained variables by their names.
-      moments: the timestamps in its graph.
+      moments: the marks in its graph.
     """
 
     def __init__(self, plan: Plan, folder: str, before_session: Callable[[], None] | None = None,
@@ -100,8 +100,7 @@ class Variant:
         places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
         output = self._open.enter_context(open(os.devnull, 'w'))
         self._progress = self._open.enter_context(Progress(
-            step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, {},
-            output))
+            step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, {}, output))
         self._stragglers = Stragglers(places, self._progress.say)
         self._batches = None  # values of the tensors of `graph.batches`
         self._number = step
@@ -158,10 +157,11 @@ class Variant:
             return dict(losses=graph.losses, done=self.moments.after_averaging)
         if kind == TOWERS_ALONE:
             return dict(done=self.moments.after_towers)
-        summary = dict(summary=graph.summary) if kind == SUMMARY else {}
         if kind == SAME_BATCH:  # the towers' seconds wait for batches, also where they are fed
             return dict(graph.fetches, seconds=self._no_seconds)
-        return dict(graph.fetches, **summary)
+        if kind == SUMMARY:
+            return dict(graph.fetches, summary=graph.summary)
+        return graph.fetches
 
     def _feed(self):
         if self._batches is None:
