@@ -194,7 +194,7 @@ def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others
             add(report.UPDATE, step + -figures.longer(STEP, NO_UPDATE), 'without the update')
         exchange = figures.longer(NO_UPDATE, TOWERS_ALONE)
         cause = report.ALL_REDUCE if base.moments.averaging == ALL_REDUCE else report.AVERAGING
-        add(cause, step + (parts.get(TRANSFERS, 0) - exchange), f'without the {cause.name}')
+        add(cause, step + (figures.back(STEP) - exchange), f'without the {cause.name}')
     if TRANSFERS in parts and FEWER in figures.laps:
         # Towers begin to compute while variables are still on their way, and that time counts as transfers. One device
         # alone shows how long they compute.

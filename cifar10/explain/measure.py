@@ -79,9 +79,20 @@ class Figures:
         Tracing makes steps a little longer, so only the shares are taken from the traced steps.
         """
         laps = self.laps[name]
-        means = {part: statistics.mean(lap.parts[part] for lap in laps) for part in laps[0].parts}
-        scale = self.timing(name).median / sum(means.values())
-        return {part: mean * scale for part, mean in means.items()}
+        return {part: self._mean(name, [lap.parts[part] for lap in laps]) for part in laps[0].parts}
+
+    def devices(self, name: str) -> np.ndarray:
+        """Returns `Lap.devices` of a traced cell's step, on the scale of `parts`."""
+        return self._mean(name, [lap.devices for lap in self.laps[name]])
+
+    def back(self, name: str) -> float:
+        """Returns `Lap.back` of a traced cell's step, on the scale of `parts`."""
+        return self._mean(name, [lap.back for lap in self.laps[name]])
+
+    def _mean(self, name, values):
+        """Returns the mean of a value of each traced step, as long as it would be in a step without a trace."""
+        traced = statistics.mean(lap.seconds for lap in self.laps[name])
+        return np.mean(values, 0) * (self.timing(name).median / traced)
 
 
 def _warm_up(step, seconds):

@@ -101,7 +101,7 @@ class Moments:
         towers = np.maximum.accumulate(towers, 1)
         if not self._has_turns:
             came = max(towers[:, 1].max(), begin)
-            return self._lap({INPUT: came - begin, REPLICAS: applied - came}, begin, end, np.zeros(0),
+            return self._lap({INPUT: came - begin, REPLICAS: applied - came}, begin, end, np.zeros(0), 0.0,
                              [(g, 'input', 0, towers[g, 1] - begin) for g in range(len(towers))] +
                              [(g, 'tower, all-reduce, update', towers[g, 1] - begin, applied - begin)
                               for g in range(len(towers))])
@@ -123,16 +123,16 @@ class Moments:
         if self.megabytes:
             parts.update({TRANSFERS: variables + back, self.averaging: reduction})
         else:
-            parts[self.averaging] = back + reduction
+            parts[self.averaging], back = back + reduction, 0.0
         parts[UPDATE] = update
         devices = np.array([np.diff(chain, axis=1)[:, 2].sum() for chain in chains])
         bars = self._bars(chains, starts, last, begin, arrived, averaged, applied)
-        return self._lap(parts, begin, end, devices, bars)
+        return self._lap(parts, begin, end, devices, back, bars)
 
-    def _lap(self, parts, begin, end, devices, bars):
+    def _lap(self, parts, begin, end, devices, back, bars):
         seconds = end - begin
         parts[BETWEEN] = seconds - sum(parts.values())
-        return Lap(seconds, parts, devices, bars)
+        return Lap(seconds, parts, devices, back, bars)
 
     def _is_home(self, group):
         """Returns whether a group's machine has the clock of this process."""

@@ -18,10 +18,12 @@ class Lap(NamedTuple):
       parts: the seconds of each part, by its name; their sum is `seconds`.
       devices: float64 [groups], the seconds that the towers of each group of devices computed; of shape [0] if they
         were not measured.
+      back: the seconds of TRANSFERS in which gradients are on their way; the others are those of variables.
       bars: (group, name, start, end) of what each group did, in seconds from the start of the step. Group -1 is the CPU
         that averages and updates.
     """
     seconds: float
     parts: dict[str, float]
     devices: np.ndarray
+    back: float
     bars: list[tuple[int, str, float, float]]

@@ -103,7 +103,7 @@ def _remarks(base, figures, costs):
     """Returns {part: what its line says at the end}."""
     devices = base.plan.devices
     remarks = {}
-    computes = np.mean([lap.devices for lap in figures.laps[STEP]], 0)
+    computes = figures.devices(STEP)
     if len(computes) > 1:
         names = ['+'.join(group) for group in devices.groups]
         each = '  '.join(f'{name} {seconds:.3f}' for name, seconds in zip(names, computes))
