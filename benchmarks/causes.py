@@ -20,14 +20,14 @@ _SMALL_VARIABLES, _ELEMENTS = 150, 16
 def sleeping(images, num_classes, training):
     """A network with as many variables as the classic one has, whose towers sleep instead of computing."""
     del training
-    return _linear(_asleep(images, _SECONDS), num_classes)
+    return _linear(images, num_classes, _SECONDS)
 
 
 def slow_tower(images, num_classes, training):
     """As `sleeping`, but tower 1 sleeps longer."""
     del training
     slow = tf.get_default_graph().get_name_scope().startswith('tower_1')
-    return _linear(_asleep(images, _SLOWLY if slow else _SECONDS), num_classes)
+    return _linear(images, num_classes, _SLOWLY if slow else _SECONDS)
 
 
 def small_variables(images, num_classes, training):
@@ -68,11 +68,12 @@ def _asleep(images, seconds):
     return images + 0 * tf.stop_gradient(corner)
 
 
-def _linear(images, num_classes):
-    """Returns logits of a network that computes little and has 1.07 million variables."""
-    images = tf.cast(images, tf.float32)
-    weights = tf.get_variable('weights', [600, 1779], initializer=tf.zeros_initializer())
-    first = tf.get_variable('first', [3, num_classes], initializer=tf.zeros_initializer())
+def _linear(images, num_classes, seconds):
+    """Returns logits of a network that sleeps for each image and has 1.07 million variables."""
+    weights, first = (tf.convert_to_tensor(tf.get_variable(name, shape, initializer=tf.zeros_initializer()))
+                      for name, shape in (('weights', [600, 1779]), ('first', [3, num_classes])))
+    with tf.control_dependencies([weights, first]):  # a network cannot compute before its variables have come
+        images = tf.cast(_asleep(images, seconds), tf.float32)
     return tf.reduce_mean(images, [1, 2]) @ first + tf.reduce_sum(weights[:, :num_classes], 0) * 1e-3
 
 

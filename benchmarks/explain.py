@@ -10,6 +10,7 @@ them. The slow network needs the rights to make network namespaces, and is left 
 import contextlib
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from cifar10.cli import flags, program  # noqa: E402
 
 _NETWORKS = 'benchmarks/causes.py:'
 _SLOW_LINK = '200mbit'
+_NEVER = 10 ** 6  # steps between checkpoints: a report would count them, and short trainings have none
+_GUESS = 0.02  # seconds of a step
 _HOSTS = ['10.98.0.1', '10.98.0.2']
 WOULD = re.compile(r'^would be +([\d.]+) \(\S+ ?(per image)?.*?; ([\d.]+)-([\d.]+)\)  (.*)$', re.M)
 _FORECAST = re.compile(r'([\d.]+) s with (\d+) such devices')
@@ -127,7 +130,7 @@ def output_of(options, script, arguments, workers, rate):
 
 def explained(options, case):
     """Returns (what `--explain` says of a case: a Found, its whole output)."""
-    text = output_of(options, case.script, [*case.slow, '--explain'], case.workers, _SLOW_LINK)
+    text = output_of(options, case.script, [*case.slow, '--explain', f'--save_steps={_NEVER}'], case.workers, _SLOW_LINK)
     would = WOULD.search(text)
     cause = re.search(r'^advice +([^:]*)', text, re.M)[1]
     if would is None:
@@ -136,16 +139,16 @@ def explained(options, case):
     return Found(cause, *(float(would[i]) / scale for i in (1, 3, 4)), would[5]), text
 
 
-def step_seconds(options, arguments, workers=0, rate=None, seconds=10.0, guess=0.1):
+def step_seconds(options, arguments, workers=0, rate=None, seconds=10.0, guess=_GUESS):
     """Returns the seconds of a step of a training with these flags, in the second half of some seconds."""
     half = max(round(seconds / guess / 2), 10)
     with tempfile.TemporaryDirectory() as train_dir:
         options.train_dir = train_dir
         output_of(options, 'multi_gpu_train.py', [
-            *arguments, f'--max_steps={2 * half}', f'--log_frequency={half}', f'--save_steps={2 * half}'], workers,
-                  rate)
-        record = harness.metrics.read(train_dir, harness.metrics.TRAIN)[1]
-        return record['global_batch'] / record['images_per_sec']
+            *arguments, f'--max_steps={2 * half}', f'--save_steps={_NEVER}'], workers, rate)
+        records = harness.metrics.read(train_dir, harness.metrics.TRAIN)
+        return statistics.mean(record['global_batch'] / record['images_per_sec']
+                               for record in records if record['step'] > half)
 
 
 def rows(options, names):
@@ -154,11 +157,13 @@ def rows(options, names):
         case = CASES[name]
         options.train_dir = os.path.join(tempfile.gettempdir(), 'never-written')
         try:
+            # The first training is before the report, in case that the machine changes its speed.
+            after = [step_seconds(options, case.removed) / case.scale]
             found, text = explained(options, case)
             print(text, file=sys.stderr)
             now = float(re.search(r'^a step +([\d.]+)', text, re.M)[1])
-            after = [step_seconds(options, case.removed, guess=found.seconds or now) / case.scale
-                     for _ in range(options.rounds)]
+            after += [step_seconds(options, case.removed, guess=after[0]) / case.scale
+                      for _ in range(options.rounds - 1)]
         except harness.Failed as error:
             yield f'| {name} | failed: {error} | | | | |'
             continue
