@@ -130,7 +130,8 @@ def output_of(options, script, arguments, workers, rate):
 
 def explained(options, case):
     """Returns (what `--explain` says of a case: a Found, its whole output)."""
-    text = output_of(options, case.script, [*case.slow, '--explain', f'--save_steps={_NEVER}'], case.workers, _SLOW_LINK)
+    text = output_of(
+        options, case.script, [*case.slow, '--explain', f'--save_steps={_NEVER}'], case.workers, _SLOW_LINK)
     would = WOULD.search(text)
     cause = re.search(r'^advice +([^:]*)', text, re.M)[1]
     if would is None:
