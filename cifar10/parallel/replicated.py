@@ -18,7 +18,6 @@ class Replicated(UpdateMode):
     Group 0 has the primaries, the only copy that is saved.
     """
     recovers = False  # the members of a collective would wait for a lost one forever
-    rounds_by_device = True
 
     def __init__(self, devices):
         super().__init__(devices)
