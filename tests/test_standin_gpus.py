@@ -155,7 +155,7 @@ def check_what_travels(found):
     assert found['in turn'] == {
         **{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in range(2)},
         **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in range(2)}}
-    for mode, count, messages in (('replicated', 3, 8), ('mirrored', 2, 2)):
+    for mode, count, messages in (('replicated', 3, 12), ('mirrored', 2, 2)):
         # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
         assert with_host(found[mode]) == {
             (HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in range(1, count)},
