@@ -177,7 +177,8 @@ def check_what_travels(found):
     second = VARIABLES - FIRST_PART
     assert without_host(found['replicated in parts']) == {
         **{(k, k + 1): (9, POOLED + 640 + second) for k in (0, 2)},
-        **{(k + 1, k): (10, POOLED + 328 + second) for k in (0, 2)}, (0, 2): (5, VARIABLES + 40), (2, 0): (5, VARIABLES + 40)}
+        **{(k + 1, k): (10, POOLED + 328 + second) for k in (0, 2)},
+        (0, 2): (5, VARIABLES + 40), (2, 0): (5, VARIABLES + 40)}
     assert with_host(found['replicated in parts']) == {
         (HOST, 0): (4, BATCH + RATE + STEP), (HOST, 1): (2, RATE + STEP), (HOST, 2): (3, BATCH + RATE),
         (HOST, 3): (1, RATE), (0, HOST): (1, SCALARS), (2, HOST): (1, SCALARS)}

@@ -72,7 +72,8 @@ def _power(values):
     """Returns the largest powers of two that are not above some positive float32 values."""
     # By the bits of the exponent: a logarithm may be rounded differently on another machine. As uint32, because
     # constants of type int32 would be copied from the host.
-    return tf.bitcast(tf.bitwise.bitwise_and(tf.bitcast(values, tf.uint32), tf.constant(_EXPONENT, tf.uint32)), tf.float32)
+    exponents = tf.bitwise.bitwise_and(tf.bitcast(values, tf.uint32), tf.constant(_EXPONENT, tf.uint32))
+    return tf.bitcast(exponents, tf.float32)
 
 
 class _Member:
