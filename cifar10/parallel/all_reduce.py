@@ -24,7 +24,7 @@ _SMALLEST = 2.0 ** -90  # the largest values below this are taken for this, so t
 def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -> list[list[tf.Tensor]]:
     """Averages tensors over all towers, on each group of devices.
 
-    If a value of any tower is not finite, or 2^127 or more, the whole mean of that tensor is not a number.
+    If a value of any tower is not finite, or is the largest float32, the whole mean of that tensor is not a number.
 
     Args:
       towers: for each tower a list of float32 tensors on its device, with the same shapes as those of the others.
