@@ -44,6 +44,8 @@ class Shape(NamedTuple):
 
 PROCESSES = [Shape(count) for count in (1, 2, 3, 4)]
 CLUSTERS = [Shape(2, 2), Shape(1, 4), Shape(2, 2, 1), Shape(1, 4, 2)]
+MODES = ['parameter_server', 'replicated']
+FAST = dict(preset='fast', epochs=0.02, max_steps=None)
 
 
 @pytest.fixture
@@ -78,28 +80,38 @@ def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
     assert_bits_of_one_device(shapes, tmp_path, **flags, precision=precision)
 
 
+@pytest.mark.parametrize('preset', [{}, pytest.param(FAST, marks=pytest.mark.stress)], ids=['classic', 'fast'])
+def test_replicas_on_any_number_of_devices_end_with_the_same_bits(preset, flags, tmp_path):
+    assert_bits_of_one_device([Shape(3)], tmp_path, **{**flags, **preset}, variable_update='replicated')
+
+
 @pytest.mark.stress
+@pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
-@pytest.mark.parametrize('num_towers', [4, 8])
-def test_every_shape_gives_the_same_bits(num_towers, precision, flags, tmp_path):
-    flags.update(num_towers=num_towers, precision=precision, max_steps=60)
-    assert_bits_of_one_device(PROCESSES[1:] + CLUSTERS, tmp_path, **flags)
+@pytest.mark.parametrize('num_towers, preset', [(4, {}), (8, {}), (4, FAST)], ids=['4', '8', 'fast'])
+def test_every_shape_gives_the_same_bits(num_towers, preset, precision, mode, flags, tmp_path):
+    flags.update(dict(num_towers=num_towers, precision=precision, max_steps=60, variable_update=mode), **preset)
+    clusters = CLUSTERS if mode == 'parameter_server' else CLUSTERS[:2]  # the others have ps tasks
+    assert_bits_of_one_device(PROCESSES[1:] + clusters, tmp_path, **flags)
 
 
 @pytest.mark.stress
-def test_any_shape_gives_the_same_bits_after_2000_steps(flags, tmp_path):
-    flags.update(max_steps=2000, log_frequency=100)
-    assert_bits_of_one_device([Shape(4), Shape(3), Shape(2, 2, 1)], tmp_path, **flags)
+@pytest.mark.parametrize('mode', MODES)
+def test_any_shape_gives_the_same_bits_after_2000_steps(mode, flags, tmp_path):
+    flags.update(max_steps=2000, log_frequency=100, variable_update=mode)
+    assert_bits_of_one_device([Shape(4), Shape(3), Shape(2, 2)], tmp_path, **flags)
 
 
+@pytest.mark.parametrize('mode', ['parameter_server', pytest.param('replicated', marks=pytest.mark.stress)])
 @pytest.mark.parametrize('kills', [1, pytest.param(20, marks=pytest.mark.stress)])
-def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, flags, tmp_path):
-    flags.update(max_steps=12 * (kills + 1), save_steps=3)
+def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mode, flags, tmp_path):
+    flags.update(max_steps=12 * (kills + 1), save_steps=3, variable_update=mode)
+    clusters = CLUSTERS if mode == 'parameter_server' else CLUSTERS[:2]
     expected = run_on(Shape(1), tmp_path / 'whole', **flags)
     moments = random.Random(time.time_ns())
     kept, place = flags, dict(train_dir=str(tmp_path / 'moved'))
     for moved in range(kills):
-        shape = moments.choice(PROCESSES + (CLUSTERS if kills > 2 else []))
+        shape = moments.choice(PROCESSES + (clusters if kills > 2 else []))
         step = 12 * moved + moments.randrange(4, 12)
         if shape.workers:
             with Tasks(shape.workers, shape.ps, num_gpus=shape.devices, **kept, **place) as tasks:

@@ -7,12 +7,9 @@ import contextlib
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.gpus import communication
-from cifar10.parallel.packing import pack
+from cifar10.parallel.all_reduce import means_over_towers
 from cifar10.parallel.towers import gradients_by_variable
 from cifar10.parallel.update import Update, UpdateMode
-
-_GROUP_KEY = 1  # any number, but the same in all members of a collective
 
 
 class Replicated(UpdateMode):
@@ -21,7 +18,6 @@ class Replicated(UpdateMode):
     Group 0 has the primaries, the only copy that is saved.
     """
     recovers = False  # the members of a collective would wait for a lost one forever
-    rounds_by_device = True
 
     def __init__(self, devices):
         super().__init__(devices)
@@ -77,49 +73,16 @@ class Replicated(UpdateMode):
         matched = gradients_by_variable([[(gradient, primary) for (gradient, _), primary in zip(pairs, primaries)]
                                          for pairs in tower_grads])
         used = [i for i, (gradients, _) in enumerate(matched) if gradients is not None]
-        num_groups = len(self.devices.groups)
+        averaged = means_over_towers([[pairs[i][0] for i in used] for pairs in tower_grads], self.devices)
+        num_gradients = len(towers[0].gradients)
         updates = []
         for group, device in enumerate(self._group_devices):
-            members = [k for k in range(len(towers)) if self.devices.group_of(k) == group]
-            with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
-                # Weighted, so that the mean over the groups is the mean over the towers.
-                weight = num_groups / len(towers)
-                sums = [_weighted_sum([tower_grads[k][i][0] for k in members], weight) for i in used]
-                means = dict(zip(used, _mean_over_group(sums, num_groups, communication(self.devices.on_gpus))))
+            means = dict(zip(used, averaged[group]))
             pairs = [(means.get(i), variable) for i, (_, variable) in enumerate(tower_grads[group])]
-            num_gradients = len(towers[group].gradients)
-            updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], members, device))
+            readers = range(group, len(towers), len(self.devices.groups))
+            updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], readers, device))
         return updates
 
     def apply(self, k, tower, update, global_step):
         with self.tower_variables(k):  # the slots are replicated too
             return super().apply(k, tower, update, global_step)
-
-
-def _weighted_sum(gradients, weight):
-    """Returns the sum of gradients times a weight; a single one of weight 1 without a copy."""
-    return gradients[0] if len(gradients) == weight == 1 else tf.add_n(gradients) * weight
-
-
-def _mean_over_group(tensors, size, hint):
-    """Builds one member's part of an all-reduce.
-
-    Each collective waits for the one before it in the same member: if two members ran two collectives in
-    different orders, each would wait for the other.
-
-    Args:
-      tensors: float32 tensors; the same shapes in every member.
-      size: how many members the collective has.
-      hint: 'nccl' or 'ring', how they communicate.
-
-    Returns:
-      The tensors' means over the members.
-    """
-    packed, unpack = pack(tensors)
-    means = []
-    for i, tensor in enumerate(packed):
-        with tf.control_dependencies(means[-1:]):
-            means.append(tf.raw_ops.CollectiveReduce(
-                input=tensor, group_size=size, group_key=_GROUP_KEY, instance_key=i + 1, merge_op='Add',
-                final_op='Div', subdiv_offsets=[0], communication_hint=hint))
-    return unpack(means)

@@ -1,0 +1,104 @@
+"""All-reduce: the mean of the towers' tensors, on each of their devices, with the same bits on any number of devices.
+
+A sum of floats depends on the order in which they are added, and so on which towers share a device and on the ring of
+the devices. A sum of integers does not. So each tensor becomes integers, as multiples of a unit that all towers agree
+on; the integers are added; and their sum becomes floats again.
+
+The unit is a power of two: the largest absolute value that any tower has in that tensor, rounded up to a power of two,
+has as many bits as an int32 can hold without an overflow of the sum. With four towers that is 29 bits, five more than
+a float32 has. So integers need no more bytes on their way than floats.
+"""
+from collections.abc import Sequence
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.gpus import communication
+from cifar10.parallel.packing import pack
+
+_GROUP_KEY = 1  # any number, but the same in all members of a collective
+_EXPONENT = 0x7F800000  # the bits of a float32 that hold its exponent
+_SMALLEST = 2.0 ** -90  # the largest values below this are taken for this, so that the inverse of the unit is finite
+
+
+def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -> list[list[tf.Tensor]]:
+    """Averages tensors over all towers, on each group of devices.
+
+    If a value of any tower is not finite, or is the largest float32, the whole mean of that tensor is not a number.
+
+    Args:
+      towers: for each tower a list of float32 tensors on its device, with the same shapes as those of the others.
+      devices: the Devices of the towers.
+
+    Returns:
+      For each group of devices a list of the means, on its first device: the same bits on each, and for any number of
+      groups.
+    """
+    num_groups = len(devices.groups)
+    hint = communication(devices.on_gpus)
+    means = []
+    for group, device in enumerate(devices.tower_devices[:num_groups]):
+        with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
+            means.append(_means(towers[group::num_groups], len(towers), _Member(num_groups, hint)))
+    return means
+
+
+def _means(towers, num_towers, member):
+    """Returns the means over all towers, from the tensors of those of one group."""
+    by_tensor = list(zip(*towers))
+    peaks, = member.reduce([tf.stack([_peak(tensors) for tensors in by_tensor])], 'Max')
+    powers = _power(tf.maximum(peaks, _SMALLEST))
+    bits = 31 - (num_towers - 1).bit_length()  # of a tower's integers: their sum is less than 2^31
+    # A value is less than twice its power, so an integer is less than 2^bits.
+    inverses = tf.unstack(2.0 ** (bits - 1) / powers)
+    units = tf.unstack(tf.where_v2(peaks < tf.float32.max, powers * (2.0 ** (1 - bits) / num_towers), float('nan')))
+    integers = []
+    for tensors in towers:
+        packed, unpack = pack([tensor * inverse for tensor, inverse in zip(tensors, inverses)])
+        integers.append([tf.cast(tf.round(tensor), tf.int32) for tensor in packed])
+    sums = member.reduce([tf.add_n(each) for each in zip(*integers)], 'Add')
+    return [each * unit for each, unit in zip(unpack([tf.cast(each, tf.float32) for each in sums]), units)]
+
+
+def _peak(tensors):
+    """Returns the largest absolute value of some tensors; the largest float32 if one of their values is not finite."""
+    # The largest and the smallest value take less time than the largest absolute value, which would be an array first.
+    ends = [end for tensor in tensors for end in (tf.reduce_max(tensor), -tf.reduce_min(tensor))]
+    peak = tf.reduce_max(tf.stack(ends))
+    return tf.where_v2(peak < tf.float32.max, peak, tf.float32.max)  # a NaN is not less than anything
+
+
+def _power(values):
+    """Returns the largest powers of two that are not above some positive float32 values."""
+    # By the bits of the exponent: a logarithm may be rounded differently on another machine. As uint32, because
+    # constants of type int32 would be copied from the host.
+    exponents = tf.bitwise.bitwise_and(tf.bitcast(values, tf.uint32), tf.constant(_EXPONENT, tf.uint32))
+    return tf.bitcast(exponents, tf.float32)
+
+
+class _Member:
+    """One member of the collectives.
+
+    Each of its collectives waits for the one before it: if two members ran two collectives in different orders, each
+    would wait for the other.
+
+    Args:
+      size: how many members the collectives have.
+      hint: 'nccl' or 'ring', how they communicate.
+    """
+
+    def __init__(self, size, hint):
+        self._size = size
+        self._hint = hint
+        self._reduced = []
+
+    def reduce(self, tensors, operation):
+        """Returns what an operation, 'Add' or 'Max', makes of the tensors of all members."""
+        if self._size == 1:
+            return tensors
+        for tensor in tensors:
+            with tf.control_dependencies(self._reduced[-1:]):
+                self._reduced.append(tf.raw_ops.CollectiveReduce(
+                    input=tensor, group_size=self._size, group_key=_GROUP_KEY, instance_key=len(self._reduced) + 1,
+                    merge_op=operation, final_op='Id', subdiv_offsets=[0], communication_hint=self._hint))
+        return self._reduced[-len(tensors):]
