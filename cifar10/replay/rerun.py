@@ -339,11 +339,17 @@ def _refuse_unknown(settings, start, directory):
     for name, registry in _REGISTRIES.items():
         if values[name] not in registry:
             raise UsageError(f'the run in {directory.path} has {name}={values[name]}, which this version does not know')
-    mode = values['variable_update']
-    if not UPDATE_MODES.load(mode).synchronous:
+    name = values['variable_update']
+    mode = UPDATE_MODES.load(name)
+    why = None
+    if not mode.synchronous:
+        why = 'whose towers update in the order in which they happen to finish'
+    elif mode.drifts:
+        why = "whose towers' copies of the variables differ between two averages"
+    if why:
         raise UsageError(f'the run in {directory.path} took the steps after {start.step} with '
-                         f'--variable_update={mode}, whose towers update in the order in which they happen to finish, '
-                         'so they cannot be replayed; train in another update mode if you need to replay steps')
+                         f'--variable_update={name}, {why}, so they cannot be replayed; train in another update mode '
+                         'if you need to replay steps')
 
 
 def _devices(start, tower_device):
