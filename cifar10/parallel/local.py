@@ -47,7 +47,9 @@ class Local(UpdateMode):
         return self._copies.trainable[k]
 
     def reduce(self, towers):
-        return [Update(tower.gradients, tower.statistics, [k], device)
+        # The first update also increments the global step, which any tower may read: it waits for all.
+        everyone = range(len(towers))
+        return [Update(tower.gradients, tower.statistics, [k] if k else everyone, device)
                 for k, (tower, device) in enumerate(zip(towers, self.devices.tower_devices))]
 
     def apply(self, k, tower, update, global_step):
