@@ -53,11 +53,6 @@ class Plan(NamedTuple):
         return self.mode.batches * self.settings.towers.batch_size
 
     @property
-    def repeatable(self) -> bool:
-        """Whether `cifar10.replay` can take its steps again."""
-        return self.mode.synchronous and not self.mode.drifts
-
-    @property
     def finished(self) -> bool:
         """Whether no step remains."""
         return self.step >= self.last_step

@@ -275,7 +275,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                     break  # another tower's thread took the last batch
                 step = int(results['step'])
                 # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
-                refuse_divergence(step, results['losses'], directory, plan.repeatable)
+                refuse_divergence(step, results['losses'], directory, plan.mode.synchronous)
                 if due(local_steps, before, step):
                     session.run(graph.average)
                 progress.report(step, results['figures'], results['seconds'])
@@ -305,7 +305,7 @@ def _open_outputs(plan, graph, directory):
     log = metrics.Metrics(directory.path)
     checkpoints = checkpoint.Checkpoints(
         directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log,
-        plan.repeatable)
+        plan.mode.synchronous)
     text = directory.begin(plan.to_store(), checkpoint.is_ours if settings.run.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)

@@ -9,11 +9,12 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
-from cifar10.errors import UsageError
 from cifar10.optim import averages, precision
 from cifar10.parallel.devices import Devices, choose
 from cifar10.plan import Start, decide
+from cifar10.replay.probe import Probe
 from cifar10.replay.rerun import Rerun
+from cifar10.replay.verify import Verification
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import completed, train_settings
 from tests.helpers import (
@@ -176,9 +177,18 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
     assert notes(variable_update='async') == ['changed    variable_update from local to async, from here on']
 
 
-def test_steps_between_averages_are_not_replayed(run):
-    with pytest.raises(UsageError, match="local, whose towers' copies of the variables differ between two averages, s"):
-        Rerun(TrainDir(run[0]['train_dir']), 1)
+def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run):
+    directory = TrainDir(run[0]['train_dir'])
+    rerun = Rerun(directory, 5, 1)
+    verification = Verification(directory, rerun)
+    with contextlib.closing(Probe(rerun.segment_of(1).plan)) as probe:
+        for taken in rerun.steps():
+            verification.compare(taken)
+            weights = [taken.read_by(k)['local4/weights'] for k in range(2)]
+            assert np.array_equal(*weights) == (taken.step in (1, 3, 5))  # the steps after an average, and the first
+            found = [tower.loss for tower in probe.at(taken).towers]
+            np.testing.assert_allclose(found, taken.losses, rtol=1e-5)
+    assert verification.line() == 'verified   as recorded: the variables of steps 2, 4 and 5'
 
 
 def test_the_moving_averages_decay_is_a_power_that_is_bounded():

@@ -82,7 +82,7 @@ class Local(UpdateMode):
             steps = now - averaged_at.read_value()
             with tf.control_dependencies([steps]):
                 assigned.append(averaged_at.assign(now, read_value=False))
-        return Average(tf.group(assigned), steps)
+        return Average(tf.group(assigned), steps, self._copies.variables)
 
 
 def _read(variable):

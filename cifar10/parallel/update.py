@@ -21,9 +21,11 @@ class Average(NamedTuple):
     Attributes:
       operation: the operation; it belongs to no step.
       steps: int64 scalar, how many steps were taken since it was last run, to be fetched or used together with it.
+      copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
     """
     operation: tf.Operation
     steps: tf.Tensor
+    copies: list
 
 
 class Step(NamedTuple):
