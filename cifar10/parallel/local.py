@@ -57,14 +57,25 @@ class Local(UpdateMode):
             return super().apply(k, tower, update, global_step)
 
     def _average(self, global_step):
-        """Builds the Average of all copies, with what is left to average now that the slots exist."""
+        """Builds the Average, now that the slots exist too."""
+        with tf.device('/cpu:0'):
+            # As a local variable it starts at the restored step, which was followed by an average.
+            averaged_at = tf.Variable(global_step.read_value(), trainable=False, name='averaged_at',
+                                      collections=[tf.GraphKeys.LOCAL_VARIABLES])
+            now = global_step.read_value()
+            steps = now - averaged_at.read_value()
+            with tf.control_dependencies([steps]):
+                noted = averaged_at.assign(now, read_value=False)
+        return Average(tf.group(*self._equalised(), noted), steps, self._copies.variables)
+
+    def _equalised(self):
+        """Returns the operations that give all copies the same values."""
         primaries = self._copies.variables[0]
         # A loss scale, with its count of good steps, becomes the smallest of any copy: a mean would be no power of two,
         # and would overflow where the smallest did. Only these, and no slots, exist before the first gradient.
-        numbers = range(len(primaries))
-        least = [i for i in numbers if i < self._num_scaling or primaries[i].dtype.is_integer]
-        means = [i for i in numbers if i not in least and primaries[i].dtype.is_floating]
-        reads = [{i: _read(copy[i]) for i in (*least, *means)} for copy in self._copies.variables]
+        least = [i for i, primary in enumerate(primaries) if i < self._num_scaling or primary.dtype.is_integer]
+        means = [i for i, primary in enumerate(primaries) if i not in least and primary.dtype.is_floating]
+        reads = [{i: _read(copy[i]) for i in least + means} for copy in self._copies.variables]
         averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices)
         with tf.device('/cpu:0'):
             smallest = {i: tf.reduce_min(tf.stack([read[i] for read in reads]), 0) for i in least}
@@ -74,15 +85,7 @@ class Local(UpdateMode):
             for i, value in values.items():
                 with tf.device(copy[i].device):
                     assigned.append(copy[i].assign(value, read_value=False))
-        with tf.device('/cpu:0'):
-            # As a local variable it starts at the restored step, which is that of an average.
-            averaged_at = tf.Variable(global_step.read_value(), trainable=False, name='averaged_at',
-                                      collections=[tf.GraphKeys.LOCAL_VARIABLES])
-            now = global_step.read_value()
-            steps = now - averaged_at.read_value()
-            with tf.control_dependencies([steps]):
-                assigned.append(averaged_at.assign(now, read_value=False))
-        return Average(tf.group(assigned), steps, self._copies.variables)
+        return assigned
 
 
 def _read(variable):
