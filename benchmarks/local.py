@@ -89,7 +89,11 @@ def speed(options, workers, megabits, mode, every):
         tasks = [subprocess.Popen(['ip', 'netns', 'exec', name, *command, f'--task_index={k}'], cwd=harness.ROOT,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                  for k, name in enumerate(names)]
-        outputs = [task.communicate()[0] for task in tasks]
+        try:
+            outputs = [task.communicate()[0] for task in tasks]
+        finally:  # after an interrupt too
+            for task in tasks:
+                task.kill()
         if any(task.returncode for task in tasks):
             raise harness.Failed(outputs[0].strip().splitlines()[-1])
         return harness.second_half(train_dir)
