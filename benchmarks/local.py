@@ -12,6 +12,7 @@ cores of this machine. `classic` trains four towers of 32 in one process, `fast`
 """
 import contextlib
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -125,14 +126,21 @@ def speed_lines(options):
 
 
 def accuracy(options, mode, every, seed):
-    """Trains in one process; returns the percentage of the test images that it gets right at the end."""
+    """Trains in one process and evaluates the end of the run.
+
+    Returns:
+      (the percentage of the test images that the variables get right, that of their moving averages, if there are any).
+    """
     length = [f'--epochs={options.epochs}'] if options.what == 'fast' else [f'--max_steps={options.max_steps}']
-    with tempfile.TemporaryDirectory() as train_dir:
+    with tempfile.TemporaryDirectory() as train_dir, tempfile.TemporaryDirectory() as eval_dir:
         harness.output_of(
             *harness.trainer(options, train_dir), *_ACCURACY[options.what], *length, *_mode_flags(mode, every),
-            f'--seed={seed}', f'--eval_steps={10 ** 9}', '--summary_steps=0', '--tower_device=cpu')
-        record = metrics.read(train_dir, metrics.EVAL)[-1]
-        return 100 * record['precision']
+            f'--seed={seed}', '--summary_steps=0', '--tower_device=cpu')
+        for use_ema in ('false', 'true')[:2 if options.what == 'classic' else 1]:
+            harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}', '--keep_best=false',
+                              f'--eval_dir={eval_dir}', f'--use_ema={use_ema}', '--tower_device=cpu',
+                              '--test_time_averaging=false', '--batch_size=500')
+        return tuple(100 * record['precision'] for record in metrics.read(eval_dir, metrics.EVAL))
 
 
 def accuracy_lines(options):
@@ -142,11 +150,17 @@ def accuracy_lines(options):
     for seed in range(options.seeds):
         for mode, figures in results.items():
             figures.append(accuracy(options, *mode, seed))
-            print(f'seed {seed}, {_name(*mode)}: {figures[-1]:.2f}%', file=sys.stderr, flush=True)
-    yield from ['| | test accuracy | difference within a seed |', '|---|---|---|']
+            percent = ', '.join(f'{figure:.2f}%' for figure in figures[-1])
+            print(f'seed {seed}, {_name(*mode)}: {percent}', file=sys.stderr, flush=True)
+    columns = ('variables', 'moving averages')[:len(results[_SYNCHRONOUS][0])]
+    yield f"| test accuracy, and by how much it differs | {' | '.join(columns)} |"
+    yield '|---|' + '---|' * len(columns)
     for mode, figures in results.items():
-        differences = [figure - other for figure, other in zip(figures, results[_SYNCHRONOUS])]
-        yield f"| {_name(*mode)} | {harness.mean_spread(figures, 1, '%')} | {harness.mean_spread(differences, 1)} |"
+        cells = []
+        for column, expected in zip(zip(*figures), zip(*results[_SYNCHRONOUS])):
+            difference = statistics.mean(column) - statistics.mean(expected)
+            cells.append(f"{harness.mean_spread(column, 1, '%')}, {difference:+.1f}")
+        yield f"| {_name(*mode)} | {' | '.join(cells)} |"
     if options.json:
         harness.write_json(options.json, flags=vars(options), accuracies={
             _name(*mode): figures for mode, figures in results.items()})
