@@ -124,13 +124,14 @@ def decide(start: Start) -> list[str]:
     prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
     stored = start.directory.stored() if prefix else None
     towers, notes = _towers(start, prefix, stored)
+    intervals, rounded = _intervals(start.settings)
     step, examples_seen = checkpoint.saved_progress(prefix) if prefix else (0, 0)
-    plan = plan_of(start.settings.replace(**towers), start.data, start.devices, prefix, step)
+    plan = plan_of(start.settings.replace(**towers, **intervals), start.data, start.devices, prefix, step)
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
     start.plan = plan
-    return [] if plan.finished else notes
+    return [] if plan.finished else notes + rounded
 
 
 def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None, step: int) -> Plan:
@@ -170,10 +171,11 @@ def describe(start: Start) -> list[str]:
     settings = plan.settings
     recipe, towers = settings.recipe, settings.towers
     examples = plan.examples_per_step
+    averages = f', averaged every {towers.local_steps} steps' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     return [f'recipe     {plan.recipe}, {towers.precision}',
              f'towers     {plan.devices.num_towers} of {towers.batch_size} {plan.devices}',
-             f'update     {towers.variable_update}',
+             f'update     {towers.variable_update}{averages}',
              f'data       {plan.data}',
              f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch',
              f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
@@ -215,7 +217,7 @@ def check_cluster(cluster: Cluster | None, towers: TowerSettings) -> None:
     """Raises a UsageError if the update mode cannot train in a cluster."""
     if cluster and not UPDATE_MODES.load(towers.variable_update).spans_machines:
         raise UsageError(f'--variable_update={towers.variable_update} supports one machine only; use '
-                         'parameter_server, replicated or async')
+                         'parameter_server, replicated, async or local')
 
 
 def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
@@ -294,13 +296,29 @@ def _towers(start, prefix, stored):
     precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
     values = dict(num_towers=num_towers, batch_size=batch_size, precision=precision)
     now = {**start.settings.flat(), **values}
-    changes = [f'{name} from {value} to {now[name]}' for name, value in before.items() if value != now[name]]
+    # A setting that has a meaning only now, or only had one, follows another, whose change is reported.
+    changes = [f'{name} from {value} to {now[name]}' for name, value in before.items()
+               if value != now[name] and None not in (value, now[name])]
     notes += warnings
     if changes:
         notes.append(f"changed    {', '.join(changes)}, from here on")
     if num_towers < count:
         notes.append(f'idle       {count - num_towers} of {count} devices; --num_towers={count} would use them')
     return values, notes
+
+
+def _intervals(settings):
+    """Returns (values of the intervals that must be multiples of `local_steps`, lines about those that are changed).
+
+    Between two averages no copy of the variables is that of the run, so there is nothing to save or to evaluate.
+    """
+    every = settings.towers.local_steps
+    if every is None:
+        return {}, []
+    before = dict(save_steps=settings.reports.save_steps, eval_steps=settings.reports.eval_steps)
+    now = {name: -(-value // every) * every for name, value in before.items()}
+    changes = [f'--{name} from {value} to {now[name]}' for name, value in before.items() if value != now[name]]
+    return now, [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []
 
 
 def _reported_settings(prefix, stored):

@@ -73,6 +73,7 @@ UPDATE_MODES = Registry({
     'parameter_server': 'cifar10.parallel.parameter_server:ParameterServer',
     'replicated': 'cifar10.parallel.replicated:Replicated',
     'async': 'cifar10.parallel.asynchronous:Asynchronous',
+    'local': 'cifar10.parallel.local:Local',
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
 # A `networks.Network`.

@@ -96,6 +96,7 @@ class TrainingGraph(NamedTuple):
       summary: string scalar, a serialised `tf.Summary` of the step.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
       step: the towers and their update, as the update mode built them.
+      average: makes the towers' variables equal between two steps; None where they are equal after each.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
       initialise: gives variables their first values; a restore may follow.
       start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
@@ -109,6 +110,7 @@ class TrainingGraph(NamedTuple):
     summary: tf.Tensor
     batches: list
     step: Step
+    average: tf.Operation | None
     global_step: tf.Variable
     examples_seen: tf.Variable
     initialise: tf.Operation
@@ -166,19 +168,23 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)
     summary = summaries.build(step, {**means, **averaged_losses}, rates[0], batches[0][0], activations)
-    moving_averages = averages.moving_averages(global_step)
+    moving_averages = averages.moving_averages(global_step, step.average.steps if step.average else None)
     averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
 
     def after_update(train_op):
         # Once the update is done, so that neither races it.
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            moved = [averages.move(moving_averages, averaged)] if averaged else []
+            moved = [averages.move(moving_averages, averaged)] if averaged and not step.average else []
             counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
             with tf.control_dependencies([*moved, counted]):
                 return tf.identity(global_step)
 
     train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
     train_step, *async_train_ops = [after_update(train_op) for train_op in train_ops]
+    average = None
+    if step.average:
+        with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([step.average.operation]):
+            average = averages.move(moving_averages, averaged)
     figures = dict(loss=means['total_loss'], learning_rate=rates[0], accuracy=means['accuracy'])
     if 'staleness' in means:  # where towers update on their own
         figures['staleness'] = means['staleness']
@@ -186,7 +192,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         initialise = tf.global_variables_initializer()
         start_inputs = tf.group(tf.local_variables_initializer(), *starts)
     return TrainingGraph(train_step, async_train_ops, losses, tower_seconds, figures, summary, batches, step,
-                         global_step, examples_seen, initialise, start_inputs)
+                         average, global_step, examples_seen, initialise, start_inputs)
 
 
 def can_time(towers: TowerSettings) -> bool:
@@ -247,6 +253,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
 def _loop(session, plan, graph, outputs, validation, reads, termination):
     """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
+    local_steps = plan.settings.towers.local_steps or 0  # between two averages; 0: the towers share what they train
     directory, checkpoints, events, log, trace = outputs
     step = int(session.run(graph.global_step))
     log.drop_after(step)
@@ -269,6 +276,8 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 step = int(results['step'])
                 # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
                 refuse_divergence(step, results['losses'], directory, plan.mode.synchronous)
+                if due(local_steps, before, step):
+                    session.run(graph.average)
                 progress.report(step, results['figures'], results['seconds'])
                 stragglers.report(results['seconds'])
                 curves.report(step, results.get('summary'))
@@ -283,6 +292,8 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
         # From here on no other thread takes steps.
         trace.write()
         step = int(session.run(graph.global_step))
+        if local_steps and step % local_steps:
+            session.run(graph.average)
         if validation and step >= plan.last_step and step != evaluated:
             validation.report(*session.run(reads), events, log, progress)
         checkpoints.save(session)

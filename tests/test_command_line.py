@@ -31,6 +31,8 @@ from tests.helpers import ROOT, run_script
     (['--num_gpus=0'], ['--num_gpus=0 is too small', 'the minimum is 1']),
     (['--gpus_per_tower=3', '--num_gpus=6'], ['--gpus_per_tower=3', 'the classic network has 2 parts']),
     (['--deterministic', '--variable_update=async'], ['--deterministic', 'another update mode']),
+    (['--local_steps=4'], ['--local_steps is for --variable_update=local', 'has --variable_update=parameter_server']),
+    (['--local_steps=0', '--variable_update=local'], ['--local_steps=0 is too small', 'the minimum is 1']),
     (['--batch_size=0'], ['--batch_size=0']),
     (['--max_steps=-5'], ['--max_steps=-5']),
     (['--save_steps=0'], ['--save_steps=0']),

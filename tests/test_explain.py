@@ -131,7 +131,7 @@ def test_a_cause_is_named_first_and_its_forecast_comes_true(name, options):
 
 @pytest.mark.stress
 @pytest.mark.parametrize('mode, part', [('parameter_server', AVERAGING), ('replicated', ALL_REDUCE),
-                                        ('mirrored', 'replicas')])
+                                        ('mirrored', 'replicas'), ('local', 'between')])
 def test_the_parts_of_every_mode_add_up(mode, part, settings, capsys):
     explain(settings(num_gpus=2, variable_update=mode, explain=True), seconds=3)
     seconds, parts = parts_of(capsys.readouterr().out)

@@ -107,9 +107,11 @@ def test_a_rate_is_of_the_steps_since_it_was_last_asked():
 
 
 @pytest.mark.parametrize('mode', ['parameter_server', *[
-    pytest.param(mode, marks=pytest.mark.stress) for mode in ('async', 'replicated', 'mirrored')]])
+    pytest.param(mode, marks=pytest.mark.stress) for mode in ('async', 'replicated', 'mirrored', 'local')]])
 def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings, tmp_path, capsys, mode):
     flags = dict(variable_update=mode, num_gpus=2, max_steps=7, log_frequency=2)
+    if mode == 'local':
+        flags['local_steps'] = 3  # it evaluates after averages only
     with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
     training.train(with_it)
     lines = re.findall(r'^step (\d+): precision @ 1 = (\S+) \((\d+) of 2000\)$', capsys.readouterr().out, re.M)

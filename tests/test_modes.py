@@ -104,12 +104,13 @@ def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, 
 CROSSINGS = [
     ('parameter_server', 1), ('replicated', 2), ('mirrored', 4), ('async', 2), ('parameter_server', 2),
     ('mirrored', 2), ('replicated', 4), ('async', 3), ('replicated', 3), ('parameter_server', 4), ('async', 1),
-    ('mirrored', 3), ('parameter_server', 3)]
+    ('mirrored', 3), ('parameter_server', 3), ('local', 2), ('parameter_server', 2), ('async', 2), ('local', 3),
+    ('async', 1), ('mirrored', 2), ('local', 1), ('mirrored', 3), ('replicated', 1), ('local', 4), ('replicated', 2)]
 
 
 def test_the_crossings_are_all_there_are():
     crossed = {(one, other) for (one, _), (other, _) in zip(CROSSINGS, CROSSINGS[1:])}
-    assert len(crossed) == 12  # each ordered pair of different modes
+    assert len(crossed) == 20  # each ordered pair of different modes
 
 
 @pytest.mark.parametrize('plan', [

@@ -116,6 +116,8 @@ RUNS = [
     # tf.distribute sums the gradients of more than two CPU devices in another order than those of GPUs.
     ('mirrored', dict(num_gpus=2, variable_update='mirrored')),
     ('async', dict(num_gpus=1, variable_update='async')),
+    # Its steps; the average follows the last of them.
+    ('local', dict(num_gpus=3, variable_update='local', local_steps=100)),
     ('in turn', dict(num_gpus=2, num_towers=4)),
     ('in parts', dict(num_gpus=2, gpus_per_tower=2)),
     ('replicated in parts', dict(num_gpus=4, gpus_per_tower=2, variable_update='replicated')),
@@ -151,6 +153,8 @@ def check_what_travels(found):
         **{(HOST, k): (12, VARIABLES + BATCH) for k in range(3)},
         **{(k, HOST): (3, VARIABLES + SCALARS) for k in range(3)}}
     assert found['async'] == {(HOST, 0): (12, VARIABLES + BATCH), (0, HOST): (3, VARIABLES + SCALARS)}
+    assert found['local'] == {**{(HOST, k): (3, BATCH + RATE) for k in range(3)},
+                              **{(k, HOST): (1, SCALARS) for k in range(3)}}
     # A tower reads the variables for itself, in its turn.
     assert found['in turn'] == {
         **{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in range(2)},

@@ -182,7 +182,7 @@ def test_what_is_shown_of_a_step_is_the_mean_over_the_towers(settings, tmp_path,
 
 
 @pytest.mark.parametrize('mode', ['parameter_server', *[
-    pytest.param(mode, marks=pytest.mark.stress) for mode in ('async', 'replicated', 'mirrored')]])
+    pytest.param(mode, marks=pytest.mark.stress) for mode in ('async', 'replicated', 'mirrored', 'local')]])
 def test_each_loss_has_a_curve_and_a_moving_average_that_begins_anew(settings, mode):
     for max_steps in (2, 8):  # in `async`, the steps of the tower that reports are some of these
         config = settings(num_gpus=2, variable_update=mode, max_steps=max_steps, summary_steps=1)

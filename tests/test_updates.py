@@ -127,6 +127,8 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
         table, = [variable for variable in tf.trainable_variables() if variable.op.name == 'table']
         for k in range(3):
             session.run(step.train_ops)
+            if step.average:
+                session.run(step.average.operation)
             gradient = np.zeros_like(initial)
             for used in rows[:, k]:
                 np.add.at(gradient, used, slopes / len(rows))

@@ -114,7 +114,8 @@ def _tries(base, look):
     tries = {}
     for name in UPDATE_MODES:
         mode = UPDATE_MODES.load(name)
-        if groups > 1 and mode.synchronous and mode.spans_machines and name != towers.variable_update:
+        if groups > 1 and mode.synchronous and not mode.drifts and mode.spans_machines \
+                and name != towers.variable_update:
             tries[f'--variable_update={name}'] = Try(dict(variable_update=name), report.MODE)
     for name in PRECISIONS:
         is_fast = hardware_has(name, devices.on_gpus) and not PRECISIONS.load(name).scales_loss
@@ -139,7 +140,7 @@ def _tries(base, look):
 
 
 def pauses(base: Variant) -> dict[Cause, float]:
-    """Returns the seconds that checkpoints and evaluations add to a step on average; call it before all measurements.
+    """Returns the seconds that pauses between steps add to one on average; call it before all measurements.
 
     Steps that train on one batch again and again may diverge, and what diverged cannot be saved.
     """
@@ -147,6 +148,8 @@ def pauses(base: Variant) -> dict[Cause, float]:
     result = {report.CHECKPOINTS: _second(base, base.save) / reports.save_steps}
     if reports.eval_steps:
         result[report.EVALUATION] = _second(base, base.evaluate) / reports.eval_steps
+    if local_steps := base.plan.settings.towers.local_steps:
+        result[report.COPIES] = _second(base, base.average) / local_steps
     return result
 
 

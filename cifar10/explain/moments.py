@@ -48,7 +48,7 @@ class Moments:
             averaged = []
             if self._has_turns:
                 averaged = [gradient for gradient, _ in graph.step.gradients if gradient is not None]
-                self._add_shortcuts(averaged, graph.step.turns)
+                self._add_shortcuts(averaged, graph.step)
             with tf.device(devices.home + '/cpu:0'):
                 ready, applied = _mark(averaged), _mark([graph.train_step])
             arrived, is_collective = _averaging(averaged)
@@ -74,13 +74,14 @@ class Moments:
         came, arrivals = ([tensor.op.name for tensor in corners] for corners in (batch, variables))
         self._nodes += [[begun.name] if turns else came, came, [*came, *arrivals], [ended.name]]
 
-    def _add_shortcuts(self, averaged, turns):
+    def _add_shortcuts(self, averaged, step):
         """Adds what a step needs that leaves something out."""
         groups = len(self._devices.groups)
-        towers = [[_corner(tensor) for tensor in tensors] for tensors in turns.computed]
+        towers = [[_corner(tensor) for tensor in tensors] for tensors in step.turns.computed]
         self.of_group = [sum(towers[g::groups], []) for g in range(groups)]
         self.after_towers = sum(towers, [])
-        self.after_averaging = [_corner(tensor) for tensor in averaged]
+        # Where a step averages nothing, the gradients that it shows are those of tower 0 alone.
+        self.after_averaging = list(self.after_towers) if step.average else [_corner(tensor) for tensor in averaged]
 
     def lap(self, step_stats: Any, begin: float, end: float) -> Lap:
         """Returns a step as its moments divide it.

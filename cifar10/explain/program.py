@@ -152,8 +152,10 @@ def _forecast_lines(base, figures, cost):
     if not devices.target:
         seconds = forecast(one, several, 2 * now, cores, in_turns=name == MORE, machines=2) + cost
         for link, speed in _LINKS.items():
-            linked = over_a_link(seconds, devices.num_towers, now, base.megabytes, speed,
-                                 base.moments.averaging == ALL_REDUCE)
+            # Copies are all-reduced once in so many steps, and gradients in every step.
+            steps = base.plan.settings.towers.local_steps
+            linked = over_a_link(seconds, devices.num_towers, now, base.megabytes / (steps or 1), speed,
+                                 bool(steps) or base.moments.averaging == ALL_REDUCE)
             add(linked, 2, f'two such machines at {link}')
     return lines + [f"{'' if i else 'forecast':<10} {line}" for i, line in enumerate(ahead)]
 

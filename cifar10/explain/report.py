@@ -36,6 +36,7 @@ SMALL_VARIABLES = Cause('many small variables', 'each variable is read, averaged
                         'in the network, make one variable of many and split it')
 SUMMARIES = Cause('summaries', 'summaries for TensorBoard take much of the time; use a larger --summary_steps')
 CHECKPOINTS = Cause('checkpoints', 'saving takes much of the time; use a larger --save_steps')
+COPIES = Cause('averages of the copies', 'averaging the copies takes much of the time; use a larger --local_steps')
 EVALUATION = Cause('evaluation', 'evaluation takes much of the time; use a larger --eval_steps')
 
 

@@ -182,6 +182,13 @@ class Variant:
         self._checkpoints.save(self._session)
         return time.perf_counter() - begin
 
+    def average(self) -> float:
+        """Averages the towers' copies of the variables; returns the seconds that it took, 0 if there are no copies."""
+        begin = time.perf_counter()
+        if self._graph.average:
+            self._session.run(self._graph.average)
+        return time.perf_counter() - begin
+
     def evaluate(self) -> float:
         """Evaluates as the run does between two steps; returns the seconds that it took, 0 if it never does."""
         begin = time.perf_counter()

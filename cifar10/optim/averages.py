@@ -7,14 +7,22 @@ import tensorflow.compat.v1 as tf
 DECAY = 0.9999
 
 
-def moving_averages(global_step: tf.Variable | None = None) -> tf.train.ExponentialMovingAverage:
+def moving_averages(global_step: tf.Variable | None = None,
+                    steps: tf.Tensor | None = None) -> tf.train.ExponentialMovingAverage:
     """Returns the moving averages of the classic recipe.
 
     Args:
       global_step: lowers the decay at the beginning, to min(0.9999, (1 + step) / (10 + step)), so that the
         averages follow faster. None where averages are only restored.
+      steps: int64 scalar, how many steps a move of the averages makes up for: it has that power of the decay at
+        `global_step`. None: they move in every step.
     """
-    return tf.train.ExponentialMovingAverage(DECAY, global_step)
+    if steps is None:
+        return tf.train.ExponentialMovingAverage(DECAY, global_step)
+    with tf.device(global_step.device):
+        step = tf.cast(global_step.read_value(), tf.float32)
+        decay = tf.pow(tf.minimum(DECAY, (1 + step) / (10 + step)), tf.cast(steps, tf.float32))
+    return tf.train.ExponentialMovingAverage(decay)
 
 
 def move(moving: tf.train.ExponentialMovingAverage, variables: Sequence[tf.Variable]) -> tf.Operation:

@@ -3,11 +3,10 @@
 Every device applies the same mean to the same values, so the copies never drift apart, and only gradients
 travel between devices.
 """
-import contextlib
-
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.all_reduce import means_over_towers
+from cifar10.parallel.copies import Copies
 from cifar10.parallel.towers import gradients_by_variable
 from cifar10.parallel.update import Update, UpdateMode
 
@@ -21,9 +20,7 @@ class Replicated(UpdateMode):
 
     def __init__(self, devices):
         super().__init__(devices)
-        self._trainable = [[] for _ in devices.groups]  # each group's trained variables
-        self._created = [0 for _ in devices.groups]  # how many variables each group has, slots included
-        self._primary_values = []  # reads of group 0's variables, in the order of their creation
+        self._copies = Copies(len(devices.groups))
 
     def optimizers(self, make_optimizer):
         optimizers = []
@@ -37,35 +34,12 @@ class Replicated(UpdateMode):
         """Each group's device; group k's is that of tower k."""
         return self.devices.tower_devices[:len(self.devices.groups)]
 
-    @contextlib.contextmanager
     def tower_variables(self, k):
-        """Group 0 creates plain variables, the others local copies that start with the primary's value."""
         group = self.devices.group_of(k)
-
-        def creator(next_creator, **arguments):
-            trained = arguments.get('trainable') is not False
-            if group > 0:
-                # All groups create their variables in the same order. Local variables are initialised after
-                # the primaries were initialised or restored, so the copies follow a restore by themselves.
-                arguments.update(collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False,
-                                 initial_value=self._primary_values[self._created[group]])
-            variable = next_creator(**arguments)
-            self._created[group] += 1
-            if trained:
-                self._trainable[group].append(variable)
-            if group == 0:
-                with tf.control_dependencies(None):
-                    self._primary_values.append(variable.read_value())
-            return variable
-
-        scope = f'replica_{group}' if group else tf.get_variable_scope()
-        first_of_group = k == group
-        with tf.variable_creator_scope(creator), \
-                tf.variable_scope(scope, reuse=not first_of_group, auxiliary_name_scope=False):
-            yield
+        return self._copies.created(group, reuse=k != group)
 
     def trainable_variables(self, k):
-        return self._trainable[self.devices.group_of(k)]
+        return self._copies.trainable[self.devices.group_of(k)]
 
     def reduce(self, towers):
         tower_grads = [tower.gradients + tower.statistics for tower in towers]

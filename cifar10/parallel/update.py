@@ -15,6 +15,19 @@ from cifar10.parallel.towers import build_towers, dense, shared_variables
 from cifar10.parallel.turns import Turns
 
 
+class Average(NamedTuple):
+    """What makes the towers' variables equal again, in a mode in which they drift apart. It is run between two steps.
+
+    Attributes:
+      operation: the operation; it belongs to no step.
+      steps: int64 scalar, how many steps were taken since it was last run, to be fetched or used together with it.
+      copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
+    """
+    operation: tf.Operation
+    steps: tf.Tensor
+    copies: list
+
+
 class Step(NamedTuple):
     """The graph of a training step, as a mode builds it.
 
@@ -25,6 +38,7 @@ class Step(NamedTuple):
       train_ops: one operation for each thread that runs steps; each run of one is an update.
       seconds: for each tower the time that it took, a float32 scalar on a CPU; empty where it is not measured.
       turns: the `Turns` of the towers; None where the mode has none.
+      average: the `Average`; None where all towers have the same variables after each step.
     """
     scalars: list
     gradients: list
@@ -32,6 +46,7 @@ class Step(NamedTuple):
     train_ops: list
     seconds: Sequence = ()
     turns: Turns | None = None
+    average: Average | None = None
 
 
 class Tower(NamedTuple):
@@ -78,12 +93,14 @@ class UpdateMode:
       one_tower_per_device: whether each tower needs a device of its own.
       spans_machines: whether the towers may be on several machines.
       rounds_by_device: whether gradients are added device by device, so that roundings depend on their number.
+      drifts: whether the towers' variables drift apart until the `Average` is run.
     """
     synchronous = True
     recovers = True
     one_tower_per_device = False
     spans_machines = True
     rounds_by_device = False
+    drifts = False
 
     def __init__(self, devices: Devices):
         self.devices = devices

@@ -153,10 +153,10 @@ class Probe:
 
     def at(self, taken: Taken) -> StepProbe:
         """Returns what happened in a step."""
-        assign(self._session, self._loads, taken.before)
         towers = []
         total = {}
         for k, fetches in enumerate(self._towers):  # one at a time, so that memory holds the activations of one
+            assign(self._session, self._loads, taken.read_by(k))
             batch = self.batch(taken, k)
             found = self._session.run(fetches, dict(zip(self._fed[k], batch)))
             gradients = found.pop('gradients')
@@ -173,7 +173,7 @@ class Probe:
 
     def gradients(self, taken: Taken, k: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns (the loss of tower k in a step, its gradient of each trained variable by its name)."""
-        assign(self._session, self._loads, taken.before)
+        assign(self._session, self._loads, taken.read_by(k))
         fetches = {name: self._towers[k][name] for name in ('loss', 'gradients')}
         found = self._session.run(fetches, dict(zip(self._fed[k], self.batch(taken, k))))
         return found['loss'], found['gradients']
@@ -194,7 +194,7 @@ class Probe:
         Returns:
           None if there is none, or if the operations cannot be looked at.
         """
-        assign(self._session, self._loads, taken.before)
+        assign(self._session, self._loads, taken.read_by(k))
         feed = dict(zip(self._fed[k], self.batch(taken, k)))
         with self._graph.as_default(), tf.device('/cpu:0'):
             tensors = self._results(k)

@@ -41,7 +41,9 @@ class Taken(NamedTuple):
       settings: those in force.
       losses: float32 [towers], each tower's total loss.
       figures: those of its record in metrics.jsonl: loss, learning_rate, accuracy.
-      before, after: all saved variables by their names, before and after the step; None unless wanted.
+      before, after: all variables by their names, before and after the step, with what the run did before the next
+        one; None unless wanted. Where towers have copies of their own, those are among them: `name_of_tower`.
+      saved: the names of the variables that a checkpoint holds.
     """
     step: int
     settings: TrainSettings
@@ -49,6 +51,11 @@ class Taken(NamedTuple):
     figures: dict[str, float]
     before: dict[str, np.ndarray] | None
     after: dict[str, np.ndarray] | None
+    saved: list[str]
+
+    def read_by(self, k: int) -> dict[str, np.ndarray]:
+        """Returns the variables that tower k read in the step, by their names."""
+        return {name: self.before.get(name_of_tower(k, name), self.before[name]) for name in self.saved}
 
 
 class Segment(NamedTuple):
@@ -102,6 +109,8 @@ class Rerun:
         _refuse_untaken(directory, last, started)
         self.first = first
         self.last = last
+        # A run of local steps also averages where it ends, and it saves after averages only.
+        self._saved = {record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)}
         begin = last if first is None else first
         self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
         self.step = int(self._values['global_step']) if self.prefix else 0
@@ -146,8 +155,10 @@ class Rerun:
                     wanted = self.first is not None and step >= self.first
                     before = (after or steps.variables()) if wanted else None
                     losses, figures = steps.take(step)
+                    if due(segment.plan.settings.towers.local_steps or 0, step - 1, step) or step in self._saved:
+                        steps.average()
                     after = steps.variables() if wanted else None
-                    yield Taken(step, segment.plan.settings, losses, figures, before, after)
+                    yield Taken(step, segment.plan.settings, losses, figures, before, after, steps.saved)
                 values = after or steps.variables()
 
 
@@ -158,6 +169,9 @@ class _Steps:
       plan: of the steps.
       values: variable name -> array, what they start from; None for the initial values.
       prefix: of the checkpoint that the values are from, for messages.
+
+    Attributes:
+      saved: the names of the variables that a checkpoint holds.
     """
 
     def __init__(self, plan, values, prefix):
@@ -168,7 +182,12 @@ class _Steps:
             self._graph = training.build(plan, learnt)
             with plan.mode.scope(), tf.name_scope('replay'):
                 variables = {variable.op.name: variable for variable in tf.global_variables()}
-                self._reads = {name: variable.read_value() for name, variable in variables.items()}
+                self.saved = list(variables)
+                named = dict(variables)
+                copies = self._graph.step.average.copies if self._graph.step.average else []
+                for k, copy in enumerate(copies):
+                    named.update((name_of_tower(k, primary.op.name), own) for primary, own in zip(copies[0], copy))
+                self._reads = {name: variable.read_value() for name, variable in named.items()}
                 if values:
                     _refuse_misfit(variables, values, prefix)
                 loads = assignments({name: variable for name, variable in variables.items()
@@ -190,13 +209,23 @@ class _Steps:
             raise AssertionError(f"step {results['step']} was taken for step {step}")
         return results['losses'], {name: float(figure) for name, figure in results['figures'].items()}
 
+    def average(self):
+        """Averages the towers' copies of the variables, where there are any, as training does between two steps."""
+        if self._graph.average:
+            self._session.run(self._graph.average)
+
     def variables(self):
-        """Returns all saved variables: name -> array."""
+        """Returns all variables: name -> array."""
         return self._session.run(self._reads)
 
     def close(self):
         """Closes the session."""
         self._session.close()
+
+
+def name_of_tower(k: int, name: str) -> str:
+    """Returns the name of a variable in the copy of tower k; tower 0's is the one that is saved."""
+    return f'{name} of tower {k}' if k else name
 
 
 def assignments(variables: Mapping[str, tf.Variable]) -> dict[str, tuple[tf.Tensor, tf.Operation]]:

@@ -76,7 +76,7 @@ class Verification:
         sha256 = self._hashes.get(taken.step)
         if sha256 is None or taken.after is None or _adds_otherwise(self._rerun.segment_of(taken.step)):
             return
-        if checkpoint.digest_of(taken.after, taken.after.__getitem__) == sha256:
+        if checkpoint.digest_of(taken.saved, taken.after.__getitem__) == sha256:
             self._checkpoints.append(taken.step)
         else:
             self._difference = taken.step, 'other variables came out than those of its checkpoint'

@@ -35,7 +35,7 @@ def setting(default: Any, help: str, *, minimum: int | None = None, choices: Col
       choices: the valid values.
       change: whether the setting may change when a run is resumed.
       only_with: (name of another setting, a value of it). With any other value of that setting, this one has
-        no meaning and is None.
+        no meaning and is None, whatever its default.
       checks: functions (name, value) that raise a UsageError if the value is not valid.
     """
     return dataclasses.field(default=default, metadata=dict(

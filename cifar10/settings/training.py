@@ -126,6 +126,9 @@ class TowerSettings:
     variable_update: str = setting(
         'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES,
         change=Change.REPORTED)
+    local_steps: int = setting(
+        8, 'steps of each tower between two averages of the copies', minimum=1, change=Change.REPORTED,
+        only_with=('variable_update', 'local'))
     precision: str = setting(
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
         "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.REPORTED)
@@ -219,7 +222,8 @@ def completed(stored: Mapping[str, Any]) -> TrainSettings:
 
     Versions without presets did not store one: their recipe is the classic one. Nothing is checked.
     """
-    return _grouped({**CLASSIC, **stored})
+    values = {**CLASSIC, **stored}
+    return _grouped({**values, **dict.fromkeys(_meaningless(values))})
 
 
 def _grouped(values):
@@ -240,16 +244,32 @@ def _with_preset(values):
         not_from_preset |= {'max_steps', 'epochs'}
     from_preset = {name: value for name, value in preset.items() if name not in not_from_preset}
     values = {**values, **from_preset}
+    meaningless = _meaningless(values)
+    for name, (other, required, present) in meaningless.items():
+        if name in given:
+            raise UsageError(f'--{name} is for --{other}={required}, but this run has --{other}={present}; leave it '
+                             'out')
+    return _grouped({**values, **dict.fromkeys(meaningless)})
+
+
+def _meaningless(values):
+    """Returns the settings that have no meaning because of another setting.
+
+    Args:
+      values: settings by their names; those that are missing have their defaults.
+
+    Returns:
+      {name: (name of the other setting, the value that it would need, the value that it has)}.
+    """
+    found = {}
+    defaults = {field.name: field.default for field in fields(*GROUPS)}
     for field in fields(*GROUPS):
-        if field.metadata['only_with'] is None:
-            continue
-        other, required = field.metadata['only_with']
-        if values[other] != required:
-            if field.name in given:
-                raise UsageError(f'--{field.name} is for --{other}={required}, but this run has --{other}='
-                                 f'{values[other]}; leave it out')
-            values[field.name] = None
-    return _grouped(values)
+        if field.metadata['only_with'] is not None:
+            other, required = field.metadata['only_with']
+            present = values.get(other, defaults[other])
+            if present != required:
+                found[field.name] = other, required, present
+    return found
 
 
 def _check_recipe(settings):

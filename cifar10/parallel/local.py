@@ -1,0 +1,93 @@
+"""Local steps: each tower takes steps on its own copy of the variables; now and then the copies are averaged.
+
+Between two averages nothing but reports travels, so a slow network costs little. This is local SGD (Stich 2019,
+https://arxiv.org/abs/1805.09767). Copies belong to towers, not to devices, so a run does not depend on its hardware.
+This file does not know how often copies are averaged: the training loop decides that.
+"""
+import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.all_reduce import means_over_towers
+from cifar10.parallel.copies import Copies
+from cifar10.parallel.update import Average, Update, UpdateMode
+
+
+class Local(UpdateMode):
+    """A copy of the variables for each tower, to which the tower applies its own gradients.
+
+    Tower 0 has the primaries, the only copy that is saved. An average includes everything that a copy holds: trained
+    variables, moving statistics and the optimizer's slots become their means over the towers. So all copies are equal
+    afterwards, and a checkpoint that is saved then is complete.
+    """
+    recovers = False  # the members of a collective would wait for a lost one forever
+    drifts = True
+
+    def __init__(self, devices):
+        super().__init__(devices)
+        self._copies = Copies(devices.num_towers)
+        self._num_scaling = 0  # how many variables the optimizer of a copy makes before it has seen a gradient
+
+    def build(self, tower_fn, make_optimizer, global_step, **options):
+        step = super().build(tower_fn, make_optimizer, global_step, **options)
+        with tf.name_scope('average'):
+            return step._replace(average=self._average(global_step))
+
+    def optimizers(self, make_optimizer):
+        optimizers = []
+        for k, device in enumerate(self.devices.tower_devices):
+            with tf.device(device), self.tower_variables(k):
+                optimizers.append(make_optimizer())
+        self._num_scaling = len(self._copies.variables[0])
+        return optimizers
+
+    def tower_variables(self, k):
+        return self._copies.created(k)
+
+    def trainable_variables(self, k):
+        return self._copies.trainable[k]
+
+    def reduce(self, towers):
+        # The first update also increments the global step, which any tower may read: it waits for all.
+        everyone = range(len(towers))
+        return [Update(tower.gradients, tower.statistics, [k] if k else everyone, device)
+                for k, (tower, device) in enumerate(zip(towers, self.devices.tower_devices))]
+
+    def apply(self, k, tower, update, global_step):
+        with self.tower_variables(k):  # each copy has slots of its own
+            return super().apply(k, tower, update, global_step)
+
+    def _average(self, global_step):
+        """Builds the Average, now that the slots exist too."""
+        with tf.device('/cpu:0'):
+            # As a local variable it starts at the restored step, which was followed by an average.
+            averaged_at = tf.Variable(global_step.read_value(), trainable=False, name='averaged_at',
+                                      collections=[tf.GraphKeys.LOCAL_VARIABLES])
+            now = global_step.read_value()
+            steps = now - averaged_at.read_value()
+            with tf.control_dependencies([steps]):
+                noted = averaged_at.assign(now, read_value=False)
+        return Average(tf.group(*self._equalised(), noted), steps, self._copies.variables)
+
+    def _equalised(self):
+        """Returns the operations that give all copies the same values."""
+        primaries = self._copies.variables[0]
+        # A loss scale, with its count of good steps, becomes the smallest of any copy: a mean would be no power of two,
+        # and would overflow where the smallest did. Only these, and no slots, exist before the first gradient.
+        least = [i for i, primary in enumerate(primaries) if i < self._num_scaling or primary.dtype.is_integer]
+        means = [i for i, primary in enumerate(primaries) if i not in least and primary.dtype.is_floating]
+        reads = [{i: _read(copy[i]) for i in least + means} for copy in self._copies.variables]
+        averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices)
+        with tf.device('/cpu:0'):
+            smallest = {i: tf.reduce_min(tf.stack([read[i] for read in reads]), 0) for i in least}
+        assigned = []
+        for k, copy in enumerate(self._copies.variables):
+            values = {**smallest, **dict(zip(means, averaged[self.devices.group_of(k)]))}
+            for i, value in values.items():
+                with tf.device(copy[i].device):
+                    assigned.append(copy[i].assign(value, read_value=False))
+        return assigned
+
+
+def _read(variable):
+    """Returns the value of a variable, read on its device."""
+    with tf.device(variable.device):
+        return variable.read_value()

@@ -1,0 +1,270 @@
+"""The update mode `local`: copies that drift, what an average makes of them, and runs that are saved after averages."""
+import contextlib
+import io
+import re
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.data import records
+from cifar10.optim import averages, precision
+from cifar10.parallel.devices import Devices, choose
+from cifar10.plan import Start, decide
+from cifar10.replay.probe import Probe
+from cifar10.replay.rerun import Rerun
+from cifar10.replay.verify import Verification
+from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.training import completed, train_settings
+from tests.helpers import (
+    Tasks,
+    assert_same_bits,
+    checkpoints,
+    initialise,
+    last_variables,
+    read_until,
+    start_script,
+    train,
+    update_mode,
+    variables,
+)
+
+RATE, MOMENTUM = 0.1, 0.9
+FEEDS = [1.0, -2.0, 0.5]  # one for each tower
+
+
+def tower_fn(k, scope):
+    a = tf.get_variable('a', [2], initializer=tf.constant_initializer([2.0, 5.0]))
+    x = tf.placeholder_with_default(tf.constant(FEEDS[k]), [])
+    return dict(total_loss=x * a[0] * a[1])
+
+
+def named(variables):
+    return {variable.op.name: variable.read_value() for variable in variables}
+
+
+class Towers:
+    """Independent trainings with momentum, in NumPy."""
+
+    def __init__(self):
+        self.values = np.tile([2.0, 5.0], (3, 1))
+        self.slots = np.zeros([3, 2])
+
+    def step(self):
+        gradients = np.array(FEEDS)[:, None] * self.values[:, ::-1]
+        self.slots = MOMENTUM * self.slots + gradients
+        self.values = self.values - RATE * self.slots
+
+    def average(self):
+        self.values[:], self.slots[:] = self.values.mean(0), self.slots.mean(0)
+
+
+@pytest.mark.parametrize('groups', [1, 2, 3])
+def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
+    devices = Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
+    step = update_mode('local', devices).build(
+        tower_fn, lambda: tf.train.MomentumOptimizer(RATE, MOMENTUM), tf.train.create_global_step())
+    numpys = Towers()
+
+    def assert_equal_to_numpys():
+        found = session.run(named(tf.global_variables() + tf.local_variables()))
+        for k in range(3):
+            prefix = f'replica_{k}/' if k else ''
+            slot, = [name for name in found if re.fullmatch(f'({prefix})+a/Momentum', name)]
+            np.testing.assert_allclose(found[prefix + 'a'], numpys.values[k], rtol=1e-5)
+            np.testing.assert_allclose(found[slot], numpys.slots[k], rtol=1e-5, atol=1e-6)
+        return found
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': groups})) as session:
+        initialise(session)
+        for steps in (1, 3, 2):  # an average is possible at any step
+            for _ in range(steps):
+                session.run(step.train_ops)
+                numpys.step()
+                assert_equal_to_numpys()
+            assert session.run([step.average.operation, step.average.steps])[1] == steps
+            numpys.average()
+            found = assert_equal_to_numpys()
+            assert {found['a'].tobytes()} == {found[f'replica_{k}/a'].tobytes() for k in (1, 2)}
+        assert found['global_step'] == 6
+
+
+def test_an_average_takes_the_smallest_loss_scale_and_count():
+    def tower_fn(k, scope):
+        a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
+        factor = tf.placeholder_with_default(tf.constant(10000.0 if k == 1 else 1.0, tf.float16), [])
+        return dict(total_loss=tf.cast(tf.cast(a, tf.float16) * factor, tf.float32))  # tower 1 overflows
+    step = update_mode('local', ['/cpu:0', '/cpu:1', '/cpu:2']).build(
+        tower_fn, precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5)),
+        tf.train.create_global_step())
+    by_name = named(tf.global_variables() + tf.local_variables())
+    scales, counts = [[by_name[name + suffix] for suffix in ('', '_1', '_2')] for name in precision.LOSS_SCALE]
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 3})) as session:
+        initialise(session)
+        for _ in range(2):
+            session.run(step.train_ops)
+        assert session.run([scales, counts]) == [[2.0 ** 15, 2.0 ** 13, 2.0 ** 15], [2, 0, 2]]
+        session.run(step.average.operation)
+        assert session.run([scales, counts]) == [[2.0 ** 13] * 3, [0] * 3]
+        assert session.run(by_name['a']) == pytest.approx((1.0 + 2.0 + 1.0) / 3)
+
+
+@pytest.mark.parametrize('groups', [1, 2])
+def test_with_an_average_in_every_step_gradient_descent_takes_the_steps_of_replicated(groups):
+    found = []
+    for mode in ('local', 'replicated'):
+        with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={'CPU': groups})) as session:
+            devices = Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
+            step = update_mode(mode, devices).build(
+                tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), tf.train.create_global_step())
+            initialise(session)
+            for _ in range(5):
+                session.run(step.train_ops)
+                if step.average:
+                    session.run(step.average.operation)
+            found.append(session.run(tf.trainable_variables()[0].read_value()))
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert abs(found[0][0] - 2.0) > 0.3
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory, data_dir):
+    """(flags of a run of five steps, an average after every second, on two devices; what it printed)."""
+    flags = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')), batch_size=8,
+                 max_steps=5, tower_device='cpu', variable_update='local', local_steps=2, num_gpus=2, num_towers=2,
+                 save_steps=1, eval_steps=3, optimizer='momentum', learning_rate=0.02)
+    output = io.StringIO()
+    with tf.Graph().as_default(), contextlib.redirect_stdout(output):
+        train(train_settings(**flags))
+    return flags, output.getvalue()
+
+
+def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_is_one(run):
+    flags, output = run
+    assert 'update     local, averaged every 2 steps' in output
+    assert 'rounded    --save_steps from 1 to 2, --eval_steps from 3 to 4: the next multiple of --local_st' in output
+    assert re.findall(r'^step (\d+): precision', output, re.M) == ['4', '5']
+    saved = {step_of(prefix): variables(prefix) for prefix in checkpoints(flags['train_dir'])}
+    assert list(saved) == [2, 4, 5] and saved[5]['examples_seen'] == 5 * 2 * 8
+    for before, now in ((2, 4), (4, 5)):
+        keep = ((1 + now) / (10 + now)) ** (now - before)  # the classic decay at the beginning of a run
+        for name in ('conv2/biases', 'softmax_linear/weights'):
+            average = name + '/ExponentialMovingAverage'
+            assert not np.array_equal(saved[now][name], saved[before][name])
+            np.testing.assert_allclose(
+                saved[now][average], keep * saved[before][average] + (1 - keep) * saved[now][name], atol=1e-6)
+
+
+def test_a_run_resumes_to_the_bit_on_one_device(run, tmp_path):
+    flags, _ = run
+    broken = tmp_path / 'train'
+    shutil.copytree(flags['train_dir'], broken)
+    for path in broken.glob('model.ckpt-5.*'):
+        path.unlink()
+    resumed = train(train_settings(**dict(flags, train_dir=str(broken), num_gpus=1, eval_steps=0)))
+    assert_same_bits(resumed, last_variables(flags['train_dir']))
+
+
+def test_the_interval_is_a_setting_of_this_mode_alone(run):
+    assert train_settings().towers.local_steps is completed({}).towers.local_steps is None
+    assert train_settings(variable_update='local').towers.local_steps == 8
+    flags = dict(run[0])
+
+    def notes(**changes):
+        start = Start(train_settings(**{**flags, 'max_steps': 9, **changes}), choose(2, 'cpu'))
+        start.data = records.prepare(flags['dataset'], flags['data_dir'])
+        return [line for line in decide(start) if line.startswith('changed')]
+    assert notes() == []
+    assert notes(local_steps=3) == ['changed    local_steps from 2 to 3, from here on']
+    del flags['local_steps']
+    assert notes(variable_update='async') == ['changed    variable_update from local to async, from here on']
+
+
+def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run):
+    directory = TrainDir(run[0]['train_dir'])
+    rerun = Rerun(directory, 5, 1)
+    verification = Verification(directory, rerun)
+    with contextlib.closing(Probe(rerun.segment_of(1).plan)) as probe:
+        for taken in rerun.steps():
+            verification.compare(taken)
+            weights = [taken.read_by(k)['local4/weights'] for k in range(2)]
+            assert np.array_equal(*weights) == (taken.step in (1, 3, 5))  # the steps after an average, and the first
+            found = [tower.loss for tower in probe.at(taken).towers]
+            np.testing.assert_allclose(found, taken.losses, rtol=1e-5)
+    assert verification.line() == 'verified   as recorded: the variables of steps 2, 4 and 5'
+
+
+def test_the_moving_averages_decay_is_a_power_that_is_bounded():
+    steps, global_step = tf.placeholder(tf.int64, []), tf.train.create_global_step()
+    variable = tf.get_variable('a', initializer=tf.constant(3.0))
+    moved = averages.move(averages.moving_averages(global_step, steps), [variable])
+    average, = [each for each in tf.global_variables() if 'Moving' in each.op.name]
+    with tf.Session() as session:
+        initialise(session)
+        for step, keep in ((90, 0.91 ** 8), (10 ** 6, averages.DECAY ** 8)):
+            global_step.load(step, session)
+            average.load(1.0, session)
+            session.run(moved, {steps: 8})
+            assert session.run(average) == pytest.approx(keep + (1 - keep) * 3, rel=1e-6)
+
+
+@pytest.fixture
+def flags(data_dir, tmp_path):
+    """Flags of a small run of processes; its steps average in pairs of two and three."""
+    return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=40,
+                variable_update='local', local_steps=3, save_steps=6, log_frequency=1, tower_device='cpu')
+
+
+@pytest.mark.stress
+def test_a_killed_run_resumes_to_the_bit(flags, tmp_path):
+    process = start_script('multi_gpu_train.py', num_gpus=2, **flags)
+    read_until(process, 'step 20,')
+    process.kill()
+    process.communicate()
+    resumed, unbroken = (train(train_settings(**dict(flags, num_gpus=2, train_dir=place)))
+                         for place in (flags['train_dir'], str(tmp_path / 'whole')))
+    assert_same_bits(resumed, unbroken)
+
+
+@pytest.mark.stress
+def test_a_signal_ends_a_run_with_an_average(flags, tmp_path):
+    process = start_script('multi_gpu_train.py', num_gpus=2, **dict(flags, local_steps=1000, max_steps=100000))
+    read_until(process, 'step 5,')
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    stopped = last_variables(flags['train_dir'])
+    last = int(stopped['global_step'])
+    assert 5 <= last < 1000 and len(checkpoints(flags['train_dir'])) == 1
+    assert_same_bits(stopped, train(train_settings(**dict(
+        flags, num_gpus=2, local_steps=1000, max_steps=last, train_dir=str(tmp_path / 'whole')))))
+
+
+@pytest.mark.stress
+def test_two_workers_take_the_steps_of_one_machine_and_end_together(flags, tmp_path):
+    whole = train(train_settings(**dict(flags, num_gpus=2, train_dir=str(tmp_path / 'whole'))))
+    with Tasks(2, 0, **flags) as tasks:
+        read_until(tasks['worker 0'], 'step 20,')
+        tasks['worker 1'].kill()
+        status, output = tasks.ends()['worker 0']
+    assert status == 1 and 'worker 1 at ' in output
+    with Tasks(2, 0, **flags) as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert_same_bits(last_variables(flags['train_dir']), whole)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('changes', [
+    dict(precision='fp16'), dict(optimizer='adam', learning_rate=0.001), dict(num_gpus=4, gpus_per_tower=2),
+    dict(preset='fast', widths='16,16,16', epochs=0.02, max_steps=None)], ids=str)
+def test_what_a_copy_holds_resumes_to_the_bit(changes, flags, tmp_path):
+    flags = dict(flags, num_gpus=2, max_steps=12, **{})
+    flags.update(changes)
+    whole = train(train_settings(**dict(flags, train_dir=str(tmp_path / 'whole'))))
+    process = start_script('multi_gpu_train.py', **{name: value for name, value in flags.items() if value is not None})
+    read_until(process, 'step 8,')
+    process.kill()
+    process.communicate()
+    assert_same_bits(train(train_settings(**flags)), whole)
