@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 PROCESSES = [Shape(count) for count in (1, 2, 3, 4)]
 CLUSTERS = [Shape(2, 2), Shape(1, 4), Shape(2, 2, 1), Shape(1, 4, 2)]
-MODES = ['parameter_server', 'replicated']
+MODES = ['parameter_server', 'replicated', 'local']
 FAST = dict(preset='fast', epochs=0.02, max_steps=None)
 
 
@@ -80,9 +80,10 @@ def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
     assert_bits_of_one_device(shapes, tmp_path, **flags, precision=precision)
 
 
+@pytest.mark.parametrize('mode', MODES[1:])
 @pytest.mark.parametrize('preset', [{}, pytest.param(FAST, marks=pytest.mark.stress)], ids=['classic', 'fast'])
-def test_replicas_on_any_number_of_devices_end_with_the_same_bits(preset, flags, tmp_path):
-    assert_bits_of_one_device([Shape(3)], tmp_path, **{**flags, **preset}, variable_update='replicated')
+def test_copies_on_any_number_of_devices_end_with_the_same_bits(preset, mode, flags, tmp_path):
+    assert_bits_of_one_device([Shape(3)], tmp_path, **{**flags, **preset}, variable_update=mode)
 
 
 @pytest.mark.stress
