@@ -11,6 +11,7 @@ has the images/s of the classic network, which does compute, with 8 towers of 16
 
 All cells are measured in turn, for several rounds; medians, with the lowest and highest figures.
 """
+import contextlib
 import os
 import statistics
 import sys
@@ -45,17 +46,19 @@ class Sleepers:
     Args:
       devices: the Devices of the towers.
       seconds: for each device of a tower {FORWARD, BACKWARD: the seconds that it sleeps}.
+      locked: whether a device does one thing at a time.
 
     Attributes:
       step: the `Step` that the update mode built.
       visits: (FORWARD or BACKWARD, tower, number of the device) -> when it began and ended to sleep, for the last step.
     """
 
-    def __init__(self, devices, seconds):
+    def __init__(self, devices, seconds, locked=True):
         self.visits = {}
         self._devices = devices
         self._seconds = seconds
-        self._locks = {device: threading.Lock() for group in devices.groups for device in group}
+        self._locks = {device: threading.Lock() if locked else contextlib.nullcontext()
+                       for group in devices.groups for device in group}
         self._mode = UPDATE_MODES.load('parameter_server')(devices)
         self.step = self._mode.build(
             self._tower, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.get_or_create_global_step(),

@@ -12,7 +12,7 @@ from cifar10.networks import classic
 from cifar10.networks.parts import divided, next_part
 from cifar10.parallel import devices
 from cifar10.recipe import Recipe
-from tests.helpers import ROOT, assert_same_bits, train
+from tests.helpers import ROOT, ancestors, assert_same_bits, train, update_mode
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 LINEAR = '''
@@ -36,12 +36,13 @@ def cut(tmp_path):
 
 # --------------------------------------------------------------------------------------------------------- the schedule
 
-@pytest.mark.parametrize('per_tower, groups, towers', [(2, 1, 5), (3, 1, 5), (2, 2, 6)])
-def test_towers_pass_the_devices_one_behind_the_other(per_tower, groups, towers):
-    # The last device is slower: a tower that ran ahead would be noticed.
-    seconds = [{FORWARD: 0.005, BACKWARD: 0.01}] * (per_tower - 1) + [{FORWARD: 0.01, BACKWARD: 0.02}]
+@pytest.mark.parametrize('per_tower, groups, towers, slow', [(2, 1, 5, -1), (2, 1, 5, 0), (3, 1, 5, -1), (2, 2, 6, -1)])
+def test_towers_pass_the_devices_one_behind_the_other(per_tower, groups, towers, slow):
+    # One device is slower, so a tower that ran ahead would be noticed. The devices would let several towers in.
+    seconds = [{FORWARD: 0.005, BACKWARD: 0.01}] * per_tower
+    seconds[slow] = {FORWARD: 0.01, BACKWARD: 0.03}
     cpus = devices.choose(groups * per_tower, 'cpu', per_tower).with_towers(towers)
-    sleepers = Sleepers(cpus, seconds)
+    sleepers = Sleepers(cpus, seconds, locked=False)
     with sleepers.session() as session:
         session.run(sleepers.step.train_ops)
     begins, ends = ({visit: times[i] for visit, times in sleepers.visits.items()} for i in (0, 1))
@@ -57,6 +58,31 @@ def test_towers_pass_the_devices_one_behind_the_other(per_tower, groups, towers)
         assert max(sum(begins[FORWARD, k, s] <= begins[FORWARD, last, s] < ends[BACKWARD, k, s]
                        for k in range(group, towers, groups))
                    for group in range(groups) for last in range(group, towers, groups)) == per_tower - s
+
+
+def test_a_part_waits_for_the_whole_way_back_of_an_earlier_tower():
+    cpus = devices.choose(2, 'cpu', 2).with_towers(4)
+    mode = update_mode('parameter_server', cpus)
+    begun, handed = [], []
+
+    @tf.custom_gradient
+    def watched(x):
+        def gradient(dy):
+            handed.append(tf.identity(dy))
+            return handed[-1]
+        return x, gradient
+
+    def tower(k, scope):
+        weights = [tf.get_variable(name, [], initializer=tf.ones_initializer()) for name in ('first', 'second')]
+        x = tf.placeholder_with_default(tf.ones([]), []) * weights[0]
+        with divided(cpus.parts[k], 2, mode.gate(k)):
+            begun.append(next_part(x))
+            return dict(total_loss=tf.square(watched(begun[k]) * weights[1]))
+    step = mode.build(tower, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step())
+    for k in range(1, 4):
+        gradient, = [each for each in step.turns.computed[k - 1] if each.device == '/device:CPU:1']
+        assert {handed[k - 1].op, gradient.op} <= ancestors(begun[k].op)
+        assert step.turns.ended[k - 1] not in ancestors(begun[k].op)
 
 
 @pytest.mark.parametrize('per_tower', [2, 3])
