@@ -115,7 +115,7 @@ class Sleepers:
 
 
 def measure_bubble(parts, towers, steps=3):
-    """Returns (the median of the measured bubble in some steps, for each device the most towers that it held)."""
+    """Returns (the median bubble of some steps in percent, for each device the most towers that it held)."""
     devices = choose_devices(parts, 'cpu', parts).with_towers(towers)
     with tf.Graph().as_default():
         sleepers = Sleepers(devices, [SECONDS] * parts)
@@ -124,7 +124,7 @@ def measure_bubble(parts, towers, steps=3):
             for _ in range(steps):
                 begin = time.perf_counter()
                 session.run(sleepers.step.train_ops)
-                bubbles.append(1 - towers * sum(SECONDS.values()) / (time.perf_counter() - begin))
+                bubbles.append(100 * (1 - towers * sum(SECONDS.values()) / (time.perf_counter() - begin)))
         return (statistics.median(bubbles), *sleepers.held())
 
 
@@ -143,8 +143,8 @@ def tables(results, options):
         cells = []
         for towers in options.towers:
             figures = [figure for figure in results[parts, towers] if figure is not None]
-            bubbles = [100 * bubble for bubble, *_ in figures]
-            held = ', '.join(str(max(counts)) for counts in list(zip(*figures))[1:])
+            bubbles, *counts = zip(*figures) if figures else [[]]
+            held = ', '.join(str(max(count)) for count in counts)
             expected = 100 * (parts - 1) / (towers + parts - 1)
             cells.append(f'{harness.spread(bubbles, 1)} ({expected:.1f}); {held}')
         lines.append(f"| {parts} | {' | '.join(cells)} |")
