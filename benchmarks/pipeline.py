@@ -34,7 +34,7 @@ from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 
 FORWARD, BACKWARD = 'forward', 'backward'
-SECONDS = {FORWARD: 0.02, BACKWARD: 0.04}  # that a part sleeps
+SECONDS = {FORWARD: 0.04, BACKWARD: 0.08}  # that a part sleeps
 # Row: --num_gpus and --gpus_per_tower.
 ROWS = {'a device for all towers': (1, 1), 'two devices, the towers divided between them': (2, 1),
         'two devices, each tower divided over both': (2, 2)}
@@ -137,7 +137,7 @@ def measure_speed(options, row):
 
 def tables(results, options):
     """Returns the lines of two Markdown tables of results {cell: figures}."""
-    lines = ['| parts | ' + ' | '.join(f'{towers} towers' for towers in options.towers) + ' |',
+    lines = ['| parts | ' + ' | '.join(f"{towers} tower{'s' * (towers > 1)}" for towers in options.towers) + ' |',
              '|---|' + '---|' * len(options.towers)]
     for parts in options.parts:
         cells = []
@@ -171,7 +171,7 @@ def main():
     print('\n'.join(tables(results, options)))
     if options.json:
         with_string_keys = {str(cell): figures for cell, figures in results.items()}
-        harness.write_json(options.json, flags=vars(options), bubbles_and_towers_held=with_string_keys)
+        harness.write_json(options.json, flags=vars(options), figures=with_string_keys)
     harness.end(results)
 
 
