@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 # Operations whose result is their input in the same memory.
-_ALIASES = ('Identity', 'IdentityN', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient', 'PreventGradient')
+_ALIASES = ('Identity', 'IdentityN', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
 
 # In each thread the Division of the network that is being built.
 _division = contextvars.ContextVar('division', default=None)
