@@ -137,7 +137,7 @@ def measure_speed(options, row):
 
 def tables(results, options):
     """Returns the lines of two Markdown tables of results {cell: figures}."""
-    lines = ['| parts | ' + ' | '.join(f"{towers} tower{'s' * (towers > 1)}" for towers in options.towers) + ' |',
+    lines = ['| parts, devices | ' + ' | '.join(f"{towers} tower{'s' * (towers > 1)}" for towers in options.towers) + ' |',
              '|---|' + '---|' * len(options.towers)]
     for parts in options.parts:
         cells = []
