@@ -137,8 +137,8 @@ def measure_speed(options, row):
 
 def tables(results, options):
     """Returns the lines of two Markdown tables of results {cell: figures}."""
-    lines = ['| parts, devices | ' + ' | '.join(f"{towers} tower{'s' * (towers > 1)}" for towers in options.towers) + ' |',
-             '|---|' + '---|' * len(options.towers)]
+    counts = [f"{towers} tower{'s' * (towers > 1)}" for towers in options.towers]
+    lines = [f"| parts, devices | {' | '.join(counts)} |", '|---|' + '---|' * len(options.towers)]
     for parts in options.parts:
         cells = []
         for towers in options.towers:
