@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from cifar10.cluster.membership import Cluster
 from cifar10.data.records import Records
 from cifar10.errors import UsageError, difference
+from cifar10.networks import NUM_CLASSES
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
@@ -89,13 +90,12 @@ class Start:
 # The stages.
 
 def check_network(start: Start) -> list[str]:
-    """Checks that there is such a network, and that it can be divided over the devices of a tower."""
-    network = start.settings.recipe.network
-    per_tower = start.settings.towers.gpus_per_tower
-    parts = NETWORKS.load(network).parts
-    if per_tower > parts:
-        raise UsageError(f'--gpus_per_tower={per_tower}, but the {network} network has {parts} parts; use at most '
-                         f'--gpus_per_tower={parts}')
+    """Checks that there is such a network, and that a built-in one can be divided over the devices of a tower."""
+    settings = start.settings
+    network = settings.recipe.network
+    NETWORKS.load(network)
+    if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
+        Recipe(settings.recipe, NUM_CLASSES).check_parts(settings.towers.gpus_per_tower)
     return []
 
 
@@ -147,6 +147,7 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     towers = settings.towers
     recipe = Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs)
     recipe.check(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
+    recipe.check_parts(towers.gpus_per_tower)
     devices = devices.with_towers(towers.num_towers)
     mode = UPDATE_MODES.load(towers.variable_update)(devices)
     return Plan(settings, recipe, data, devices, mode, prefix, step, settings.run.max_steps)

@@ -2,13 +2,16 @@
 
 It does not know towers, devices, or the files of a run.
 """
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.errors import UsageError
+from cifar10.networks import parts
 from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
@@ -75,14 +78,49 @@ class Recipe:
         if self._network.check:
             self._network.check(self.inference, batch_size, self.augmentation.image_sizes(), dtype, self._seed)
 
-    def inference(self, images: tf.Tensor, devices: list, training: bool = False, **learnt: Any) -> tf.Tensor:
+    def check_parts(self, devices: int) -> None:
+        """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
+        if devices > 1 and devices > self._parts:
+            own = ', or call next_part in the network' if NETWORKS.is_own(self._settings.network) else ''
+            raise UsageError(f"--gpus_per_tower={devices}, but the {self._settings.network} network has {self._parts} "
+                             f"part{'s' * (self._parts > 1)}; use at most --gpus_per_tower={self._parts}{own}")
+
+    def part_sizes(self, batch_size: int, dtype: tf.DType) -> list[parts.Size]:
+        """Returns the size of each part of the network in a tower, with the largest images of a run.
+
+        Args:
+          batch_size, dtype: as for `check`.
+        """
+        side = max(self.augmentation.image_sizes())
+        with tf.Graph().as_default(), parts.divided() as division:
+            tf.train.get_or_create_global_step()  # a network may ask for it
+            images = tf.placeholder(dtype, [batch_size, side, side, 3])
+            return division.sizes(images, self.inference(images, True))
+
+    def divided(self, devices: Sequence[str], gate: Callable | None = None) -> AbstractContextManager:
+        """Returns the context in which `inference` divides the network over the devices of a tower.
+
+        Args:
+          devices, gate: the arguments of `networks.parts.divided`.
+        """
+        return parts.divided(devices, self._parts if len(devices) > 1 else 1, gate)
+
+    @functools.cached_property
+    def _parts(self):
+        """The number of parts of the network, which is built to count them."""
+        side = self.augmentation.image_sizes()[-1]
+        with tf.Graph().as_default(), parts.divided() as division:
+            self.inference(tf.placeholder(tf.float32, [None, side, side, 3]))
+            return division.parts
+
+    def inference(self, images: tf.Tensor, training: bool = False, **learnt: Any) -> tf.Tensor:
         """Builds the network; returns logits.
 
         Args:
-          images, devices, training: the arguments of `networks.Network.inference`.
+          images, training: the arguments of `networks.Network.inference`.
           learnt: what `learn` returned; nothing if the variables are restored from a checkpoint.
         """
-        return self._network.inference(images, devices, training, **self._options, **learnt)
+        return self._network.inference(images, training, **self._options, **learnt)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the learning rate and the auxiliary one: float32 scalars; the latter is None if there is none.

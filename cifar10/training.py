@@ -147,15 +147,16 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
                 examples_seen, stop, mode.synchronous, devices.tower_devices if devices.on_gpus else None)
     batches = []
 
-    def network(images, device_names, training):
-        return recipe.inference(images, device_names, training, **learnt)
+    def network(images, training):
+        return recipe.inference(images, training, **learnt)
 
     def tower(k, scope):
         batches.append(next_batch(k))
         images, labels = batches[k]
-        total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
-            network, images, labels, devices.parts[k], precision.dtype, plan.settings.recipe.label_smoothing))
-        return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
+        with recipe.divided(devices.parts[k], mode.gate(k)):
+            total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
+                network, images, labels, precision.dtype, plan.settings.recipe.label_smoothing))
+            return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
     step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
                       tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope),

@@ -12,8 +12,8 @@ the memory of each part, and a table that says when to choose parts instead of t
 The layers are tiny, so that their numbers can be checked. Before a device computes one, it sleeps as long as a large
 layer might take. So even a machine with two cores shows the timeline of large layers.
 
-In the package: `inference` in cifar10/networks/classic.py divides its layers over `devices`; --gpus_per_tower=2 gives
-each tower two of them.
+In the package: `inference` in cifar10/networks/classic.py says with `next_part` where it may be cut;
+--gpus_per_tower=2 gives each tower two devices, and cifar10/parallel/turns.py makes the towers wait for each other.
 Exercise: lessons/exercises/parts.py. Once it is right, --exercise runs the lesson in the order that it returns.
 """
 import os

@@ -75,6 +75,18 @@ def plan_of(config, data, devices, mode):
     return Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps)
 
 
+def ancestors(op):
+    """Returns the operations that run before one."""
+    operations = set()
+    pending = [op]
+    while pending:
+        current = pending.pop()
+        inputs = {tensor.op for tensor in current.inputs} | set(current.control_inputs)
+        pending += inputs - operations
+        operations |= inputs
+    return operations
+
+
 def initialise(session):
     """Initialises the variables as the loop does: the local ones after the others."""
     session.run(tf.global_variables_initializer())

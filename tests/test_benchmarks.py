@@ -1,4 +1,5 @@
 """The benchmarks: they measure real runs, and they compute what they print. No timed assertions."""
+import argparse
 import json
 import os
 import re
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from benchmarks import convergence, elastic, harness, scaling, throughput, time_to_accuracy, tower_cost
+from benchmarks import convergence, elastic, harness, pipeline, scaling, throughput, time_to_accuracy, tower_cost
 from cifar10.errors import RunError
 from cifar10.networks import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
@@ -75,6 +76,25 @@ def test_scaling_measures_a_cluster(data_dir):
                  '--modes=replicated', '--global_batch=16', '--steps=4', '--rounds=1', '--processes')
     assert result.returncode == 0, result.stderr
     assert re.search(r'^\| replicated, a process each \| \d+, \d+-\d+', result.stdout, re.M)
+
+
+@pytest.mark.stress
+def test_the_pipeline_is_measured_in_real_steps(data_dir, tmp_path):
+    result = run('pipeline.py', '--dataset=shapes', '--data_dir=' + data_dir, '--parts=2', '--towers=1,8', '--steps=4',
+                 '--rounds=1', f"--json={tmp_path / 'out.json'}")
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / 'out.json').read_text())['figures']
+    assert found['(2, 1)'][0][0] > 50 > 40 > found['(2, 8)'][0][0] > 100 / 9  # a step takes no less than it must
+    assert found['(2, 8)'][0][1:] == [2, 1]
+    assert all(found[row][0] > 0 for row in pipeline.ROWS)
+
+
+def test_the_bubbles_are_printed_beside_those_of_the_formula():
+    options = argparse.Namespace(parts=[2], towers=[4])
+    results = {(2, 4): [(22.0, 2, 1), None, (21.04, 1, 1)], **{row: [100.0, 120.0] for row in pipeline.ROWS}}
+    lines = pipeline.tables(results, options)
+    assert lines[2] == '| 2 | 21.5, 21.0-22.0 (20.0); 2, 1 |'
+    assert lines[-1].endswith(' | 110, 100-120 |')
 
 
 @pytest.mark.stress

@@ -202,7 +202,7 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
 
 
 def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
-    Recipe(completed({}).recipe, 10).inference(tf.zeros([1, 24, 24, 3]), ['/cpu:0'])
+    Recipe(completed({}).recipe, 10).inference(tf.zeros([1, 24, 24, 3]))
     with tf.Session() as session:
         assert model.Restorer(use_ema=True).restore(session, os.path.join(run, 'model.ckpt-7')) is None
     assert capsys.readouterr().out == ''

@@ -127,7 +127,7 @@ def numpys_network(images, values, training):
 def test_the_network_equals_numpys(training):
     rng = np.random.default_rng(0)
     images, whitening = rng.normal(size=(3, 20, 20, 3)), rng.normal(size=(2, 2, 3, 24))
-    logits = fast.inference(tf.constant(images, tf.float32), [''], training, 10, (5, 6, 7), whitening)
+    logits = fast.inference(tf.constant(images, tf.float32), training, 10, (5, 6, 7), whitening)
     statistics = tf.get_collection(MOVING_STATISTICS)
     assert all(statistic.keep == 0.6 for statistic in statistics)
     actual = [logits, tf.add_n(tf.get_collection(tf.GraphKeys.LOSSES)), [statistic.value for statistic in statistics]]

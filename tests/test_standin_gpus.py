@@ -136,7 +136,8 @@ def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels
 VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
 FIRST_PART = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)  # the variables of both convolutions
 POOLED = 8 * 6 * 6 * 64 * 4  # what the first part hands to the second
-BATCH = 8 * (24 * 24 * 3 * 4 + 4)  # images and labels
+LABELS = 8 * 4
+BATCH = 8 * 24 * 24 * 3 * 4 + LABELS  # images and labels
 SCALARS = 4 * 7  # losses and accuracy of a tower
 RATE = 4
 STEP = 8
@@ -170,22 +171,23 @@ def check_what_travels(found):
         assert between.keys() == {(k, (k + 1) % count) for k in range(count)}
         for copies, size in between.values():
             assert copies in messages and abs(size - 2 * VARIABLES * (count - 1) / count) < 1000
-    # Each GPU gets the variables of its part and sends their gradients; small gradients are packed where they are.
+    # Each GPU gets the variables of its part and sends their gradients; small gradients are packed where they are. The
+    # loss is on the second.
     assert with_host(found['in parts']) == {
-        (HOST, 0): (6, FIRST_PART + BATCH), (0, HOST): (2, FIRST_PART + SCALARS),
-        (HOST, 1): (6, VARIABLES - FIRST_PART), (1, HOST): (2, VARIABLES - FIRST_PART)}
-    # Between them travel the activations and their gradients, 6 x 6 x 64 an image, and some numbers for an image each.
-    assert without_host(found['in parts']) == {(0, 1): (3, POOLED + 640), (1, 0): (4, POOLED + 328)}
+        (HOST, 0): (6, FIRST_PART + BATCH), (0, HOST): (1, FIRST_PART),
+        (HOST, 1): (6, VARIABLES - FIRST_PART), (1, HOST): (3, VARIABLES - FIRST_PART + SCALARS)}
+    # Between them travel the activations, 6 x 6 x 64 an image, with the labels, and their gradients back.
+    assert without_host(found['in parts']) == {(0, 1): (2, POOLED + LABELS), (1, 0): (1, POOLED)}
     # Here each tower reduces on its first GPU. The first tower has the copy of the variables that is saved; its GPUs
     # exchange no more than those of the other.
     second = VARIABLES - FIRST_PART
     assert without_host(found['replicated in parts']) == {
-        **{(k, k + 1): (9, POOLED + 640 + second) for k in (0, 2)},
-        **{(k + 1, k): (10, POOLED + 328 + second) for k in (0, 2)},
+        **{(k, k + 1): (8, POOLED + LABELS + second) for k in (0, 2)},
+        **{(k + 1, k): (7, POOLED + second) for k in (0, 2)},
         (0, 2): (5, VARIABLES + 40), (2, 0): (5, VARIABLES + 40)}
     assert with_host(found['replicated in parts']) == {
         (HOST, 0): (4, BATCH + RATE + STEP), (HOST, 1): (2, RATE + STEP), (HOST, 2): (3, BATCH + RATE),
-        (HOST, 3): (1, RATE), (0, HOST): (1, SCALARS), (2, HOST): (1, SCALARS)}
+        (HOST, 3): (1, RATE), (1, HOST): (1, SCALARS), (3, HOST): (1, SCALARS)}
 
 
 def with_host(ways):

@@ -156,9 +156,9 @@ def test_a_diverged_run_ends_before_it_writes(settings):
 
 
 def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypatch):
-    def broken(images, devices, training, num_classes):
+    def broken(images, training, num_classes):
         in_first = tf.get_default_graph().get_name_scope().startswith('tower_0')
-        return classic.inference(images, devices) * (np.nan if in_first else 1.0)
+        return classic.inference(images) * (np.nan if in_first else 1.0)
     monkeypatch.setattr(classic, 'NETWORK', Network(broken))
     with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan; there is no checkpoint yet; '
                        'try a lower --learning_rate'):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.registry import OPTIMIZERS, UPDATE_MODES
-from tests.helpers import initialise, update_mode
+from tests.helpers import ancestors, initialise, update_mode
 
 RATE = 0.1
 FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # one row per tower
@@ -201,18 +201,6 @@ def test_a_variable_changes_only_after_its_towers_have_read_it(mode):
 def tower_of(op):
     """Returns the name scope of an operation's tower, or None."""
     return re.match(r'(?:replica_\d/)?(tower_\d)?', op.name).group(1)
-
-
-def ancestors(op):
-    """Returns the operations that run before one."""
-    operations = set()
-    pending = [op]
-    while pending:
-        current = pending.pop()
-        inputs = {tensor.op for tensor in current.inputs} | set(current.control_inputs)
-        pending += inputs - operations
-        operations |= inputs
-    return operations
 
 
 @pytest.mark.parametrize('mode', SYNCHRONOUS)

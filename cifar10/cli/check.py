@@ -22,7 +22,7 @@ from cifar10.errors import UsageError, describe_os_error
 from cifar10.files import existing
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import choose, spread
-from cifar10.registry import DATASETS
+from cifar10.registry import DATASETS, PRECISIONS
 from cifar10.settings.training import TrainSettings
 
 _WIDTH = 110
@@ -60,6 +60,7 @@ def check(settings: TrainSettings) -> None:
                 start.devices = spread(start.devices, len(cluster.workers), len(cluster.ps), '')
             checks.decide(start, plan.WITH_DATA, prints=has_devices)
         if start.plan:
+            _print_parts(start.plan)
             with checks.collected():
                 _check_space(start, checks)
     if start.plan and has_devices:
@@ -163,6 +164,15 @@ def _print_directory(start):
         print(f'restart    the run in {start.directory.path} would be deleted')
     elif loss := start.directory.describe_lost_settings():
         print(f'warning: {loss}; give the flags of the run')
+
+
+def _print_parts(plan):
+    """Prints for each part of the network the memory that its variables and a tower's activations take."""
+    towers = plan.settings.towers
+    sizes = plan.recipe.part_sizes(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
+    for number, size in enumerate(sizes):
+        print(f'part {number:<5} {size.variables / 1e6:.2f} MB of variables, {size.activations / 1e6:.2f} MB of '
+              'activations in a tower')
 
 
 def _print_settings(settings):

@@ -1,7 +1,7 @@
 """The networks: `classic`, `fast`, and a user's own (`own`, which `rehearsal` checks).
 
-`layers` holds what they share, `classifier` the loss of all. A network is a function of its images. It knows
-no towers and no update modes: its caller decides where the variables are placed.
+`layers` holds what they share, `classifier` the loss of all, `parts` what divides them. A network is a function of its
+images. It knows no towers, no devices and no update modes: its caller decides where variables and parts are placed.
 """
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,12 +19,11 @@ class Network(NamedTuple):
     """A network, as the registry has it.
 
     Attributes:
-      inference: function (images, devices, training, num_classes, **options) -> logits, float32 of shape
+      inference: function (images, training, num_classes, **options) -> logits, float32 of shape
         [n, num_classes]. It makes its variables with `tf.get_variable`. It adds its L2 losses to the
         collection LOSSES, its layers' outputs to ACTIVATIONS, and calls `add_moving_statistic` for what it
-        learns without gradients. `devices` are the names of the devices that share its work; `training` is
-        whether the images are a training batch.
-      parts: the number of parts that it can be divided into, each on its own device.
+        learns without gradients, and `parts.next_part` where it can be cut. `training` is whether the images
+        are a training batch.
       image_size: the only height and width that it takes, or None if it takes any.
       learn: function that computes options of `inference` at the start of a run, from training images
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
@@ -33,7 +32,6 @@ class Network(NamedTuple):
         needed.
     """
     inference: Callable
-    parts: int = 1
     image_size: int | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
     check: Callable[..., None] | None = None

@@ -2,23 +2,19 @@
 
 Its variables have the tutorial's names, so the tutorial's checkpoints can be restored.
 """
-from collections.abc import Sequence
-
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks import NUM_CLASSES, Network
 from cifar10.networks.layers import local_response_normalisation, read, seed_of
+from cifar10.networks.parts import next_part
 
 
-def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False,
-              num_classes: int = NUM_CLASSES) -> tf.Tensor:
-    """Builds the network in the current variable scope.
+def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_CLASSES) -> tf.Tensor:
+    """Builds the network in the current variable scope, in two parts: the convolutional and the dense layers.
 
     Args:
       images: [n, 24, 24, 3], standardised. The network computes in their type: float32, bfloat16 or float16.
         Variables, L2 losses and the last layer are always float32.
-      devices: names of the devices that share the work: the convolutional layers run on the first, the dense
-        layers on the last; '' is the device of the caller.
       training: ignored; the network is the same in training and evaluation.
       num_classes: number of logits of each image.
 
@@ -27,17 +23,15 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
       losses of local3 and local4 are in LOSSES.
     """
     del training
-    with tf.device(devices[0]):
-        pool1 = _convolution('conv1', images, 64, bias=0.0, pool=True)
-        norm1 = _normalise(pool1, 'norm1')
-        conv2 = _convolution('conv2', norm1, 64, bias=0.1)
-        pool2 = _pool(_normalise(conv2, 'norm2'), 'pool2')
-        flat = tf.reshape(pool2, [-1, pool2.shape[1] * pool2.shape[2] * pool2.shape[3]])
-    with tf.device(devices[-1]):
-        local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
-        local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
-        features = tf.cast(local4, tf.float32)
-        return _dense('softmax_linear', features, num_classes, bias=0.0, stddev=1 / 192, activation=None)
+    pool1 = _convolution('conv1', images, 64, bias=0.0, pool=True)
+    norm1 = _normalise(pool1, 'norm1')
+    conv2 = _convolution('conv2', norm1, 64, bias=0.1)
+    pool2 = _pool(_normalise(conv2, 'norm2'), 'pool2')
+    flat = next_part(tf.reshape(pool2, [-1, pool2.shape[1] * pool2.shape[2] * pool2.shape[3]]))
+    local3 = _dense('local3', flat, 384, bias=0.1, stddev=0.04, l2=0.004)
+    local4 = _dense('local4', local3, 192, bias=0.1, stddev=0.04, l2=0.004)
+    features = tf.cast(local4, tf.float32)
+    return _dense('softmax_linear', features, num_classes, bias=0.0, stddev=1 / 192, activation=None)
 
 
 def _convolution(name, x, channels, bias, pool=False):
@@ -89,4 +83,4 @@ def _weights(shape, stddev):
     return read('weights', shape, initial_value)
 
 
-NETWORK = Network(inference, parts=2, image_size=24)
+NETWORK = Network(inference, image_size=24)

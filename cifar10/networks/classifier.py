@@ -1,5 +1,5 @@
 """Loss and accuracy of a network that classifies images, the same for training and evaluation."""
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -31,22 +31,21 @@ def correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.equal(tf.argmax(logits, 1), tf.cast(labels, tf.int64))
 
 
-def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, devices: Sequence[str] = ('',),
-             dtype: tf.DType = tf.float32, smoothing: float = 0.0) -> dict:
+def add_loss(inference: Callable, images: tf.Tensor, labels: tf.Tensor, dtype: tf.DType = tf.float32,
+             smoothing: float = 0.0) -> dict:
     """Builds a network on a training batch and adds the mean cross entropy to the collection LOSSES.
 
     Args:
       inference: the network's `inference`, with its options bound.
       images: float32 [n, height, width, 3].
       labels: int32 [n].
-      devices: names of the devices that share the network's work.
       dtype: the type that the network computes in.
       smoothing: label smoothing, as in `cross_entropies`.
 
     Returns:
       Float32 scalars by name: 'cross_entropy' and 'accuracy', each the mean over the batch.
     """
-    logits = inference(tf.cast(images, dtype), devices, True)
+    logits = inference(tf.cast(images, dtype), True)
     cross_entropy = tf.reduce_mean(cross_entropies(logits, labels, smoothing), name='cross_entropy')
     tf.add_to_collection(tf.GraphKeys.LOSSES, cross_entropy)
     accuracy = tf.reduce_mean(tf.cast(correct(logits, labels), tf.float32))

@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.networks import NUM_CLASSES, Network
 from cifar10.networks.layers import batch_normalisation, convolution, read, seed_of
+from cifar10.networks.parts import next_part
 
 _KEEP = 0.6  # the fraction of a moving statistic that an update keeps
 _OFFSET_SCALE = 8.0  # makes plain gradient descent move the offsets 64 times as fast
@@ -20,15 +21,13 @@ _WHITENING_CHANNELS = 24  # twice the 2 x 2 x 3 values of a patch: each filter h
 _WHITENING_EPSILON = 5e-4
 
 
-def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool = False,
-              num_classes: int = NUM_CLASSES, widths: Sequence[int] = (64, 128, 128),
-              whitening: np.ndarray | None = None) -> tf.Tensor:
-    """Builds the network in the current variable scope.
+def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_CLASSES,
+              widths: Sequence[int] = (64, 128, 128), whitening: np.ndarray | None = None) -> tf.Tensor:
+    """Builds the network in the current variable scope, with each group of convolutions in a part of its own.
 
     Args:
       images: [n, height, width, 3], of mean 0 and variance 1. The network computes in their type: float32,
         bfloat16 or float16. Variables, statistics and the last layer are always float32.
-      devices: the name of one device; '' is the device of the caller.
       training: whether batch normalisation uses the statistics of the batch.
       num_classes: number of logits of each image.
       widths: channels of each group.
@@ -38,18 +37,19 @@ def inference(images: tf.Tensor, devices: Sequence[str] = ('',), training: bool 
     Returns:
       Logits, float32 [n, num_classes].
     """
-    with tf.device(devices[0]):
-        x = _whiten(images, whitening)
-        for i, width in enumerate(widths, 1):
-            with tf.variable_scope(f'group{i}'):
-                x = tf.nn.max_pool2d(_convolution('conv1', x, width), 2, 2, 'VALID')
-                x = _activate(x, 'norm1', training)
-                x = _activate(_convolution('conv2', x, width), 'norm2', training)
-        features = tf.cast(tf.reduce_max(x, [1, 2]), tf.float32)
-        with tf.variable_scope('head'):
-            weights = read('weights', [features.shape[-1], num_classes], _uniform)
-            tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), _L2, name='weight_loss'))
-            return features @ weights * _LOGIT_SCALE
+    x = _whiten(images, whitening)
+    for i, width in enumerate(widths, 1):
+        if i > 1:
+            x = next_part(x)
+        with tf.variable_scope(f'group{i}'):
+            x = tf.nn.max_pool2d(_convolution('conv1', x, width), 2, 2, 'VALID')
+            x = _activate(x, 'norm1', training)
+            x = _activate(_convolution('conv2', x, width), 'norm2', training)
+    features = tf.cast(tf.reduce_max(x, [1, 2]), tf.float32)
+    with tf.variable_scope('head'):
+        weights = read('weights', [features.shape[-1], num_classes], _uniform)
+        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(weights), _L2, name='weight_loss'))
+        return features @ weights * _LOGIT_SCALE
 
 
 def _whiten(images, filters):

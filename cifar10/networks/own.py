@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -47,10 +47,10 @@ def _function(name, path, attribute):
     return function
 
 
-def _inference(name: str, function: Callable, images: tf.Tensor, devices: Sequence[str] = ('',),
-               training: bool = False, num_classes: int = NUM_CLASSES) -> tf.Tensor:
+def _inference(name: str, function: Callable, images: tf.Tensor, training: bool = False,
+               num_classes: int = NUM_CLASSES) -> tf.Tensor:
     """Builds the user's network and checks what it returns; see `Network.inference`."""
-    with tf.device(devices[0]), _usage_errors(name):
+    with _usage_errors(name):
         logits = function(images, num_classes, training)
         if not _are_logits(logits, images, num_classes):
             raise UsageError(f'--network={name}: it returns {describe(logits)}; return logits, float [images, '

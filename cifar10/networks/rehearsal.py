@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks import MOVING_STATISTICS, MovingStatistic
+from cifar10.networks.parts import divided
 
 _SCOPE = 'rehearsed_tower'
 _ADD_MOVING_STATISTIC = 'cifar10.networks.add_moving_statistic'
@@ -22,7 +23,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     """Builds a network in a training graph and in an evaluation graph and checks the rules.
 
     Args:
-      inference: function (images, devices, training) -> logits.
+      inference: function (images, training) -> logits.
       batch_size: images in a training batch.
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       dtype: the type of training images.
@@ -35,7 +36,8 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     with tf.Graph().as_default():
         tf.set_random_seed(seed)
         tf.train.get_or_create_global_step()
-        scope, logits = _build_tower(inference, 0, dtype, [batch_size, side, side, 3])
+        with divided() as division:
+            scope, logits = _build_tower(inference, 0, dtype, [batch_size, side, side, 3])
         violation = (_variable_rule() or _loss_rule() or _collection_rule() or _scope_rule(scope)
                      or _gradient_rule(logits) or _write_rule())
         if violation:
@@ -46,9 +48,10 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
             return violation
         training_variables = _variables()
     with tf.Graph().as_default():
-        with tf.name_scope(_SCOPE):
-            inference(tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3]), [''], False)
-        return _variable_rule() or _write_rule() or _evaluation_rule(training_variables, _variables())
+        with tf.name_scope(_SCOPE), divided() as evaluated:
+            inference(tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3]), False)
+        return (_variable_rule() or _write_rule() or _evaluation_rule(training_variables, _variables())
+                or _part_rule(division.parts, evaluated.parts))
 
 
 def _build_tower(inference, k, dtype, shape):
@@ -66,7 +69,7 @@ def _build_tower(inference, k, dtype, shape):
     name = f'{_SCOPE}_{k}' if k else _SCOPE
     with tf.name_scope(name) as scope, tf.variable_scope(tf.get_variable_scope(), reuse=k > 0,
                                                          auxiliary_name_scope=False):
-        return scope, inference(tf.placeholder(dtype, shape), [''], True)
+        return scope, inference(tf.placeholder(dtype, shape), True)
 
 
 def _variables():
@@ -208,6 +211,14 @@ def _evaluation_rule(training_variables, evaluation_variables):
         if description != training_variables[name]:
             return (f'the variable {name} is {training_variables[name]} in training, but {description} in '
                     'evaluation; make it the same in both')
+    return None
+
+
+def _part_rule(in_training, in_evaluation):
+    """The network has as many parts in evaluation as in training. The arguments are their numbers."""
+    if in_training != in_evaluation:
+        return (f'its number of parts is {in_training} in training, but {in_evaluation} in evaluation; call next_part '
+                'as often in both')
     return None
 
 

@@ -4,6 +4,7 @@ A mode overrides where a tower's variables live, how the towers' gradients are r
 applied. Any model can be built on this: nothing here depends on images or on a particular network.
 """
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -104,6 +105,7 @@ class UpdateMode:
 
     def __init__(self, devices: Devices):
         self.devices = devices
+        self._turns = None
 
     @property
     def batches(self) -> int:
@@ -128,7 +130,7 @@ class UpdateMode:
             towers are built: a tower's time does not begin before. None: the towers are not timed.
         """
         optimizers = self.optimizers(make_optimizer)
-        turns = Turns(self.devices)
+        self._turns = turns = Turns(self.devices)
 
         def tower(k, scope):
             with tf.control_dependencies([turns.begin(k)]):
@@ -164,6 +166,10 @@ class UpdateMode:
             return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds,
                         turns)
 
+    def gate(self, k: int) -> Callable[[tf.Tensor, int, int], tf.Operation] | None:
+        """Returns `Turns.gate` for tower k, for `tower_fn` to build the tower's parts with; None: they do not wait."""
+        return functools.partial(self._turns.gate, k) if self._turns else None
+
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; by default all towers share one on the CPU."""
         with tf.device('/cpu:0'):
@@ -196,7 +202,8 @@ class UpdateMode:
 
 def stacked(scalars: dict) -> tf.Tensor:
     """Returns a tower's scalars as one vector, because a transfer costs more in delay than in bytes."""
-    return tf.stack(list(scalars.values()), name='scalars')
+    with tf.device(scalars['total_loss'].device):  # with several devices the last, and not that of the tower
+        return tf.stack(list(scalars.values()), name='scalars')
 
 
 def unstacked(names: Iterable, vector: tf.Tensor) -> dict:

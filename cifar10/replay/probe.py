@@ -139,8 +139,9 @@ class Probe:
             def network(*arguments):
                 logits.append(plan.recipe.inference(*arguments))
                 return logits[0]
-            loss, _ = tower_loss(scope, lambda: classifier.add_loss(
-                network, *fed, plan.devices.parts[k], precision.dtype, settings.recipe.label_smoothing))
+            with plan.recipe.divided(plan.devices.parts[k]):
+                loss, _ = tower_loss(scope, lambda: classifier.add_loss(
+                    network, *fed, precision.dtype, settings.recipe.label_smoothing))
             pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
             return dict(
                 loss=loss, predictions=tf.argmax(logits[0], 1),

@@ -115,7 +115,7 @@ class TowerSettings:
     TITLE = 'Towers'
     num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1)
     gpus_per_tower: int = setting(
-        1, 'GPUs of one tower; with 2, each computes a part of the network', minimum=1)
+        1, 'GPUs of one tower, each of which computes a part of the network', minimum=1)
     num_towers: int = setting(
         None, "number of towers (default: the run's, else one per device)", minimum=1, change=Change.REPORTED)
     batch_size: int = setting(

@@ -46,9 +46,9 @@ class Classifier:
             images = run.recipe.augmentation.plain(planes)
         with tf.device(device), tf.name_scope('tower_0'):
             if run.averaging:
-                logits = average(run.recipe.inference(views(images), [device]))
+                logits = average(run.recipe.inference(views(images)))
             else:
-                logits = run.recipe.inference(images, [device])
+                logits = run.recipe.inference(images)
             probabilities = tf.nn.softmax(logits)
             self.probabilities = tf.identity(probabilities[:count], name='probabilities')
         self.restorer = model.Restorer(run.use_ema)

@@ -105,7 +105,7 @@ class Evaluator:
             batches, start = inputs[k]
             with tf.device('/cpu:0'):
                 images, labels = batches.get_next()
-            sums = _batch_sums(recipe, images, labels, devices[k], len(data.classes), averaging)
+            sums = _batch_sums(recipe, images, labels, len(data.classes), averaging)
             # Batch k, and every len(devices)-th after it.
             num_batches = len(range(k * batch_size, self._count, len(devices) * batch_size))
             return _Share(start, sums, num_batches)
@@ -132,9 +132,9 @@ class Evaluator:
         return Result(totals['confusion'], cross_entropy, averaged_correct)
 
 
-def _batch_sums(recipe, images, labels, device, num_classes, averaging):
+def _batch_sums(recipe, images, labels, num_classes, averaging):
     """Returns what a batch adds to a Result, by names: sums over its examples, so a few numbers whatever its size."""
-    logits = recipe.inference(views(images) if averaging else images, [device])
+    logits = recipe.inference(views(images) if averaging else images)
     plain = logits[:tf.shape(labels)[0]]  # the first view of each image is the image itself
     sums = dict(
         confusion=tf.math.confusion_matrix(labels, tf.argmax(plain, 1), num_classes, dtype=tf.int64),

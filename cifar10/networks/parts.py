@@ -1,0 +1,160 @@
+"""Where a network can be cut into parts, each of which may be on a device of its own.
+
+A network calls `next_part` at each cut. Its caller says, with `divided`, which device computes which part, and what the
+parts wait for. This file knows neither networks nor towers.
+"""
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+# Operations whose result is their input in the same memory.
+_ALIASES = ('Identity', 'IdentityN', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
+
+# In each thread the Division of the network that is being built.
+_division = contextvars.ContextVar('division', default=None)
+
+
+class Size(NamedTuple):
+    """What a part takes in memory, in bytes.
+
+    Attributes:
+      variables: the variables that it makes.
+      activations: the tensors that it computes from the images on the way to the logits.
+    """
+    variables: int
+    activations: int
+
+
+def next_part(x: tf.Tensor) -> tf.Tensor:
+    """Cuts a network: what is built after this call belongs to its next part.
+
+    With `--gpus_per_tower` the parts are on several devices, and while one device computes the next part of this tower,
+    the one before it computes the next tower. Cut where a single tensor holds all that the layers after the cut need
+    of those before it.
+
+    Args:
+      x: the tensor that the part before the cut hands to the part after it, float.
+
+    Returns:
+      The same values, for the part after the cut.
+
+    Raises:
+      TypeError: x is not a single tensor.
+      ValueError: it was called within `tf.cond`, `tf.while_loop` or `tf.function`.
+    """
+    division = _division.get()
+    return division.cut(x) if division else x
+
+
+class Division:
+    """A network that is being built, part by part; made by `divided`.
+
+    Attributes:
+      parts: the number of parts that have been begun; once the network is built, of all.
+    """
+
+    def __init__(self, devices: Sequence[str], of_parts: int, gate: Callable | None):
+        self.parts = 1
+        self._devices = devices
+        self._of_parts = of_parts
+        self._gate = gate
+        self._graph = tf.get_default_graph()
+        self._counts = [self._count()]  # at the beginning and at each cut
+
+    def device_of(self, operation: tf.Operation) -> str:
+        """Returns the device of a new operation: that of its part, unless it names one already."""
+        return operation.device or self._devices[self._place()]
+
+    def cut(self, x: tf.Tensor) -> tf.Tensor:
+        """Begins the next part; returns what `next_part` returns."""
+        if not isinstance(x, tf.Tensor):
+            raise TypeError(f'next_part takes a single tensor, not a {type(x).__name__}')
+        if tf.get_default_graph() is not self._graph:
+            raise ValueError('next_part was called within tf.cond, tf.while_loop or tf.function; call it outside')
+        source = self._place()
+        self.parts += 1
+        self._counts.append(self._count())
+        target = self._place()
+        if self._gate is None:
+            return x
+        return _gated(x, lambda y: self._gate(y, source, target), lambda dy: self._gate(dy, target, source))
+
+    def sizes(self, images: tf.Tensor, logits: tf.Tensor) -> list[Size]:
+        """Returns the size of each part, once the network is built on `images` and has returned `logits`.
+
+        Tensors whose shape the graph does not tell count as nothing.
+        """
+        operations, variables = self._graph.get_operations(), tf.global_variables()
+        ends = [*self._counts[1:], self._count()]
+        computed = _between(images, logits)
+        return [Size(sum(_bytes(variable) for variable in variables[first_variable:last_variable]),
+                     sum(_bytes(tensor) for operation in operations[first:last] if operation in computed
+                         for tensor in operation.outputs))
+                for (first, first_variable), (last, last_variable) in zip(self._counts, ends)]
+
+    def _place(self):
+        """Returns the number of the device of the part that is being built: each has parts that follow each other."""
+        return (self.parts - 1) * len(self._devices) // self._of_parts if len(self._devices) > 1 else 0
+
+    def _count(self):
+        """Returns how many operations and how many variables the graph has."""
+        return len(self._graph.get_operations()), len(tf.global_variables())
+
+
+@contextlib.contextmanager
+def divided(devices: Sequence[str] = ('',), of_parts: int = 1, gate: Callable | None = None) -> Iterator[Division]:
+    """Context in which a network is built whose parts are on several devices, and wait for a gate at each cut.
+
+    Args:
+      devices: the names of the devices, each of which gets a share of the parts that follow each other; '' is the
+        device of the caller.
+      of_parts: the number of parts that the network has, which matters if there are several devices.
+      gate: function (tensor, source, target) -> the operation after which a tensor that has been computed on device
+        number `source` is used on device number `target`, by the next part or, on the way back, by the one before. It
+        is called for the activations and for their gradient at each cut, also where both parts are on one device. None
+        if they wait for nothing.
+    """
+    division = Division(devices, of_parts, gate)
+    token = _division.set(division)
+    try:
+        with tf.device(division.device_of):
+            yield division
+    finally:
+        _division.reset(token)
+
+
+def _gated(x, forward, backward):
+    """Returns x once the operation forward(x) has run; its gradient dy travels back once backward(dy) has."""
+    def after(gate, value):
+        with tf.control_dependencies([gate(value)]):
+            return tf.identity(value)
+
+    @tf.custom_gradient
+    def cut(x):
+        return after(forward, x), lambda dy: after(backward, dy)
+    return cut(x)
+
+
+def _between(images, logits):
+    """Returns the operations that compute something from the images on the way to the logits, but for aliases."""
+    needed, pending = set(), [logits.op]
+    while pending:
+        operation = pending.pop()
+        if operation not in needed:
+            needed.add(operation)
+            pending += [tensor.op for tensor in operation.inputs]
+    reached, pending = set(), list(images.consumers())
+    while pending:
+        operation = pending.pop()
+        if operation in needed and operation not in reached:
+            reached.add(operation)
+            pending += [consumer for tensor in operation.outputs for consumer in tensor.consumers()]
+    return {operation for operation in reached if operation.type not in _ALIASES}
+
+
+def _bytes(value):
+    """Returns the size of a tensor or variable; 0 where the graph does not tell its shape."""
+    return (value.shape.num_elements() or 0) * value.dtype.base_dtype.size

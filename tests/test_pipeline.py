@@ -1,0 +1,223 @@
+"""Towers over several devices are the micro-batches of a pipeline: the schedule, the bits, where networks are cut."""
+import time
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from benchmarks.pipeline import BACKWARD, FORWARD, Sleepers
+from cifar10.cli.check import check
+from cifar10.errors import UsageError
+from cifar10.networks import classic
+from cifar10.networks.parts import divided, next_part
+from cifar10.parallel import devices
+from cifar10.recipe import Recipe
+from tests.helpers import ROOT, ancestors, assert_same_bits, train, update_mode
+
+RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
+LINEAR = '''
+import tensorflow.compat.v1 as tf
+from cifar10.networks.parts import next_part
+def network(images, num_classes, training):
+    x = tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.get_variable('first', [24 * 24 * 3, 16])
+    {}
+    return x @ tf.get_variable('second', [16, num_classes])
+'''
+
+
+@pytest.fixture
+def cut(tmp_path):
+    """A function that writes a network with a line between its two layers; returns its name."""
+    def write(line):
+        (tmp_path / 'mine.py').write_text(LINEAR.format(line))
+        return f"{tmp_path / 'mine.py'}:network"
+    return write
+
+
+# --------------------------------------------------------------------------------------------------------- the schedule
+
+@pytest.mark.parametrize('per_tower, groups, towers, slow', [(2, 1, 5, -1), (2, 1, 5, 0), (3, 1, 5, -1), (2, 2, 6, -1)])
+def test_towers_pass_the_devices_one_behind_the_other(per_tower, groups, towers, slow):
+    # One device is slower, so a tower that ran ahead would be noticed. The devices would let several towers in.
+    seconds = [{FORWARD: 0.005, BACKWARD: 0.01}] * per_tower
+    seconds[slow] = {FORWARD: 0.01, BACKWARD: 0.03}
+    cpus = devices.choose(groups * per_tower, 'cpu', per_tower).with_towers(towers)
+    sleepers = Sleepers(cpus, seconds, locked=False)
+    with sleepers.session() as session:
+        session.run(sleepers.step.train_ops)
+    begins, ends = ({visit: times[i] for visit, times in sleepers.visits.items()} for i in (0, 1))
+    for k in range(towers):
+        previous = k - groups
+        for s in range(per_tower):
+            oldest = k - (per_tower - s) * groups
+            for earlier in ((FORWARD, previous, s), (BACKWARD, oldest, s)):
+                assert begins[FORWARD, k, s] >= ends.get(earlier, 0), (k, s, earlier)
+            assert begins[BACKWARD, k, s] >= ends.get((BACKWARD, previous, s), 0), (k, s)
+    # As many towers as there are devices are under way, and no more.
+    for s in range(per_tower):
+        assert max(sum(begins[FORWARD, k, s] <= begins[FORWARD, last, s] < ends[BACKWARD, k, s]
+                       for k in range(group, towers, groups))
+                   for group in range(groups) for last in range(group, towers, groups)) == per_tower - s
+
+
+def test_a_part_waits_for_the_whole_way_back_of_an_earlier_tower():
+    cpus = devices.choose(2, 'cpu', 2).with_towers(4)
+    mode = update_mode('parameter_server', cpus)
+    begun, handed = [], []
+
+    @tf.custom_gradient
+    def watched(x):
+        def gradient(dy):
+            handed.append(tf.identity(dy))
+            return handed[-1]
+        return x, gradient
+
+    def tower(k, scope):
+        weights = [tf.get_variable(name, [], initializer=tf.ones_initializer()) for name in ('first', 'second')]
+        x = tf.placeholder_with_default(tf.ones([]), []) * weights[0]
+        with divided(cpus.parts[k], 2, mode.gate(k)):
+            begun.append(next_part(x))
+            return dict(total_loss=tf.square(watched(begun[k]) * weights[1]))
+    step = mode.build(tower, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step())
+    for k in range(1, 4):
+        gradient, = [each for each in step.turns.computed[k - 1] if each.device == '/device:CPU:1']
+        assert {handed[k - 1].op, gradient.op} <= ancestors(begun[k].op)
+        assert step.turns.ended[k - 1] not in ancestors(begun[k].op)
+
+
+@pytest.mark.parametrize('per_tower', [2, 3])
+def test_a_step_takes_the_time_of_a_pipeline(per_tower):
+    towers, seconds = 4, {FORWARD: 0.02, BACKWARD: 0.02}
+    sleepers = Sleepers(devices.choose(per_tower, 'cpu', per_tower).with_towers(towers), [seconds] * per_tower)
+    taken = []
+    with sleepers.session() as session:
+        for _ in range(3):
+            begin = time.perf_counter()
+            session.run(sleepers.step.train_ops)
+            taken.append(time.perf_counter() - begin)
+    pipeline, in_turn = (towers + per_tower - 1) * 0.04, towers * per_tower * 0.04
+    assert pipeline <= min(taken) < (pipeline + in_turn) / 2
+
+
+def test_the_time_of_a_tower_leaves_out_where_it_waits_for_another():
+    fast, slow = {FORWARD: 0.01, BACKWARD: 0.01}, {FORWARD: 0.1, BACKWARD: 0.1}
+    sleepers = Sleepers(devices.choose(2, 'cpu', 2).with_towers(3), [fast, slow])
+    with sleepers.session() as session:
+        _, seconds = session.run([sleepers.step.train_ops, sleepers.step.seconds])
+    visits = sleepers.visits
+    assert visits[BACKWARD, 1, 0][1] - visits[FORWARD, 1, 0][0] > 0.4  # tower 1 has waited for tower 0
+    assert all(0.1 < each < 0.35 for each in seconds), seconds  # 0.22, but a timestamp may be late
+
+
+# ------------------------------------------------------------------------------------------------------------- the bits
+
+def assert_bits_of_one_device(settings, folder, shapes, **given):
+    """Asserts that runs on (devices, devices of a tower) end with the bits of a run on a single device."""
+    def run(num_gpus, per_tower):
+        with tf.Graph().as_default():
+            return train(settings(num_gpus=num_gpus, gpus_per_tower=per_tower, summary_steps=0,
+                                  train_dir=str(folder / f'{num_gpus}-{per_tower}'), **given))
+    expected = run(1, 1)
+    for shape in shapes:
+        assert_same_bits(run(*shape), expected)
+    return expected
+
+
+def test_the_classic_network_has_the_same_bits_on_any_devices_and_those_without_cuts_up_to_rounding(
+        settings, tmp_path, monkeypatch):
+    given = dict(num_towers=3, batch_size=2, max_steps=2)
+    cut = assert_bits_of_one_device(settings, tmp_path, [(4, 2)], **given)
+    monkeypatch.setattr(classic, 'next_part', lambda x: x)
+    whole = train(settings(train_dir=str(tmp_path / 'whole'), **given))
+    for name, value in whole.items():
+        np.testing.assert_allclose(cut[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
+@pytest.mark.parametrize('given', [dict(), dict(preset='fast', max_steps=None, epochs=0.06)], ids=['classic', 'fast'])
+def test_both_networks_have_the_same_bits_on_any_devices(given, precision, settings, tmp_path):
+    shapes = [(2, 1), (2, 2), (4, 2)] + ([(3, 3), (6, 3)] if given else [])
+    assert_bits_of_one_device(settings, tmp_path, shapes, num_towers=5, batch_size=8, precision=precision,
+                              **dict(dict(max_steps=30), **given))
+
+
+# ------------------------------------------------------------------------------------------------------------- the cuts
+
+@pytest.mark.parametrize('num_parts, num_devices, expected', [
+    (3, 1, [0, 0, 0]), (2, 2, [0, 1]), (3, 2, [0, 0, 1]), (5, 2, [0, 0, 0, 1, 1]), (5, 3, [0, 0, 1, 1, 2])])
+def test_parts_that_follow_each_other_share_a_device_and_gates_know_where_it_changes(num_parts, num_devices, expected):
+    passed = []
+
+    def gate(tensor, source, target):
+        passed.append((source, target))
+        return tf.no_op()
+    names = [f'/device:GPU:{i}' for i in range(num_devices)]
+    with tf.device('/device:GPU:7'), divided(names, num_parts, gate) as division:
+        made = [tf.ones([])]
+        for _ in range(num_parts - 1):
+            made.append(next_part(made[-1]) + 1.0)
+        with tf.device('/cpu:0'):
+            elsewhere = tf.ones([])
+    tf.gradients(made[-1], made[0], colocate_gradients_with_ops=True)
+    assert [each.device for each in made] == [names[i] for i in expected]
+    assert elsewhere.device == '/device:CPU:0' and division.parts == num_parts
+    forward = list(zip(expected, expected[1:]))
+    assert passed == forward + [(target, source) for source, target in reversed(forward)]
+
+
+def test_without_a_context_a_cut_is_nothing():
+    x = tf.ones([])
+    assert next_part(x) is x
+
+
+def test_the_networks_have_their_parts(settings):
+    for given, count in ((dict(), 2), (dict(preset='fast', max_steps=None), 3), (dict(network=RESIDUAL), 3)):
+        recipe = Recipe(settings(**given).recipe, 10)
+        recipe.check_parts(count)
+        with pytest.raises(UsageError, match=f'--gpus_per_tower={count + 1}, but the .* network has {count} parts; '
+                                             f'use at most --gpus_per_tower={count}'):
+            recipe.check_parts(count + 1)
+
+
+def test_a_network_of_ones_own_is_divided(settings, cut, tmp_path):
+    three_parts = cut('x = next_part(tf.nn.relu(next_part(x)))')
+    assert_bits_of_one_device(settings, tmp_path, [(3, 3)], network=three_parts, num_towers=4)
+
+
+@pytest.mark.parametrize('line, part', [
+    ('pass', 'network has 1 part; use at most --gpus_per_tower=1, or call next_part in the network'),
+    ('x, _ = next_part((x, x))', 'TypeError: next_part takes a single tensor, not a tuple (line 6 of '),
+    ('x = tf.cond(tf.reduce_any(x > 0), lambda: next_part(x), lambda: x)',
+     'ValueError: next_part was called within tf.cond'),
+    ('x = next_part(x) if training else x', 'its number of parts is 2 in training, but 1 in evaluation'),
+])
+def test_a_cut_that_cannot_be_made_is_reported_in_one_line(call, cut, line, part):
+    status, error = call('multi_gpu_train.py', f'--network={cut(line)}', '--tower_device=cpu', '--num_gpus=2',
+                         '--gpus_per_tower=2')
+    assert status == 2 and part in error and len(error.strip().splitlines()) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------ --check
+
+def part_lines(settings, capsys):
+    """Returns what `--check` prints of the parts."""
+    capsys.readouterr()
+    check(settings)
+    return [line.split(maxsplit=2)[2] for line in capsys.readouterr().out.splitlines() if line.startswith('part ')]
+
+
+def test_check_gives_the_sizes_of_the_parts(settings, cut, capsys):
+    # Reshaping makes no new tensor in memory.
+    network = cut('x = next_part(tf.nn.relu(tf.reshape(x, [-1, 4, 4])))\n    x = tf.reshape(x, [-1, 16])')
+    first, second = part_lines(settings(network=network, batch_size=5000, num_gpus=2), capsys)
+    # A product and a ReLU, [5000, 16] each; a product [5000, 10].
+    assert first == '0.11 MB of variables, 0.64 MB of activations in a tower'
+    assert second == '0.00 MB of variables, 0.20 MB of activations in a tower'
+    first, second = part_lines(settings(batch_size=128), capsys)
+    assert first.startswith('0.43 MB of variables, ') and second.startswith('3.84 MB of variables, ')
+
+
+def test_check_gives_the_size_of_a_network_in_one_part(settings, cut, capsys):
+    whole, = part_lines(settings(network=cut('pass'), batch_size=5000), capsys)
+    assert whole == '0.11 MB of variables, 0.52 MB of activations in a tower'
