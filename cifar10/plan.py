@@ -172,7 +172,8 @@ def describe(start: Start) -> list[str]:
     settings = plan.settings
     recipe, towers = settings.recipe, settings.towers
     examples = plan.examples_per_step
-    averages = f', averaged every {towers.local_steps} steps' if towers.local_steps else ''
+    every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps'
+    averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     return [f'recipe     {plan.recipe}, {towers.precision}',
              f'towers     {plan.devices.num_towers} of {towers.batch_size} {plan.devices}',

@@ -81,7 +81,7 @@ class Recipe:
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
         if devices > 1 and devices > self._parts:
-            own = ', or call next_part in the network' if NETWORKS.is_own(self._settings.network) else ''
+            own = ', or call next_part more often' if NETWORKS.is_own(self._settings.network) else ''
             raise UsageError(f"--gpus_per_tower={devices}, but the {self._settings.network} network has {self._parts} "
                              f"part{'s' * (self._parts > 1)}; use at most --gpus_per_tower={self._parts}{own}")
 

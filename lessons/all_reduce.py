@@ -8,7 +8,7 @@ first device, step by step in a ring of devices, and with TensorFlow's Collectiv
 counts the bytes that each device sends to the others. The gradient of device 0 is 1 2 3 ..., that of device 1 is 10
 20 30 ..., that of device 2 is 100 200 300 ..., so the digits of a sum show which devices it includes.
 
-In the package: `Replicated` in cifar10/parallel/replicated.py. Exercise: lessons/exercises/all_reduce.py.
+In the package: `means_over_towers` in cifar10/parallel/all_reduce.py. Exercise: lessons/exercises/all_reduce.py.
 """
 import collections
 import os

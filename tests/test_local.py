@@ -260,7 +260,7 @@ def test_two_workers_take_the_steps_of_one_machine_and_end_together(flags, tmp_p
     dict(precision='fp16'), dict(optimizer='adam', learning_rate=0.001), dict(num_gpus=4, gpus_per_tower=2),
     dict(preset='fast', widths='16,16,16', epochs=0.02, max_steps=None)], ids=str)
 def test_what_a_copy_holds_resumes_to_the_bit(changes, flags, tmp_path):
-    flags = dict(flags, num_gpus=2, max_steps=12, **{})
+    flags = dict(flags, num_gpus=2, max_steps=12)
     flags.update(changes)
     whole = train(train_settings(**dict(flags, train_dir=str(tmp_path / 'whole'))))
     process = start_script('multi_gpu_train.py', **{name: value for name, value in flags.items() if value is not None})

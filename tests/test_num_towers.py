@@ -129,7 +129,7 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mod
     assert_same_bits(run_on(Shape(2), tmp_path / 'moved', **kept), expected)
     *_, equal, difference = against.compare(*(TrainDir(str(tmp_path / name)) for name in ('moved', 'whole')))
     assert equal.startswith('equal      ')
-    assert difference == 'differ     no checkpoint and no loss that both have recorded'
+    assert difference == 'differ     nothing: all checkpoints and losses that both recorded are equal'
     assert scalars(tmp_path / 'moved', 'train/total_loss')[-1] == scalars(tmp_path / 'whole', 'train/total_loss')[-1]
 
 

@@ -186,7 +186,7 @@ def test_a_network_of_ones_own_is_divided(settings, cut, tmp_path):
 
 
 @pytest.mark.parametrize('line, part', [
-    ('pass', 'network has 1 part; use at most --gpus_per_tower=1, or call next_part in the network'),
+    ('pass', 'network has 1 part; use at most --gpus_per_tower=1, or call next_part more often'),
     ('x, _ = next_part((x, x))', 'TypeError: next_part takes a single tensor, not a tuple (line 6 of '),
     ('x = tf.cond(tf.reduce_any(x > 0), lambda: next_part(x), lambda: x)',
      'ValueError: next_part was called within tf.cond'),
@@ -213,7 +213,7 @@ def test_check_gives_the_sizes_of_the_parts(settings, cut, capsys):
     first, second = part_lines(settings(network=network, batch_size=5000, num_gpus=2), capsys)
     # A product and a ReLU, [5000, 16] each; a product [5000, 10].
     assert first == '0.11 MB of variables, 0.64 MB of activations in a tower'
-    assert second == '0.00 MB of variables, 0.20 MB of activations in a tower'
+    assert second == '0.64 kB of variables, 0.20 MB of activations in a tower'
     first, second = part_lines(settings(batch_size=128), capsys)
     assert first.startswith('0.43 MB of variables, ') and second.startswith('3.84 MB of variables, ')
 

@@ -119,6 +119,7 @@ RUNS = [
     # Its steps; the average follows the last of them.
     ('local', dict(num_gpus=3, variable_update='local', local_steps=100)),
     ('in turn', dict(num_gpus=2, num_towers=4)),
+    ('replicated in turn', dict(num_gpus=2, num_towers=4, variable_update='replicated')),
     ('in parts', dict(num_gpus=2, gpus_per_tower=2)),
     ('replicated in parts', dict(num_gpus=4, gpus_per_tower=2, variable_update='replicated')),
     ('bf16', dict(num_gpus=1, precision='bf16')),
@@ -160,6 +161,10 @@ def check_what_travels(found):
     assert found['in turn'] == {
         **{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in range(2)},
         **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in range(2)}}
+    # Towers in turn share the copy of the variables on their GPU, and what they add leaves it once.
+    assert with_host(found['replicated in turn']) == {
+        (HOST, 0): (7, 2 * BATCH + RATE + STEP), (HOST, 1): (6, 2 * BATCH + RATE), **{
+            (k, HOST): (2, 2 * SCALARS) for k in range(2)}}
     for mode, count, messages in (('replicated', 3, {9, 10}), ('mirrored', 2, {2})):
         # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
         assert with_host(found[mode]) == {

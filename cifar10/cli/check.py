@@ -171,8 +171,13 @@ def _print_parts(plan):
     towers = plan.settings.towers
     sizes = plan.recipe.part_sizes(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
     for number, size in enumerate(sizes):
-        print(f'part {number:<5} {size.variables / 1e6:.2f} MB of variables, {size.activations / 1e6:.2f} MB of '
-              'activations in a tower')
+        print(f'part {number:<5} {_size(size.variables)} of variables, {_size(size.activations)} of activations in a '
+              'tower')
+
+
+def _size(count):
+    """Returns a number of bytes for people to read."""
+    return f'{count / 1e6:.2f} MB' if count >= 1e5 else f'{count / 1e3:.2f} kB'
 
 
 def _print_settings(settings):

@@ -198,13 +198,15 @@ def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others
         if timing.median < (1 - _NOTED) * step.median:
             result.append(Would(cause, timing, 1, how))
 
-    add(report.SLOW_INPUT, figures.timing(SAME_BATCH) + cost, 'with one batch again and again, so without input')
+    if figures.longer(STEP, SAME_BATCH) > 0:
+        add(report.SLOW_INPUT, figures.timing(SAME_BATCH) + cost, 'with one batch again and again, so without input')
     if NO_UPDATE in figures.seconds:
         if not any(would.cause is report.UPDATE for would in result):
             add(report.UPDATE, step + -figures.longer(STEP, NO_UPDATE), 'without the update')
         exchange = figures.longer(NO_UPDATE, TOWERS_ALONE)
         cause = report.ALL_REDUCE if base.moments.averaging == ALL_REDUCE else report.AVERAGING
-        add(cause, step + (figures.back(STEP) - exchange), f'without the {cause.name}')
+        if exchange > 0:
+            add(cause, step + (figures.back(STEP) - exchange), f'without the {cause.name}')
     if TRANSFERS in parts and FEWER in figures.laps:
         # Towers begin to compute while variables are still on their way, and that time counts as transfers. One device
         # alone shows how long they compute.

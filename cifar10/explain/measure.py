@@ -70,8 +70,12 @@ class Figures:
         return Timing.of(self.seconds[name])
 
     def longer(self, name: str, other: str) -> float:
-        """Returns by how many seconds a step of one cell is longer than that of another: the median of the repeats."""
-        return statistics.median(np.subtract(self.seconds[name], self.seconds[other]))
+        """Returns by how many seconds a step of one cell is longer than that of another: the median of the repeats.
+
+        It is 0 where the repeats do not agree which of the two is longer.
+        """
+        differences = np.subtract(self.seconds[name], self.seconds[other])
+        return statistics.median(differences) if (differences > 0).all() or (differences < 0).all() else 0.0
 
     def parts(self, name: str) -> dict[str, float]:
         """Returns the seconds of each part of a traced cell's step, which add up to the median of its steps.

@@ -106,7 +106,8 @@ def _remarks(base, figures, costs):
     computes = figures.devices(STEP)
     if len(computes) > 1:
         names = ['+'.join(group) for group in devices.groups]
-        each = '  '.join(f'{name} {seconds:.3f}' for name, seconds in zip(names, computes))
+        places = report.digits(figures.timing(STEP).median)
+        each = '  '.join(f'{name} {seconds:.{places}f}' for name, seconds in zip(names, computes))
         remarks[TOWERS] = each
         # Over a network a tower computes while variables are still on their way, and that time counts as transfers. So
         # the tower that gets them last seems the fastest.
@@ -126,17 +127,18 @@ def _remarks(base, figures, costs):
 def _forecast_lines(base, figures, cost):
     """Returns the lines that compare the step with that of one device, and forecast more devices and machines."""
     devices = base.plan.devices
-    now = len(devices.groups)
+    now, parts = len(devices.groups), len(devices.groups[0])
     if not {FEWER, MORE} & set(figures.seconds):
         return []
     name = FEWER if FEWER in figures.seconds else MORE
     one, several = _measured(figures, STEP, now), _measured(figures, name, 1 if name == FEWER else 2)
     if name == FEWER:
         one, several = several, one
+    shared = '' if devices.on_gpus or devices.target else f', sharing {len(os.sched_getaffinity(0))} CPU cores'
     lines = []
     if name == FEWER:
         lines.append(f'one device {one.seconds + cost:.3f} s a step; {now} devices train '
-                     f'{now * (one.seconds + cost) / (several.seconds + cost):.2f}x as many images a second')
+                     f'{now * (one.seconds + cost) / (several.seconds + cost):.2f}x as many images a second{shared}')
     if REPLICAS in one.parts:
         return lines  # a step whose parts are not known cannot be forecast
     step = figures.timing(STEP).median + cost
@@ -145,10 +147,10 @@ def _forecast_lines(base, figures, cost):
 
     def add(seconds, times, what):
         """Adds a step with so many times as many images."""
-        ahead.append(f'{seconds:.3f} s with {what}: {times * step / seconds:.2f}x as many images a second')
+        ahead.append(f'{seconds:.3f} s with {what}: {times * step / seconds:.2f}x as many images a second as now')
     for n in (2, 4):
         seconds = forecast(one, several, n * now, cores, in_turns=name == MORE) + cost
-        add(seconds, n, f'{n * now} such devices here')
+        add(seconds, n, f'{n * now * parts} such devices here')
     if not devices.target:
         seconds = forecast(one, several, 2 * now, cores, in_turns=name == MORE, machines=2) + cost
         for link, speed in _LINKS.items():

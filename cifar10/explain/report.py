@@ -20,7 +20,8 @@ class Cause(NamedTuple):
 
 MODE = Cause('update mode', 'another update mode exchanges the same gradients in less time; train {how}')
 PRECISION = Cause('precision', 'this hardware computes faster in another precision; train {how}')
-BATCH = Cause('small batch', 'part of a step takes the same time whatever the batch size; give each tower more images')
+BATCH = Cause('small batch', 'part of a step takes the same time whatever the batch size; give each tower more images: '
+              'train {how}')
 SLOW_TOWER = Cause('slow tower', 'every step waits for one device; find out what else runs on it, or leave it out')
 SLOW_INPUT = Cause('slow input', 'the towers wait for their batches, because the CPU cannot make them fast enough; use '
                    'a cheaper augmentation, a machine with more cores, or more machines')
@@ -78,10 +79,10 @@ def step_lines(seconds: float, images: int, parts: Mapping[str, tuple[float, str
       images: in a step.
       parts: (seconds, remark) of each part, by its name; they add up to `seconds`.
     """
-    digits = _digits(seconds)
-    lines = [f'a step     {seconds:.{digits}f} s, {images / seconds:,.0f} images/s']
+    places = digits(seconds)
+    lines = [f'a step     {seconds:.{places}f} s, {images / seconds:,.0f} images/s']
     for name, (part, remark) in parts.items():
-        lines.append(f'  {name:<10} {part:.{digits}f} {part / seconds:>4.0%}   {remark}'.rstrip())
+        lines.append(f'  {name:<10} {part:.{places}f} {part / seconds:>4.0%}   {remark}'.rstrip())
     return lines
 
 
@@ -92,11 +93,11 @@ def would_lines(seconds: float, woulds: Sequence[Would]) -> list[str]:
       seconds: of the step as it is.
       woulds: what it would take.
     """
-    digits = _digits(seconds)
+    places = digits(seconds)
     lines = []
     for would in by_saving(seconds, woulds):
         change = f'{-saving(seconds, would):+.0%}' + (' per image' if would.scale != 1 else '')
-        median, low, high = (f'{each:.{digits}f}' for each in would.timing)
+        median, low, high = (f'{each:.{places}f}' for each in would.timing)
         lines.append(f"{'' if lines else 'would be':<10} {median} ({change}; {low}-{high})  {would.how}")
     return lines
 
@@ -127,6 +128,6 @@ def advice(seconds: float, woulds: Sequence[Would], busy: float) -> str:
     return f'advice     {cause.name}: {cause.advice.format(how=best[0].how)}'
 
 
-def _digits(seconds):
+def digits(seconds: float) -> int:
     """Returns how many decimals show three digits of some seconds, at least 3."""
     return max(3, 2 - math.floor(math.log10(seconds))) if seconds > 0 else 3

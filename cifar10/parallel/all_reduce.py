@@ -5,9 +5,10 @@ the devices. A sum of integers does not. So each tensor becomes integers, as mul
 on; the integers are added; and their sum becomes floats again.
 
 The unit is a power of two: the largest absolute value that any tower has in that tensor, rounded up to a power of two,
-has as many bits as an int32 can hold without an overflow of the sum. With four towers that is 29 bits, five more than
+has as many bits as an int32 can hold without an overflow of the sum. With four towers that is 28 bits, four more than
 a float32 has. So integers need no more bytes on their way than floats.
 """
+import functools
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
@@ -21,7 +22,8 @@ _EXPONENT = 0x7F800000  # the bits of a float32 that hold its exponent
 _SMALLEST = 2.0 ** -90  # the largest values below this are taken for this, so that the inverse of the unit is finite
 
 
-def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -> list[list[tf.Tensor]]:
+def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices,
+                      precise: bool = False) -> list[list[tf.Tensor]]:
     """Averages tensors over all towers, on each group of devices.
 
     If a value of any tower is not finite, or is the largest float32, the whole mean of that tensor is not a number.
@@ -29,35 +31,62 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -
     Args:
       towers: for each tower a list of float32 tensors on its device, with the same shapes as those of the others.
       devices: the Devices of the towers.
+      precise: whether what rounding to the unit leaves is averaged too, with a smaller unit, so that small values keep
+        their precision beside much larger ones of the same tensor. This takes twice the bytes.
 
     Returns:
       For each group of devices a list of the means, on its first device: the same bits on each, and for any number of
       groups.
     """
+    if len(towers) == 1:
+        return [list(towers[0])]
     num_groups = len(devices.groups)
     hint = communication(devices.on_gpus)
     means = []
     for group, device in enumerate(devices.tower_devices[:num_groups]):
         with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
-            means.append(_means(towers[group::num_groups], len(towers), _Member(num_groups, hint)))
+            member = _Member(num_groups, hint)
+            of_group, rests = _means(towers[group::num_groups], len(towers), member)
+            if precise:
+                smaller, _ = _means(rests, len(towers), member)
+                of_group = [mean + rest for mean, rest in zip(of_group, smaller)]
+            means.append(of_group)
     return means
 
 
 def _means(towers, num_towers, member):
-    """Returns the means over all towers, from the tensors of those of one group."""
+    """Averages tensors in multiples of the unit.
+
+    Args:
+      towers: for each tower of one group a list of tensors.
+      num_towers: in all groups.
+      member: the group's _Member.
+
+    Returns:
+      (the means over all towers, for each tower of the group what is left of its tensors).
+    """
     by_tensor = list(zip(*towers))
     peaks, = member.reduce([tf.stack([_peak(tensors) for tensors in by_tensor])], 'Max')
     powers = _power(tf.maximum(peaks, _SMALLEST))
-    bits = 31 - (num_towers - 1).bit_length()  # of a tower's integers: their sum is less than 2^31
-    # A value is less than twice its power, so an integer is less than 2^bits.
+    # A value is less than twice its power, so an integer is at most 2^bits, and the sum of all towers less than 2^31.
+    bits = 31 - num_towers.bit_length()
     inverses = tf.unstack(2.0 ** (bits - 1) / powers)
-    units = tf.unstack(tf.where_v2(peaks < tf.float32.max, powers * (2.0 ** (1 - bits) / num_towers), float('nan')))
-    integers = []
+    units = tf.unstack(tf.where_v2(peaks < tf.float32.max, powers * 2.0 ** (1 - bits), float('nan')))
+    integers, rests = [], []
     for tensors in towers:
         packed, unpack = pack([tensor * inverse for tensor, inverse in zip(tensors, inverses)])
-        integers.append([tf.cast(tf.round(tensor), tf.int32) for tensor in packed])
-    sums = member.reduce([tf.add_n(each) for each in zip(*integers)], 'Add')
-    return [each * unit for each, unit in zip(unpack([tf.cast(each, tf.float32) for each in sums]), units)]
+        rounded = [tf.round(tensor) for tensor in packed]
+        integers.append([tf.cast(tensor, tf.int32) for tensor in rounded])
+        rests.append([tensor - multiple * unit for tensor, multiple, unit in zip(tensors, unpack(rounded), units)])
+    sums = member.reduce([_sum(each) for each in zip(*integers)], 'Add')
+    summed = unpack([tf.cast(each, tf.float32) for each in sums])  # tensors are packed alike in all towers
+    return [each * (unit / num_towers) for each, unit in zip(summed, units)], rests
+
+
+def _sum(integers):
+    """Returns the sum of int32 tensors."""
+    # As uint32, because GPUs would send integers of type int32 to the host and add them there. The bits are the same.
+    return tf.bitcast(functools.reduce(tf.add, [tf.bitcast(each, tf.uint32) for each in integers]), tf.int32)
 
 
 def _peak(tensors):

@@ -25,6 +25,7 @@ class Local(UpdateMode):
         super().__init__(devices)
         self._copies = Copies(devices.num_towers)
         self._num_scaling = 0  # how many variables the optimizer of a copy makes before it has seen a gradient
+        self._frozen = set()  # numbers of the variables of a copy that no update changes
 
     def build(self, tower_fn, make_optimizer, global_step, **options):
         step = super().build(tower_fn, make_optimizer, global_step, **options)
@@ -48,6 +49,9 @@ class Local(UpdateMode):
     def reduce(self, towers):
         # The first update also increments the global step, which any tower may read: it waits for all.
         everyone = range(len(towers))
+        moved = {variable.op for value, variable in towers[0].gradients + towers[0].statistics if value is not None}
+        self._frozen = {i for i, variable in enumerate(self._copies.variables[0])  # the slots do not exist yet
+                        if i >= self._num_scaling and variable.op not in moved}
         return [Update(tower.gradients, tower.statistics, [k] if k else everyone, device)
                 for k, (tower, device) in enumerate(zip(towers, self.devices.tower_devices))]
 
@@ -72,10 +76,12 @@ class Local(UpdateMode):
         primaries = self._copies.variables[0]
         # A loss scale, with its count of good steps, becomes the smallest of any copy: a mean would be no power of two,
         # and would overflow where the smallest did. Only these, and no slots, exist before the first gradient.
-        least = [i for i, primary in enumerate(primaries) if i < self._num_scaling or primary.dtype.is_integer]
-        means = [i for i, primary in enumerate(primaries) if i not in least and primary.dtype.is_floating]
-        reads = [{i: _read(copy[i]) for i in least + means} for copy in self._copies.variables]
-        averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices)
+        changed = [i for i in range(len(primaries)) if i not in self._frozen]
+        least = [i for i in changed if i < self._num_scaling or not primaries[i].dtype.is_floating]
+        means = [i for i in changed if i not in least]
+        reads = [{i: _read(copy[i]) for i in changed} for copy in self._copies.variables]
+        # Precisely, because values are not gradients: a second moment of Adam that became 0 would make a step huge.
+        averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices, precise=True)
         with tf.device('/cpu:0'):
             smallest = {i: tf.reduce_min(tf.stack([read[i] for read in reads]), 0) for i in least}
         assigned = []

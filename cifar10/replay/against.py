@@ -127,7 +127,7 @@ def _describe_parting(parting, one, other):
     if parting.loss is not None:
         losses = [run.losses[parting.loss] for run in (one, other)]
         differ.append(f'the recorded loss of step {parting.loss} is {losses[0]} and {losses[1]}')
-    yield f"differ     {'; '.join(differ) or 'no checkpoint and no loss that both have recorded'}"
+    yield f"differ     {'; '.join(differ) or 'nothing: all checkpoints and losses that both recorded are equal'}"
 
 
 def _last_equal(runs, steps):
@@ -166,7 +166,7 @@ def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verific
     for pair in pairs:
         for verification, taken in zip(verifications, pair):
             verification.compare(taken)
-        if first is None and differing(*(taken.after for taken in pair)):
+        if first is None and differing(*_comparable(*pair, 'after')):
             first = pair
     return first
 
@@ -178,6 +178,14 @@ def differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) ->
     """
     names = (one.keys() | other.keys()).difference(checkpoint.DIVISION)
     return sorted(name for name in names if not (name in one and name in other and _same_bits(one[name], other[name])))
+
+
+def _comparable(one, other, moment):
+    """Returns the variables of a step in both runs, 'before' or 'after' it, without copies that only one has."""
+    values = [getattr(taken, moment) for taken in (one, other)]
+    both = values[0].keys() & values[1].keys()
+    return [{name: value for name, value in each.items() if name in both or name in taken.saved}
+            for taken, each in zip((one, other), values)]
 
 
 def _same_bits(one, other):
@@ -194,16 +202,17 @@ def _describe_first(one, other, reruns):
       one, other: this step in both runs.
       reruns: what took it.
     """
-    if differing(one.before, other.before):
+    before = _comparable(one, other, 'before')
+    if differing(*before):
         yield f'recurs     yes: the variables differ before step {one.step} already'
-        yield from _describe_arrays('before', one.before, other.before)
+        yield from _describe_arrays('before', *before)
         return
     yield f'recurs     yes: step {one.step} is the first that differs'
     yield from _describe_towers(one, other, reruns)
     rates = [taken.figures['learning_rate'] for taken in (one, other)]
     if rates[0] != rates[1]:
         yield f'rate       {rates[0]:.7g} and {rates[1]:.7g}'
-    yield from _describe_arrays('after', one.after, other.after)
+    yield from _describe_arrays('after', *_comparable(one, other, 'after'))
 
 
 def _describe_towers(one, other, reruns):
@@ -263,7 +272,7 @@ def _difference(one, other):
     count = np.count_nonzero(flipped)
     if count > 1:
         return relative, (f'{count} of {one.size} numbers, by at most {np.abs(distance).max():.3g}; '
-                          f'{relative:.2g} of the norm')
+                          f"{f'{relative:.2g} of the norm' if size else 'all were 0 in A'}")
     place = tuple(map(int, np.argwhere(flipped)[0]))
     bit = ', a single bit' if int(flipped[place]).bit_count() == 1 else ''
     return relative, f'1 of {one.size} numbers, {list(place)}: {one[place]:.9g} and {other[place]:.9g}{bit}'

@@ -248,7 +248,7 @@ def _with_preset(values):
     for name, (other, required, present) in meaningless.items():
         if name in given:
             raise UsageError(f'--{name} is for --{other}={required}, but this run has --{other}={present}; leave it '
-                             'out')
+                             f'out, or add --{other}={required}')
     return _grouped({**values, **dict.fromkeys(meaningless)})
 
 
@@ -289,7 +289,8 @@ def _check_recipe(settings):
 def _check_towers(towers):
     if towers.num_gpus % towers.gpus_per_tower:
         raise UsageError(f'--num_gpus={towers.num_gpus} cannot be divided into towers of --gpus_per_tower='
-                         f'{towers.gpus_per_tower}; use a multiple')
+                         f'{towers.gpus_per_tower}; use --num_gpus='
+                         f'{-(-towers.num_gpus // towers.gpus_per_tower) * towers.gpus_per_tower}')
     if towers.deterministic and towers.variable_update == 'async':
         raise UsageError('--deterministic is incompatible with --variable_update=async, whose towers update in the '
                          'order in which they happen to finish; use another update mode')
