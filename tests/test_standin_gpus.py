@@ -163,7 +163,7 @@ def check_what_travels(found):
         **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in range(2)}}
     # Towers in turn share the copy of the variables on their GPU, and what they add leaves it once.
     assert with_host(found['replicated in turn']) == {
-        (HOST, 0): (7, 2 * BATCH + RATE + STEP), (HOST, 1): (6, 2 * BATCH + RATE), **{
+        (HOST, 0): (6, 2 * BATCH + RATE + STEP), (HOST, 1): (5, 2 * BATCH + RATE), **{
             (k, HOST): (2, 2 * SCALARS) for k in range(2)}}
     for mode, count, messages in (('replicated', 3, {9, 10}), ('mirrored', 2, {2})):
         # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
