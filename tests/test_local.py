@@ -268,3 +268,29 @@ def test_what_a_copy_holds_resumes_to_the_bit(changes, flags, tmp_path):
     process.kill()
     process.communicate()
     assert_same_bits(train(train_settings(**flags)), whole)
+
+
+def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
+    table = np.array([1, 1e-3, 1e-8], np.float32)
+
+    def tower_fn(k, scope):
+        a = tf.get_variable('a', [2], initializer=tf.ones_initializer())
+        frozen = [tf.get_variable(f'table_{dtype.name}', [3], dtype, tf.constant_initializer(table), trainable=False)
+                  for dtype in (tf.float32, tf.float64)]
+        # The second gradient is a millionth of the first, so its second moment is 1e-12 of the first's.
+        loss = tf.reduce_sum(a * tf.constant([1.0, 1e-6])) + 0 * tf.cast(tf.reduce_sum(frozen[1]), tf.float32)
+        return dict(total_loss=loss + 0 * tf.reduce_sum(frozen[0]))
+    step = update_mode('local', ['/cpu:0', '/cpu:1', '/cpu:2']).build(
+        tower_fn, lambda: tf.train.AdamOptimizer(0.1), tf.train.create_global_step())
+    by_name = named(tf.global_variables() + tf.local_variables())
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 3})) as session:
+        initialise(session)
+        session.run(step.train_ops)
+        before = session.run(by_name)
+        session.run(step.average.operation)
+        after = session.run(by_name)
+    np.testing.assert_allclose(after['a/Adam_1'], before['a/Adam_1'], rtol=1e-6)
+    assert after['a/Adam_1'][1] > 0
+    for name in by_name:
+        if 'table' in name:
+            np.testing.assert_array_equal(after[name], before[name])

@@ -9,7 +9,7 @@ has as many bits as an int32 can hold without an overflow of the sum. With four 
 a float32 has. So integers need no more bytes on their way than floats.
 """
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -23,7 +23,7 @@ _SMALLEST = 2.0 ** -90  # the largest values below this are taken for this, so t
 
 
 def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices,
-                      precise: bool = False) -> list[list[tf.Tensor]]:
+                      precise: Collection[int] = ()) -> list[list[tf.Tensor]]:
     """Averages tensors over all towers, on each group of devices.
 
     If a value of any tower is not finite, or is the largest float32, the whole mean of that tensor is not a number.
@@ -31,8 +31,8 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices,
     Args:
       towers: for each tower a list of float32 tensors on its device, with the same shapes as those of the others.
       devices: the Devices of the towers.
-      precise: whether what rounding to the unit leaves is averaged too, with a smaller unit, so that small values keep
-        their precision beside much larger ones of the same tensor. This takes twice the bytes.
+      precise: numbers of the tensors in which small values keep their precision beside much larger ones: what rounding
+        to the unit leaves is averaged too, with a smaller unit. This takes twice the bytes.
 
     Returns:
       For each group of devices a list of the means, on its first device: the same bits on each, and for any number of
@@ -48,8 +48,9 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices,
             member = _Member(num_groups, hint)
             of_group, rests = _means(towers[group::num_groups], len(towers), member)
             if precise:
-                smaller, _ = _means(rests, len(towers), member)
-                of_group = [mean + rest for mean, rest in zip(of_group, smaller)]
+                smaller, _ = _means([[tensors[i] for i in precise] for tensors in rests], len(towers), member)
+                for i, rest in zip(precise, smaller):
+                    of_group[i] += rest
             means.append(of_group)
     return means
 
