@@ -1,4 +1,4 @@
-"""`--explain`: trains as configured for about a minute, beside the run, and prints where the time of a step goes.
+"""`--explain`: trains as configured for a minute or two, beside the run, and prints where the time of a step goes.
 
 The parts of a step come from traces. What a step would take comes from short trainings with one thing changed or left
 out, which take turns with the training as it is.
