@@ -26,7 +26,8 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices,
                       precise: Collection[int] = ()) -> list[list[tf.Tensor]]:
     """Averages tensors over all towers, on each group of devices.
 
-    If a value of any tower is not finite, or is the largest float32, the whole mean of that tensor is not a number.
+    If a value of any tower is not finite, or is the largest float32, the whole mean of that tensor is not a number. The
+    tensors of a single tower are their own means, as they are.
 
     Args:
       towers: for each tower a list of float32 tensors on its device, with the same shapes as those of the others.
@@ -46,25 +47,26 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices,
     for group, device in enumerate(devices.tower_devices[:num_groups]):
         with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
             member = _Member(num_groups, hint)
-            of_group, rests = _means(towers[group::num_groups], len(towers), member)
+            of_group, rests = _means(towers[group::num_groups], len(towers), member, precise)
             if precise:
-                smaller, _ = _means([[tensors[i] for i in precise] for tensors in rests], len(towers), member)
+                smaller, _ = _means(rests, len(towers), member)
                 for i, rest in zip(precise, smaller):
                     of_group[i] += rest
             means.append(of_group)
     return means
 
 
-def _means(towers, num_towers, member):
+def _means(towers, num_towers, member, precise=()):
     """Averages tensors in multiples of the unit.
 
     Args:
       towers: for each tower of one group a list of tensors.
       num_towers: in all groups.
       member: the group's _Member.
+      precise: as `means_over_towers` takes it.
 
     Returns:
-      (the means over all towers, for each tower of the group what is left of its tensors).
+      (the means over all towers, for each tower of the group what rounding leaves of its `precise` tensors).
     """
     by_tensor = list(zip(*towers))
     peaks, = member.reduce([tf.stack([_peak(tensors) for tensors in by_tensor])], 'Max')
@@ -78,7 +80,9 @@ def _means(towers, num_towers, member):
         packed, unpack = pack([tensor * inverse for tensor, inverse in zip(tensors, inverses)])
         rounded = [tf.round(tensor) for tensor in packed]
         integers.append([tf.cast(tensor, tf.int32) for tensor in rounded])
-        rests.append([tensor - multiple * unit for tensor, multiple, unit in zip(tensors, unpack(rounded), units)])
+        if precise:
+            multiples = unpack(rounded)
+            rests.append([tensors[i] - multiples[i] * units[i] for i in precise])
     sums = member.reduce([_sum(each) for each in zip(*integers)], 'Add')
     summed = unpack([tf.cast(each, tf.float32) for each in sums])  # tensors are packed alike in all towers
     return [each * (unit / num_towers) for each, unit in zip(summed, units)], rests
