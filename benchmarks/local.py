@@ -105,7 +105,7 @@ def _mode_flags(mode, every):
 
 
 def _name(mode, every):
-    return f'`{mode}`, {every} steps' if every else f'`{mode}`'
+    return f"`{mode}`, {every} step{'s' * (every > 1)}" if every else f'`{mode}`'
 
 
 def speed_lines(options):

@@ -96,12 +96,12 @@ def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, 
     build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), gpus,
                    update_mode('replicated', gpus))
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
-    assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 0, 1, 1, 1)]
+    assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 0, 0, 1, 1, 1, 1)]
     assert {node.attr['communication_hint'].s for node in nodes} == {b'nccl'}
-    for first, second in (nodes[:2], nodes[1:3], nodes[3:5], nodes[4:]):
+    for first, second in (nodes[:2], nodes[1:3], nodes[2:4], nodes[4:6], nodes[5:7], nodes[6:]):
         assert '^' + first.name in second.input
     keys = [node.attr['instance_key'].i for node in nodes]
-    assert keys[:3] == keys[3:] and len(set(keys)) == 3
+    assert keys[:4] == keys[4:] and len(set(keys)) == 4
 
 
 CROSSINGS = [

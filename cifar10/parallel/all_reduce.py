@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.gpus import communication
-from cifar10.parallel.packing import pack
+from cifar10.parallel.packing import pack, pieces
 
 _GROUP_KEY = 1  # any number, but the same in all members of a collective
 _EXPONENT = 0x7F800000  # the bits of a float32 that hold its exponent
@@ -68,24 +68,38 @@ def _means(towers, num_towers, member, precise=()):
     Returns:
       (the means over all towers, for each tower of the group what rounding leaves of its `precise` tensors).
     """
-    by_tensor = list(zip(*towers))
-    peaks, = member.reduce([tf.stack([_peak(tensors) for tensors in by_tensor])], 'Max')
+    means = {}
+    rests = [{} for _ in towers]
+    # Each piece on its own, so that a large gradient is on its way while the others are still being computed.
+    for piece in pieces(towers[0]):
+        of_piece = [[tensors[i] for i in piece] for tensors in towers]
+        inverses, units = _units([_peak(tensors) for tensors in zip(*of_piece)], num_towers, member)
+        integers = []
+        for tensors, rest in zip(of_piece, rests):
+            (packed,), unpack = pack([tensor * inverse for tensor, inverse in zip(tensors, inverses)])
+            rounded = tf.round(packed)
+            integers.append(tf.cast(rounded, tf.int32))
+            if not set(precise).isdisjoint(piece):
+                rest.update((i, tensor - multiple * unit)
+                            for i, tensor, multiple, unit in zip(piece, tensors, unpack([rounded]), units))
+        total = tf.cast(member.reduce(_sum(integers), 'Add'), tf.float32)
+        means.update((i, each * (unit / num_towers)) for i, each, unit in zip(piece, unpack([total]), units))
+    return [means[i] for i in range(len(means))], [[rest[i] for i in precise] for rest in rests]
+
+
+def _units(peaks, num_towers, member):
+    """Returns (the inverses of the units, the units) of some tensors; not a number where a value is not finite.
+
+    Args:
+      peaks: for each tensor a scalar, the largest absolute value that it has in a group's towers.
+      num_towers, member: as for `_means`.
+    """
+    peaks = member.reduce(tf.stack(peaks), 'Max')
     powers = _power(tf.maximum(peaks, _SMALLEST))
     # A value is less than twice its power, so an integer is at most 2^bits, and the sum of all towers less than 2^31.
     bits = 31 - num_towers.bit_length()
-    inverses = tf.unstack(2.0 ** (bits - 1) / powers)
-    units = tf.unstack(tf.where_v2(peaks < tf.float32.max, powers * 2.0 ** (1 - bits), float('nan')))
-    integers, rests = [], []
-    for tensors in towers:
-        packed, unpack = pack([tensor * inverse for tensor, inverse in zip(tensors, inverses)])
-        rounded = [tf.round(tensor) for tensor in packed]
-        integers.append([tf.cast(tensor, tf.int32) for tensor in rounded])
-        if precise:
-            multiples = unpack(rounded)
-            rests.append([tensors[i] - multiples[i] * units[i] for i in precise])
-    sums = member.reduce([_sum(each) for each in zip(*integers)], 'Add')
-    summed = unpack([tf.cast(each, tf.float32) for each in sums])  # tensors are packed alike in all towers
-    return [each * (unit / num_towers) for each, unit in zip(summed, units)], rests
+    units = tf.where_v2(peaks < tf.float32.max, powers * 2.0 ** (1 - bits), float('nan'))
+    return tf.unstack(2.0 ** (bits - 1) / powers), tf.unstack(units)
 
 
 def _sum(integers):
@@ -126,13 +140,12 @@ class _Member:
         self._hint = hint
         self._reduced = []
 
-    def reduce(self, tensors, operation):
+    def reduce(self, tensor, operation):
         """Returns what an operation, 'Add' or 'Max', makes of the tensors of all members."""
         if self._size == 1:
-            return tensors
-        for tensor in tensors:
-            with tf.control_dependencies(self._reduced[-1:]):
-                self._reduced.append(tf.raw_ops.CollectiveReduce(
-                    input=tensor, group_size=self._size, group_key=_GROUP_KEY, instance_key=len(self._reduced) + 1,
-                    merge_op=operation, final_op='Id', subdiv_offsets=[0], communication_hint=self._hint))
-        return self._reduced[-len(tensors):]
+            return tensor
+        with tf.control_dependencies(self._reduced[-1:]):
+            self._reduced.append(tf.raw_ops.CollectiveReduce(
+                input=tensor, group_size=self._size, group_key=_GROUP_KEY, instance_key=len(self._reduced) + 1,
+                merge_op=operation, final_op='Id', subdiv_offsets=[0], communication_hint=self._hint))
+        return self._reduced[-1]

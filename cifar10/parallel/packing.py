@@ -9,6 +9,20 @@ from cifar10.parallel.towers import gradients_by_variable
 _LARGE = 1 << 18  # elements from which a tensor travels alone, because packing would copy it
 
 
+def pieces(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
+    """Returns which tensors travel together, by their numbers: each large one alone, then all small ones.
+
+    The last large one comes first, because the gradients of the last layers are computed first.
+
+    Args:
+      tensors: tensors of known shapes.
+    """
+    numbers = range(len(tensors))
+    large = [i for i in reversed(numbers) if tensors[i].shape.num_elements() >= _LARGE]
+    small = [i for i in numbers if i not in large]
+    return [[i] for i in large] + ([small] if small else [])
+
+
 def pack(tensors: Sequence[tf.Tensor]) -> tuple[list, Callable[[list], list]]:
     """Concatenates all small tensors into one.
 
@@ -16,21 +30,19 @@ def pack(tensors: Sequence[tf.Tensor]) -> tuple[list, Callable[[list], list]]:
       tensors: tensors of one type and of known shapes.
 
     Returns:
-      (packed, unpack): a list of the large tensors, then the small ones as one; and the function that turns
-      such a list back into tensors in the order and with the shapes of `tensors`.
+      (packed, unpack): a tensor for each of the `pieces`; and the function that turns such a list back into tensors in
+      the order and with the shapes of `tensors`.
     """
-    sizes = [tensor.shape.num_elements() for tensor in tensors]
-    large = [i for i in range(len(tensors)) if sizes[i] >= _LARGE]
-    small = [i for i in range(len(tensors)) if sizes[i] < _LARGE]
-    packed = [tensors[i] for i in large]
-    if small:
-        packed.append(tf.concat([tf.reshape(tensors[i], [-1]) for i in small], 0))
+    numbers = pieces(tensors)
+    packed = [tensors[piece[0]] if len(piece) == 1 else tf.concat([tf.reshape(tensors[i], [-1]) for i in piece], 0)
+              for piece in numbers]
 
     def unpack(packed_values):
-        values = dict(zip(large, packed_values))
-        if small:
-            pieces = tf.split(packed_values[-1], [sizes[i] for i in small])
-            values.update((i, tf.reshape(piece, tensors[i].shape)) for i, piece in zip(small, pieces))
+        values = {}
+        for piece, value in zip(numbers, packed_values):
+            shapes = [tensors[i].shape for i in piece]
+            parts = tf.split(value, [shape.num_elements() for shape in shapes]) if len(piece) > 1 else [value]
+            values.update((i, tf.reshape(part, shape)) for i, part, shape in zip(piece, parts, shapes))
         return [values[i] for i in range(len(tensors))]
     return packed, unpack
 
