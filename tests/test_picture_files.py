@@ -158,6 +158,58 @@ def test_the_size_in_a_header_is_the_one_that_is_decoded():
             assert headers.size(content[:2] + b'\xff\xe5\0\0garbage' + content[2:]) in ((41, 30), None)
 
 
+def with_exif(content, orientation, order='<', kind=3):
+    """Returns a JPEG file with an EXIF segment that has some other tag, and the orientation."""
+    magic = b'II*\0' if order == '<' else b'MM\0*'
+    entries = struct.pack(order + 'HHIHH', 0x10f, 3, 1, 7, 0) + struct.pack(order + 'HHIHH', 0x112, kind, 1,
+                                                                             orientation, 0)
+    exif = b'Exif\0\0' + magic + struct.pack(order + 'IH', 8, 2) + entries + bytes(4)
+    after_jfif = 20  # what TensorFlow writes begins with a JFIF segment of 18 bytes
+    return content[:after_jfif] + b'\xff\xe1' + struct.pack('>H', 2 + len(exif)) + exif + content[after_jfif:]
+
+
+AS_SHOWN = {  # what is done to the stored pixels, from the places of the first row and column in the EXIF standard
+    1: lambda x: x, 2: np.fliplr, 3: lambda x: np.rot90(x, 2), 4: np.flipud, 5: lambda x: x.transpose(1, 0, 2),
+    6: lambda x: np.rot90(x, -1), 7: lambda x: np.rot90(x, 2).transpose(1, 0, 2), 8: np.rot90}
+
+
+@pytest.fixture(scope='module')
+def photo():
+    """A JPEG file of 64 x 40 pixels, and its pixels as they are decoded."""
+    pixels = np.random.default_rng(0).integers(0, 256, [5, 8, 3], np.uint8).repeat(8, 0).repeat(8, 1)
+    with tf.Graph().as_default(), tf.Session() as session:
+        content = session.run(tf.io.encode_jpeg(pixels, chroma_downsampling=False))
+        return content, session.run(tf.io.decode_image(content))
+
+
+@pytest.mark.parametrize('orientation', AS_SHOWN)
+def test_a_photo_is_turned_as_its_exif_orientation_says(photo, tmp_path, orientation):
+    content, pixels = photo
+    with tf.Graph().as_default(), tf.Session() as session:
+        upright = session.run(tf.io.encode_png(np.ascontiguousarray(AS_SHOWN[orientation](pixels))))
+    (tmp_path / 'upright.png').write_bytes(upright)
+    (tmp_path / 'intel.jpg').write_bytes(with_exif(content, orientation))
+    (tmp_path / 'motorola.jpg').write_bytes(with_exif(content, orientation, '>'))
+    expected, *images = pictures.Decoder().try_each(
+        [str(tmp_path / name) for name in ('upright.png', 'intel.jpg', 'motorola.jpg')])
+    for image in images:
+        np.testing.assert_allclose(image.astype(int), expected.astype(int), atol=1)  # rounded after another sum
+
+
+def test_an_exif_segment_that_makes_no_sense_is_ignored(photo):
+    content = with_exif(photo[0], 6)
+    assert headers.orientation(content) == 6
+    for other in (photo[0], with_exif(photo[0], 0), with_exif(photo[0], 9), with_exif(photo[0], 6, kind=4),
+                  HUGE['png'], HUGE['gif'], b'', content.replace(b'Exif', b'http')):
+        assert headers.orientation(other) == headers.UPRIGHT
+    random = np.random.default_rng(0)
+    for end in range(80):
+        assert headers.orientation(content[:end]) in (1, 6)
+        garbled = np.frombuffer(content, np.uint8).copy()
+        garbled[random.integers(2, 80, 3)] = random.integers(0, 256, 3)
+        assert 1 <= headers.orientation(garbled.tobytes()) <= 8
+
+
 def test_only_the_first_frame_of_an_animation_is_decoded(tmp_path):
     (tmp_path / 'x.gif').write_bytes(gif((1, 1), (6000, 6000), (6000, 6000)))
     decoder = pictures.Decoder()

@@ -1,4 +1,4 @@
-"""The size of a picture, read from the header of its file, to refuse large ones before they are decoded."""
+"""What the header of a picture file says before the picture is decoded: its size, and which way up it is."""
 import struct
 
 from cifar10.data import bmp
@@ -6,6 +6,13 @@ from cifar10.data import bmp
 _JPEG_SIZES = {*range(0xc0, 0xd0)} - {0xc4, 0xc8, 0xcc}  # the markers of frames, SOF0 to SOF15
 _JPEG_BARE = {0x01, *range(0xd0, 0xd8)}  # markers without a segment
 _JPEG_PIXELS = {0xd8, 0xd9, 0xda}  # markers that do not come before a frame
+_JPEG = b'\xff\xd8\xff'
+_APP1 = 0xe1  # the marker of the segment that holds EXIF, or something else
+_EXIF = b'Exif\0\0'
+_EXIF_ORIENTATION = 0x112  # a tag; its value is a SHORT
+_EXIF_SHORT = 3
+
+UPRIGHT = 1  # the orientation of a picture that is shown as it is stored
 
 _GIF = b'GIF8'
 _GIF_EXTENSION = b'!'
@@ -35,6 +42,28 @@ def size(head: bytes) -> tuple[int, int] | None:
     return None
 
 
+def orientation(head: bytes) -> int:
+    """Returns the EXIF orientation of a JPEG, from 1 to 8; UPRIGHT if it has none, and for other kinds of files.
+
+    Where the first stored row and column are shown: 1 top, left; 2 top, right; 3 bottom, right; 4 bottom, left; 5 left,
+    top; 6 right, top; 7 right, bottom; 8 left, bottom (Exif 2.32, section 4.6.4).
+
+    Args:
+      head: the beginning of the file, at least its header.
+    """
+    if not head.startswith(_JPEG):
+        return UPRIGHT
+    try:
+        for marker, offset in _jpeg_segments(head):
+            length, = struct.unpack_from('>H', head, offset)
+            body = head[offset + 2:offset + length]
+            if marker == _APP1 and body.startswith(_EXIF):
+                return _exif_orientation(body[len(_EXIF):])
+    except (struct.error, IndexError, ValueError):  # cut off
+        pass
+    return UPRIGHT
+
+
 def first_frame(contents: bytes) -> bytes:
     """Returns the contents of a file, with animations changed so that TensorFlow decodes only one frame.
 
@@ -59,7 +88,14 @@ def _png(head):
 
 
 def _jpeg(head):
-    """Looks for the frame's segment as libjpeg does, which skips what is not a marker."""
+    for marker, offset in _jpeg_segments(head):
+        if marker in _JPEG_SIZES:
+            return struct.unpack_from('>HH', head, offset + 3)[::-1]
+    return None
+
+
+def _jpeg_segments(head):
+    """Yields (marker, offset of the length) of the segments as libjpeg finds them, which skips what is not a marker."""
     offset = 2
     while True:
         offset = head.index(b'\xff', offset)
@@ -67,12 +103,25 @@ def _jpeg(head):
             offset += 1
         marker = head[offset]
         offset += 1
-        if marker in _JPEG_SIZES:
-            return struct.unpack_from('>HH', head, offset + 3)[::-1]
         if marker in _JPEG_PIXELS:
-            return None
+            return
         if marker and marker not in _JPEG_BARE:
+            yield marker, offset
             offset += max(struct.unpack_from('>H', head, offset)[0], 2)
+
+
+def _exif_orientation(tiff):
+    """Returns the orientation in the first directory of an EXIF segment, which is laid out as a TIFF file."""
+    order = {b'II': '<', b'MM': '>'}.get(tiff[:2])
+    if order is None:
+        return UPRIGHT
+    directory, = struct.unpack_from(order + 'I', tiff, 4)
+    entries, = struct.unpack_from(order + 'H', tiff, directory)
+    for i in range(entries):
+        tag, kind, _, value = struct.unpack_from(order + 'HHIH', tiff, directory + 2 + 12 * i)
+        if tag == _EXIF_ORIENTATION:
+            return value if kind == _EXIF_SHORT and 1 <= value <= 8 else UPRIGHT
+    return UPRIGHT
 
 
 def _gif(head):
@@ -115,4 +164,4 @@ def _webp(head):
     return None
 
 
-_READERS = {b'\x89PNG\r\n\x1a\n': _png, b'\xff\xd8\xff': _jpeg, _GIF: _gif, b'BM': bmp.size, b'RIFF': _webp}
+_READERS = {b'\x89PNG\r\n\x1a\n': _png, _JPEG: _jpeg, _GIF: _gif, b'BM': bmp.size, b'RIFF': _webp}

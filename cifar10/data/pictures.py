@@ -67,12 +67,15 @@ class Decoder:
         with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
             self._contents = tf.placeholder(tf.string, [])
             self._pixels = tf.io.decode_image(self._contents, channels=0, expand_animations=False)
-            self._image = _resized(_square(self._pixels))
+            self._orientation = tf.placeholder(tf.int32, [])
+            self._image = _resized(_square(self._pixels), self._orientation)
         self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
         self._memory = MemoryBudget(_MEMORY)
 
     def __call__(self, path: str) -> np.ndarray:
         """Returns the centre square of the picture in a file, uint8 [32, 32, 3]; of an animation, the first frame's.
+
+        A JPEG is turned and mirrored as its EXIF orientation says.
 
         Raises:
           NoPicture: the file cannot be read or decoded, or the memory is too little for it.
@@ -105,6 +108,7 @@ class Decoder:
             raise NoPicture(f'{width} x {height} pixels, more than {_MOST_PIXELS // 10 ** 6} million; make it smaller')
         with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * file_bytes):
             feed_dict = self._feed_dict(head + stream.read(file_bytes - len(head)))
+            feed_dict[self._orientation] = headers.orientation(head)
             return self._session.run(self._image, feed_dict)
 
     def _feed_dict(self, contents):
@@ -144,8 +148,8 @@ def _square(pixels):
     return pixels[top:top + side, left:left + side]
 
 
-def _resized(pixels):
-    """Returns uint8 [side, side, 1 to 4 channels] as uint8 [32, 32, 3], on a white ground.
+def _resized(pixels, orientation):
+    """Returns uint8 [side, side, 1 to 4 channels] as uint8 [32, 32, 3], on a white ground and upright.
 
     A photo takes four times as much memory in floats. So only pictures with an alpha channel are converted
     before they are resized, one colour after the other.
@@ -162,7 +166,26 @@ def _resized(pixels):
     has_alpha = tf.equal(channels % 2, 0)  # grey and alpha, or colours and alpha
     resized = tf.cond(has_alpha, opaque, lambda: _smaller(pixels))
     resized = tf.cond(channels < 3, lambda: tf.repeat(resized, 3, -1), lambda: resized)
+    resized = upright(resized, orientation)
     return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), [SIZE, SIZE, 3])
+
+
+def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
+    """Returns pixels turned and mirrored as they are to be shown.
+
+    Args:
+      pixels: float32 [height, width, channels]. (On some CPUs oneDNN cannot transpose bytes, and prints a line about
+        it.)
+      orientation: int32 scalar from 1 to 8, as `headers.orientation` returns it.
+
+    Returns:
+      float32 [height, width, channels], or [width, height, channels] for an orientation from 5.
+    """
+    pixels = tf.cond(orientation >= 5, lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
+    upside_down = tf.reduce_any(tf.equal(orientation, [3, 4, 7, 8]))
+    right_to_left = tf.reduce_any(tf.equal(orientation, [2, 3, 6, 7]))
+    flipped = tf.cond(upside_down, lambda: tf.reverse(pixels, [0]), lambda: pixels)
+    return tf.cond(right_to_left, lambda: tf.reverse(flipped, [1]), lambda: flipped)
 
 
 def _smaller(pixels):
