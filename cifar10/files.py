@@ -58,11 +58,17 @@ def parents_of(path: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        while parent != first:
-            with contextlib.suppress(OSError):  # not empty: another process uses it
-                os.rmdir(parent)
-            parent = os.path.dirname(parent)
+        remove_empty(parent, first)
         raise
+
+
+def remove_empty(folder: str, above: str) -> None:
+    """Removes a folder and those that contain it, below the folder `above`, as far as they are empty."""
+    folder = os.path.abspath(folder)
+    while folder != above:
+        with contextlib.suppress(OSError):  # not empty: another process uses it
+            os.rmdir(folder)
+        folder = os.path.dirname(folder)
 
 
 @contextlib.contextmanager

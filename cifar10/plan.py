@@ -172,14 +172,15 @@ def describe(start: Start) -> list[str]:
     settings = plan.settings
     recipe, towers = settings.recipe, settings.towers
     examples = plan.examples_per_step
+    each = f' ({towers.batch_size} of each tower)' if plan.mode.batches > 1 else ''
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps'
     averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     return [f'recipe     {plan.recipe}, {towers.precision}',
-             f'towers     {plan.devices.num_towers} of {towers.batch_size} {plan.devices}',
+             f'towers     {plan.devices.num_towers} on {plan.devices}',
              f'update     {towers.variable_update}{averages}',
              f'data       {plan.data}',
-             f'batch      {examples} a step; {plan.data.count / examples:.1f} steps an epoch',
+             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
              f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
 
 
@@ -200,9 +201,9 @@ def describe_run(start: Start) -> list[str]:
     lines += [f'run        {run.train_dir}, {progress}',
               f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
     if plan.finished:
-        length = f'--epochs={run.epochs:g}' if run.epochs else f'--max_steps={run.max_steps}'
-        remedy = '' if plan.settings.recipe.schedule == 'linear' else '; give more to continue'
-        lines.append(f'done       at step {plan.step} the run has its {length} already{remedy}')
+        flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
+        remedy = '' if plan.settings.recipe.schedule == 'linear' else f'; a larger {flag} continues it'
+        lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more{remedy}')
     return lines
 
 
@@ -284,7 +285,8 @@ def _towers(start, prefix, stored):
     notes = []
     count = len(devices.groups)
     num_towers = asked.num_towers
-    if UPDATE_MODES.load(asked.variable_update).one_tower_per_device:
+    one_tower = UPDATE_MODES.load(asked.variable_update).one_tower_per_device
+    if one_tower:
         if num_towers not in (None, count):
             raise UsageError(f'--num_towers={num_towers} is incompatible with '
                              f'--variable_update={asked.variable_update}, which has one tower on each of the {count} '
@@ -303,9 +305,15 @@ def _towers(start, prefix, stored):
                if value != now[name] and None not in (value, now[name])]
     notes += warnings
     if changes:
-        notes.append(f"changed    {', '.join(changes)}, from here on")
+        notes.append(f"changed    {', '.join(changes)}")
     if num_towers < count:
-        notes.append(f'idle       {count - num_towers} of {count} devices; --num_towers={count} would use them')
+        kind = 'devices' if asked.gpus_per_tower == 1 else f'groups of {asked.gpus_per_tower} devices'
+        notes.append(f'idle       {count - num_towers} of {count} {kind}; --num_towers={count} would use them')
+    elif num_towers == count and asked.gpus_per_tower > 1:
+        why = f'{asked.variable_update} has one tower on them' if one_tower else 'no other tower fills the gaps'
+        remedy = '' if one_tower else f'; --num_towers={2 * count} or more would'
+        notes.append(f'in turn    the {asked.gpus_per_tower} devices of a tower wait for each other, because '
+                     f'{why}{remedy}')
     return values, notes
 
 

@@ -81,9 +81,10 @@ class Recipe:
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
         if devices > 1 and devices > self._parts:
+            count = f'{self._parts} parts' if self._parts > 1 else 'a single part'
             own = ', or call next_part more often' if NETWORKS.is_own(self._settings.network) else ''
-            raise UsageError(f"--gpus_per_tower={devices}, but the {self._settings.network} network has {self._parts} "
-                             f"part{'s' * (self._parts > 1)}; use at most --gpus_per_tower={self._parts}{own}")
+            raise UsageError(f"--gpus_per_tower={devices}, but --network={self._settings.network} has {count}; "
+                             f'use at most --gpus_per_tower={self._parts}{own}')
 
     def part_sizes(self, batch_size: int, dtype: tf.DType) -> list[parts.Size]:
         """Returns the size of each part of the network in a tower, with the largest images of a run.

@@ -66,7 +66,7 @@ class Termination:
                 self._interrupt_pending = True
                 continue
             self.requested = signal.Signals(number).name
-            line = f'stopping   {self.requested}: {self._until}; once more ends at once'
+            line = f'stopping   {self.requested}: {self._until}; another signal ends the process at once'
             # A terminal has shown ^C at the start of the line.
             with contextlib.suppress(OSError):  # the terminal is gone
                 print('\n' + line if sys.stdout.isatty() else line, flush=True)

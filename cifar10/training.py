@@ -232,6 +232,8 @@ def _run(plan, graph, validation, directory, termination, before_session):
                     session.run(graph.initialise)
                     outputs.checkpoints.restore(session)
                     session.run(graph.start_inputs)
+                    if attempts:
+                        print(f'resumed    at step {session.run(graph.global_step)} of {plan.last_step}')
                     if termination:
                         termination.defer()
                     _loop(session, plan, graph, outputs, validation, reads, termination)
@@ -242,7 +244,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
                 newest = outputs.checkpoints.last
                 if attempts > _MOST_ATTEMPTS:
                     raise
-                print(f'recovering {reason(error)}; continuing from the newest checkpoint')
+                print(f'recovering {reason(error)}; making a new session')
     finally:
         outputs.events.close()
         if validation:

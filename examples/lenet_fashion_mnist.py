@@ -138,7 +138,7 @@ def main():
     examples = len(data[0])
     if batch_size > examples:
         raise UsageError(f'--batch_size={batch_size}, but there are {examples} images; use a smaller one')
-    print(f'towers     {devices.num_towers} {devices}')
+    print(f'towers     {devices.num_towers} on {devices}')
     if examples % batch_size:
         print(f'the last, smaller batch of an epoch, of {examples % batch_size} images, is dropped')
     train(data, devices, arguments.epochs, batch_size, arguments.learning_rate,

@@ -25,7 +25,7 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if not line.startswith(' '))
     assert lines['versions'].startswith('Python 3.') and 'TensorFlow 2.' in lines['versions']
     assert lines['GPUs'] == 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs'
-    assert lines['towers'] == '2 of 512 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
+    assert lines['towers'] == '2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines['run'].endswith('new, to step 27') and lines['recipe'].startswith('fast: ')
     assert 'a checkpoint takes 4.6 MB' in lines['disk'] and lines['disk'].endswith('--max_to_keep=5')
     assert lines['ready'] == 'without --check the run would start'
@@ -117,7 +117,7 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     (tmp_path / 'own' / 'test' / 'eel').mkdir()
     with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
-    assert 'class eel has no image for the part train' in capsys.readouterr().out
+    assert 'class eel has no training image' in capsys.readouterr().out
 
 
 def test_one_problem_hides_no_other(tmp_path, data_dir, capsys):
@@ -131,7 +131,7 @@ def test_one_problem_hides_no_other(tmp_path, data_dir, capsys):
     with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), tower_device='cpu',
                           num_gpus=2, network='missing.py:network'))
-    assert 'devices    on 2 CPU devices (as requested): /cpu:0 /cpu:1' in capsys.readouterr().out
+    assert 'devices    2 CPU devices (as requested): /cpu:0 /cpu:1' in capsys.readouterr().out
     with pytest.raises(UsageError, match='see the 2 lines'):
         check(train_settings(dataset='shapes', data_dir=os.path.join(data_dir, 'shapes-bin'), tower_device='cpu',
                           train_dir=str(tmp_path / 'train'), network='missing.py:network'))

@@ -114,9 +114,9 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
         flags['local_steps'] = 3  # it evaluates after averages only
     with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
     training.train(with_it)
-    lines = re.findall(r'^step (\d+): precision @ 1 = (\S+) \((\d+) of 2000\)$', capsys.readouterr().out, re.M)
+    lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 2000\), step (\d+)$', capsys.readouterr().out, re.M)
     records_of_it = read(with_it.run.train_dir, EVAL)
-    assert [int(step) for step, *_ in lines] == [record['step'] for record in records_of_it]
+    assert [int(step) for step in lines] == [record['step'] for record in records_of_it]
     assert [(step, pytest.approx(value)) for step, value in scalars(with_it.run.train_dir, 'eval/precision')] == [
         (record['step'], record['correct'] / 2000) for record in records_of_it]
     assert records_of_it[-1]['step'] == 7

@@ -192,14 +192,14 @@ def test_on_gpus_towers_share_devices_and_every_read_waits_for_its_turn(settings
 
 def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
     train(settings(num_gpus=2, num_towers=4, batch_size=4, max_steps=1))
-    assert 'towers     4 of 4 on 2 CPU devices (as requested), 2 each: /cpu:0 /cpu:1\n' in capsys.readouterr().out
+    assert 'towers     4 on 2 CPU devices (as requested), 2 each: /cpu:0 /cpu:1\n' in capsys.readouterr().out
     for changes, expected, line in [
             (dict(num_gpus=8), (4, 4), 'idle       4 of 8 devices; --num_towers=8 would use them\n'),
-            (dict(batch_size=8), (4, 8), 'changed    batch_size from 4 to 8, from here on\n'),
+            (dict(batch_size=8), (4, 8), 'changed    batch_size from 4 to 8\n'),
             (dict(num_towers=3, batch_size=2), (3, 2),
-             'changed    num_towers from 4 to 3, batch_size from 8 to 2, from here on\n'),
+             'changed    num_towers from 4 to 3, batch_size from 8 to 2\n'),
             (dict(variable_update='async', num_gpus=2), (2, 2),
-             'changed    num_towers from 3 to 2, variable_update from parameter_server to async, from here on\n')]:
+             'changed    num_towers from 3 to 2, variable_update from parameter_server to async\n')]:
         steps = last_variables(settings().run.train_dir)['global_step'] + 1
         train(settings(**dict(dict(batch_size=None, max_steps=int(steps)), **changes)))
         assert division(settings().run.train_dir) == expected

@@ -169,8 +169,8 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (['a/1.png'], 'needs 2 to 256 class directories, but has 1'),
     (['1.png'], 'needs 2 to 256 class directories, but has 0'),
     (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
-    (numbered('a', 'b') + ['c/1.png'], 'class c has no image for the part train; give it more, or remove'),
-    (numbered('a', 'b') + ['c/notes.txt'], 'class c has no image for the part train'),
+    (numbered('a', 'b') + ['c/1.png'], 'class c has no training image; give it more, or remove'),
+    (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
     ([f'{i}/1.png' for i in range(257)], 'needs 2 to 256 class directories, but has 257'),
 ])
 def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path):

@@ -175,7 +175,7 @@ def test_the_networks_have_their_parts(settings):
     for given, count in ((dict(), 2), (dict(preset='fast', max_steps=None), 3), (dict(network=RESIDUAL), 3)):
         recipe = Recipe(settings(**given).recipe, 10)
         recipe.check_parts(count)
-        with pytest.raises(UsageError, match=f'--gpus_per_tower={count + 1}, but the .* network has {count} parts; '
+        with pytest.raises(UsageError, match=f'--gpus_per_tower={count + 1}, but --network=.* has {count} parts; '
                                              f'use at most --gpus_per_tower={count}'):
             recipe.check_parts(count + 1)
 

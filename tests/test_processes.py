@@ -186,7 +186,7 @@ def test_a_second_signal_ends_the_process_at_once(small):
     process = start_script(SCRIPT, **dict(small, num_gpus=1, batch_size=2500, max_steps=100000))
     read_until(process, 'step 1,')
     process.send_signal(signal.SIGTERM)
-    read_until(process, 'stopping   SIGTERM: after this step; once more ends at once')
+    read_until(process, 'stopping   SIGTERM: after this step; another signal ends the process at once')
     begin = time.time()
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=20) == 128 + signal.SIGTERM and time.time() - begin < 1

@@ -58,13 +58,13 @@ def test_flags_override_the_preset():
 
 @pytest.mark.parametrize('flags, message', [
     (dict(epochs=1, max_steps=5), '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them out'),
-    (dict(preset='fast', max_steps=5), '--sizes=.* follows the length of the run, so it requires --epochs instead of '
-                                       '--max_steps=5'),
-    (dict(schedule='linear'), '--schedule=linear follows the length of the run, so it requires --epochs'),
+    (dict(preset='fast', max_steps=5), '--preset=fast plans the image sizes over the whole run, whose length must '
+                                       'be in epochs; give --epochs instead of --max_steps=5'),
+    (dict(schedule='linear'), '--schedule=linear plans the learning rate over the whole run, .* give --epochs'),
     (dict(epochs=0), '--epochs=0 trains nothing'),
     (dict(label_smoothing=1.0), '--label_smoothing=1 leaves no probability for the label itself; give a number'),
-    (dict(epochs=-1.0), '--epochs=-1.0 is not a number from 0 upwards'),
-    (dict(learning_rate=float('nan')), '--learning_rate=nan is not a number'),
+    (dict(epochs=-1.0), '--epochs=-1 is negative; the minimum is 0'),
+    (dict(learning_rate=float('nan')), '--learning_rate=nan is not a finite number'),
     (dict(widths='64'), '--widths is for --network=fast, but this run has --network=classic; leave it out'),
     (dict(sizes='32'), '--sizes is for --augmentation=shift, but'),
     (dict(auxiliary_learning_rate=0.1), '--auxiliary_learning_rate is for --optimizer=muon, but'),
@@ -166,7 +166,7 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     rewrite(first, **{'whiten/weights': marked})
     with tf.Graph().as_default():
         np.testing.assert_array_equal(train(train_settings(**fast, learning_rate=0.1))['whiten/weights'], marked)
-    assert 'changed    learning_rate from 0.2 to 0.1, from here on\n' in capsys.readouterr().out
+    assert 'changed    learning_rate from 0.2 to 0.1\n' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('changed, message', [

@@ -87,7 +87,7 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
     assert uses[0] == 'make' and uses[-1] == 'close' and uses.count('run') > 3 * STEPS
     lines = capsys.readouterr().out.splitlines()
     # The initialisation, a step, and the last save; at every use in the long run.
-    for at in (1, 6, len(uses) - 2):
+    for at, resumed in ((1, 0), (6, 0), (len(uses) - 2, 4)):
         broken, _ = run(str(at), at=at, work_is_done=at % 2 == 1)
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
         for kind in (metrics.TRAIN, metrics.EVAL, metrics.CHECKPOINT):
@@ -96,10 +96,10 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
             assert one == other, (at, kind)
         output = capsys.readouterr().out.splitlines()
         assert output[-1] == lines[-1].replace('whole', str(at))
-        told = [line for line in output if line.startswith('recovering')]
+        told = [line for line in output if line.startswith(('recovering', 'resumed'))]
         # The end of a session is no loss: everything is saved by then.
         assert told == ([] if uses[at] == 'close' else [
-            f'recovering lost at {uses[at]}; continuing from the newest checkpoint'])
+            f'recovering lost at {uses[at]}; making a new session', f'resumed    at step {resumed} of {STEPS}'])
 
 
 @pytest.mark.stress

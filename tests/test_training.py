@@ -138,7 +138,8 @@ def test_a_run_that_is_there_already_says_so(settings, capsys):
     training.train(settings(max_steps=2))
     training.train(settings(max_steps=1))
     output = capsys.readouterr().out
-    assert 'at step 2 the run has its --max_steps=2 already' in output
+    assert 'done       the run is at step 2, and --max_steps=2 asks for no more; a larger --max_steps' in output
+    assert 'at step 2, and --max_steps=1 asks' in output
     assert output.count(f'run        {settings().run.train_dir}, at step 2\n') == 2 and 'of 1' not in output
     assert sorted(os.listdir(settings().run.train_dir)) == before
 
@@ -247,9 +248,9 @@ def test_what_is_printed_at_the_start(settings, capsys):
     train(settings(num_gpus=2, max_steps=1))
     lines = capsys.readouterr().out.splitlines()
     assert lines.pop(0) == 'recipe     classic: network classic, sgd, augmentation classic, fp32'
-    assert lines[0] == 'towers     2 of 8 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
+    assert lines[0] == 'towers     2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines[1] == 'update     parameter_server'
     assert lines[2].startswith('data       shapes, 10,000 images in ')
-    assert lines[3] == 'batch      16 a step; 625.0 steps an epoch'
+    assert lines[3] == 'batch      16 a step (8 of each tower); 625.0 steps an epoch'
     assert lines[6] == 'watch      tensorboard --logdir ' + os.path.abspath(settings().run.train_dir)
     assert lines[-1].startswith('saved ')

@@ -73,11 +73,11 @@ class _Checks:
     """Collects the problems that the checks find.
 
     Attributes:
-      outlook: what the run would do if there are no problems.
+      outlook: the line that says what the run would do if there are no problems.
     """
 
     def __init__(self):
-        self.outlook = 'without --check the run would start'
+        self.outlook = 'ready      without --check the run would start'
         self._problems = []
         self._needed = collections.Counter()  # bytes that the run would write, by the number of the disk
 
@@ -137,7 +137,7 @@ class _Checks:
             raise UsageError("the run cannot start; see the line 'problem' above")
         if self._problems:
             raise UsageError(f"the run cannot start; see the {len(self._problems)} lines 'problem' above")
-        print(f'ready      {self.outlook}')
+        print(self.outlook)
 
 
 def _print_versions():
@@ -232,6 +232,6 @@ def _check_space(start, checks):
     count = max(most - len(start.directory.checkpoints()), 1)
     limit = f'--max_to_keep={keep}' if keep else 'all are kept'
     if start.plan.finished:
-        checks.outlook = 'the run has ended; nothing would be done'
+        checks.outlook = 'ended      without --check nothing would be done'
     checks.require_space(
         size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}', '--train_dir', start.directory.path)

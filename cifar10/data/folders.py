@@ -173,9 +173,10 @@ def _parts(path, classes, examples, test_fraction):
     for part in examples:
         for missing in set(range(len(classes))) - set(labels[part]):
             count = sum(part_labels.count(missing) for part_labels in labels.values())
+            kind = 'training' if part == TRAIN else 'test'
             change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
-            raise UsageError(f'--dataset={path}: class {classes[missing]} has no image for the part {part}; give it '
-                             f'more{change}, or remove its directory')
+            raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image; give it more{change}, '
+                             'or remove its directory')
     if len(examples[TRAIN]) < _LEAST_IMAGES:
         raise UsageError(f'--dataset={path} has {len(examples[TRAIN])} training images; at least {_LEAST_IMAGES} are '
                          'needed')

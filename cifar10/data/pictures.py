@@ -23,7 +23,7 @@ _PIXEL_BYTES = 24  # memory per pixel while a picture is decoded, at most (measu
 _MEMORY = _MOST_PIXELS * _PIXEL_BYTES + 2 * _MOST_BYTES  # for all pictures that are decoded at a time
 _LIBJPEG = re.compile(rb'JPEG|JFIF|Insufficient memory')  # its complaints, which name no file
 _MOST_THREADS = 8
-_UNREADABLE = 'not a picture that this TensorFlow decodes, or a damaged one'
+_UNREADABLE = 'not a picture in a format that TensorFlow reads, or a corrupt one'
 
 
 class NoPicture(Exception):

@@ -85,13 +85,16 @@ class Devices:
         plural = 's' if self.count > 1 else ''
         reason = '' if self.on_gpus else f' ({self.reason})'
         fewest, rest = divmod(self.num_towers, len(self.groups))
+        each = 'each' if self.count == len(self.groups) else 'on each group'
         share = ''
-        if rest:
-            share = f', {fewest} or {fewest + 1} each'
+        if len(self.groups) == 1 and fewest > 1:
+            share = ', in turn'
+        elif rest:
+            share = f', {fewest} or {fewest + 1} {each}'
         elif fewest > 1:
-            share = f', {fewest} each'
+            share = f', {fewest} {each}'
         names = ' '.join('+'.join(group) for group in self.groups)
-        return f'on {self.count} {kind}{plural}{reason}{share}: {names}'
+        return f'{self.count} {kind}{plural}{reason}{share}: {names}'
 
 
 NONE = Devices((), on_gpus=False)  # of a process that has no towers

@@ -102,7 +102,15 @@ class Verification:
         last = self._rerun.last
         span = f'steps {first} to {last}' if first < last else f'step {last}'
         reasons = ''.join(f'; {change}' for segment in self._rerun.segments for change in _changes(segment))
-        return f'unverified there is no record of {span} in {metrics.NAME}{reasons}'
+        return f'unverified there is no record of {span} in {metrics.NAME}{self._nearest()}{reasons}'
+
+    def _nearest(self):
+        """Returns a phrase with the nearest step that has a record, which can be verified instead; '' if none has."""
+        recorded = [*self._records, *self._hashes]
+        if not recorded:
+            return ''
+        nearest = min(recorded, key=lambda step: (abs(step - self._rerun.last), step))
+        return f'; --step={nearest} would be compared with one'
 
 
 def named_steps(numbers: list[int]) -> str:

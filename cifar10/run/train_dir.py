@@ -215,18 +215,41 @@ class TrainDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Context in which no other process trains here; makes the directory if it does not exist."""
-        make_dir(self.path, '--train_dir')
+        """Context in which no other process trains here; makes the directory if it does not exist.
+
+        After an error, a directory where nothing was written is left as it was found.
+        """
+        first = files.existing(self.path)
         # The lock is on a regular file opened for writing: NFS keeps such a lock on its server, for all
-        # machines, whereas a lock on a directory holds on this machine only. The file is never removed;
-        # otherwise one process could lock the old file and another one the new file.
+        # machines, whereas a lock on a directory holds on this machine only.
         path = os.path.join(self.path, _LOCK)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        while True:
+            make_dir(self.path, '--train_dir')
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            except FileNotFoundError:  # its last holder has removed the directory
+                continue
+            try:
+                cause = self._lock(descriptor)
+                # Its last holder may have removed the file. Then the lock is worthless, because others lock the file
+                # that has the name now.
+                with contextlib.suppress(FileNotFoundError):
+                    if cause or os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                        break
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+        if cause:
+            print(f'warning: {path} cannot be locked ({cause}); make sure that no other process trains in this '
+                  '--train_dir')
         try:
-            if cause := self._lock(descriptor):
-                print(f'warning: {path} cannot be locked ({cause}); make sure that no other process trains in this '
-                      '--train_dir')
             yield
+        except BaseException:
+            if not cause and os.listdir(self.path) == [_LOCK]:
+                os.remove(path)
+                files.remove_empty(self.path, first)
+            raise
         finally:
             os.close(descriptor)
 

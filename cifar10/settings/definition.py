@@ -97,8 +97,10 @@ def _check(field, value):
     minimum = field.metadata['minimum']
     if minimum is not None and value < minimum:
         raise UsageError(f'{flag_of(field)}={value} is too small; the minimum is {minimum}')
-    if field.type is float and not 0 <= value < math.inf:
-        raise UsageError(f'{flag_of(field)}={value} is not a number from 0 upwards')
+    if field.type is float and not math.isfinite(value):
+        raise UsageError(f'{flag_of(field)}={value} is not a finite number')
+    if field.type is float and value < 0:
+        raise UsageError(f'{flag_of(field)}={value:g} is negative; the minimum is 0')
     if field.type is int and value > _LARGEST_INT:
         raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {_LARGEST_INT}')
     if field.type is str and not value:

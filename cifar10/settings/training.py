@@ -207,11 +207,11 @@ def train_settings(**given: Any) -> TrainSettings:
         raise UsageError(f"--max_steps={values['max_steps']} and --epochs={values['epochs']:g} both say when the run "
                          'ends; leave one of them out')
     if values.get('use_fp16'):
-        if values.get('precision') == 'bf16':
-            raise UsageError('--use_fp16 contradicts --precision=bf16; leave one of them out')
+        if values.get('precision') not in (None, 'fp16'):
+            raise UsageError(f"--use_fp16 contradicts --precision={values['precision']}; leave one of them out")
         values['precision'] = 'fp16'
     settings = _with_preset(values)
-    _check_recipe(settings)
+    _check_length(settings, values)
     _check_towers(settings.towers)
     _check_explain(settings)
     return settings
@@ -272,18 +272,24 @@ def _meaningless(values):
     return found
 
 
-def _check_recipe(settings):
-    """Raises a UsageError if the recipe depends on the length of the run in epochs, but only --max_steps is given."""
-    sizes = settings.recipe.sizes
-    if sizes and len(parse_sizes(sizes)) > 1:
-        flag = f'--sizes={sizes}'
-    elif settings.recipe.schedule == 'linear':
-        flag = '--schedule=linear'
+def _check_length(settings, given):
+    """Raises a UsageError if the recipe depends on the length of the run in epochs, but only --max_steps is given.
+
+    Args:
+      settings: of the run.
+      given: those that the user gave, by their names; the message blames one of them, or else the preset.
+    """
+    recipe = settings.recipe
+    if recipe.sizes and len(parse_sizes(recipe.sizes)) > 1:
+        name, what = 'sizes', 'image sizes'
+    elif recipe.schedule == 'linear':
+        name, what = 'schedule', 'learning rate'
     else:
         return
     if settings.run.epochs is None:
-        raise UsageError(f'{flag} follows the length of the run, so it requires --epochs instead of '
-                         f'--max_steps={settings.run.max_steps}')
+        cause = f'--{name}={getattr(recipe, name)}' if name in given else f'--preset={recipe.preset}'
+        raise UsageError(f'{cause} plans the {what} over the whole run, whose length must be in epochs; give --epochs '
+                         f'instead of --max_steps={settings.run.max_steps}')
 
 
 def _check_towers(towers):

@@ -18,6 +18,11 @@ def scalars_of(result: Result) -> dict[str, float]:
     return {summaries.EVAL + name: value for name, value in result.figures.items() if isinstance(value, float)}
 
 
+def result_line(step: int, result: Result) -> str:
+    """Returns the line that reports the Result of a step."""
+    return f'{datetime.datetime.now()}: {result}, step {step}'
+
+
 class Report:
     """Reports Results. Make it after the evaluation graph, to which it adds an image summary.
 
@@ -58,7 +63,7 @@ class Report:
 
     def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> None:
         """Reports the Result of a checkpoint, within the context of its `candidate`."""
-        print(f'{datetime.datetime.now()}: {result}, step {step}')
+        print(result_line(step, result))
         if self._per_class:
             if result.averaged_correct is not None:
                 print('each class, without test-time averaging:')

@@ -13,7 +13,7 @@ from cifar10.run import summaries
 from cifar10.run.metrics import EVAL, Metrics
 from cifar10.run.progress import Progress
 from cifar10.trained.evaluator import Evaluator, Result
-from cifar10.trained.report import scalars_of
+from cifar10.trained.report import result_line, scalars_of
 
 _BATCH_SIZE = 500
 
@@ -58,7 +58,7 @@ class Validation:
         result = self.evaluate(values)
         events.add(summaries.scalars(scalars_of(result)), step)
         metrics.add(EVAL, step, **result.figures)
-        progress.say(f'step {step}: {result}')
+        progress.say(result_line(step, result))
 
     def evaluate(self, values: dict) -> Result:
         """Returns the Result of a pass over the images with these values of the tensors from `reads`."""
