@@ -20,7 +20,9 @@ def main():
     # After the flags: TensorFlow takes seconds to import.
     if settings.image:
         from cifar10.trained import classification
-        classification.classify(settings)
+        # Where JSON goes to standard output for a program to read, other lines do not.
+        with console.said_to(_warn if settings.json else print):
+            classification.classify(settings, print)
     elif settings.export_dir:
         from cifar10.trained import export
         export.export(settings)
@@ -37,6 +39,11 @@ def evaluate(settings):
         if settings.run_once:
             raise
         print('stopped')
+
+
+def _warn(line):
+    """Prints a line on standard error."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def run():

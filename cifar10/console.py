@@ -1,5 +1,6 @@
-"""The console: starts TensorFlow without its log lines, and handles output whose reader has gone.
+"""The console: lines for people, progress bars, TensorFlow's start without its log lines, and output without a reader.
 
+Below the programs, every line for people goes through `say`, so that a caller of the package can receive or drop it.
 Only `start_tensorflow` imports TensorFlow, so that `--help` and a mistyped flag are answered at once.
 """
 import atexit
@@ -11,8 +12,8 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
 
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. All other lines are passed on.
@@ -29,6 +30,58 @@ _START_UP_CHATTER = re.compile(
 
 # The oldest and the newest version of TensorFlow with which the whole test suite has passed.
 TESTED_VERSIONS = (2, 16), (2, 21)
+
+
+# Gets each line for people; `print` stands for standard output.
+_receiver = print
+
+
+def say(line: str) -> None:
+    """Says a line to whoever runs the program: on standard output, above a progress bar if there is one.
+
+    Within `said_to`, the receiver gets it instead.
+    """
+    if _receiver is not print:
+        _receiver(line)
+        return
+    if is_terminal():
+        from tqdm import tqdm
+        tqdm.write(line, file=sys.stdout)
+    else:
+        print(line)
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def said_to(receiver: Callable[[str], Any]) -> Iterator[None]:
+    """Context in which the lines of all threads go to a function; `print` stands for standard output."""
+    global _receiver
+    previous, _receiver = _receiver, receiver
+    try:
+        yield
+    finally:
+        _receiver = previous
+
+
+def is_stdout() -> bool:
+    """Returns whether lines go to standard output."""
+    return _receiver is print
+
+
+def is_terminal() -> bool:
+    """Returns whether lines go to standard output, and that is a terminal."""
+    return is_stdout() and sys.stdout.isatty()
+
+
+def progress_bar(*arguments: Any, **options: Any) -> Any:
+    """Returns a `tqdm` progress bar on standard output; it shows nothing unless lines go to a terminal.
+
+    Args:
+      arguments, options: those of `tqdm`.
+    """
+    from tqdm import tqdm
+    options.setdefault('disable', not is_terminal())
+    return tqdm(*arguments, file=sys.stdout, **options)
 
 
 def unread(error: OSError) -> bool:
@@ -52,7 +105,7 @@ def start_tensorflow(verbose: bool = False) -> None:
         import tensorflow.compat.v1 as tf
         warning = _version_warning(tf.__version__)
         if warning:
-            print(warning, flush=True)
+            say(warning)
         tf.disable_eager_execution()
         tf.enable_resource_variables()
         tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)

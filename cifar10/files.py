@@ -14,6 +14,8 @@ import stat
 import tempfile
 from collections.abc import Iterator
 
+from cifar10.console import say
+
 RANDOM = '[a-z0-9_]{8}'  # a regular expression for what `tempfile` appends to a prefix
 
 
@@ -193,7 +195,7 @@ def _acquire(lock, path):
                 os.close(descriptor)
                 return None
             if not announced:
-                print(f'waiting    for another process that makes {path}', flush=True)
+                say(f'waiting    for another process that makes {path}')
                 announced = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Its last holder may have removed the file. Then the lock is worthless: others lock the file that has

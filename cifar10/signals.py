@@ -3,8 +3,9 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import threading
+
+from cifar10 import console
 
 
 def termination_signals() -> list[signal.Signals]:
@@ -69,4 +70,4 @@ class Termination:
             line = f'stopping   {self.requested}: {self._until}; another signal ends the process at once'
             # A terminal has shown ^C at the start of the line.
             with contextlib.suppress(OSError):  # the terminal is gone
-                print('\n' + line if sys.stdout.isatty() else line, flush=True)
+                console.say('\n' + line if console.is_terminal() else line)

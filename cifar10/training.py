@@ -1,13 +1,13 @@
 """Training: the graph of a step, and the loop that runs it. From settings to checkpoints in train_dir."""
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10.console import say
 from cifar10.data import pipeline, records
 from cifar10.errors import RunError, reason
 from cifar10.networks import MOVING_STATISTICS, classifier
@@ -69,10 +69,10 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 
 
 def _decide(start, stages):
-    """Decides, stage by stage, up to the first that raises a UsageError, and prints what they return."""
+    """Decides, stage by stage, up to the first that raises a UsageError, and says what they return."""
     for stage in stages:
         for line in stage(start):
-            print(line)
+            say(line)
 
 
 def validation_of(plan: Plan) -> Validation | None:
@@ -233,7 +233,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
                     outputs.checkpoints.restore(session)
                     session.run(graph.start_inputs)
                     if attempts:
-                        print(f'resumed    at step {session.run(graph.global_step)} of {plan.last_step}')
+                        say(f'resumed    at step {session.run(graph.global_step)} of {plan.last_step}')
                     if termination:
                         termination.defer()
                     _loop(session, plan, graph, outputs, validation, reads, termination)
@@ -244,13 +244,13 @@ def _run(plan, graph, validation, directory, termination, before_session):
                 newest = outputs.checkpoints.last
                 if attempts > _MOST_ATTEMPTS:
                     raise
-                print(f'recovering {reason(error)}; making a new session')
+                say(f'recovering {reason(error)}; making a new session')
     finally:
         outputs.events.close()
         if validation:
             validation.close()
     last = outputs.checkpoints.last
-    print(f"saved      {last}{'' if step_of(last) >= plan.last_step else '; start again to continue'}")
+    say(f"saved      {last}{'' if step_of(last) >= plan.last_step else '; start again to continue'}")
 
 
 def _loop(session, plan, graph, outputs, validation, reads, termination):
@@ -322,8 +322,7 @@ def _progress(plan, step, log):
     """Returns the Progress of a run that goes on after a step."""
     constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                      global_batch=plan.examples_per_step)
-    return Progress(step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, constants,
-                    sys.stdout)
+    return Progress(step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, constants)
 
 
 def session_options(plan: Plan) -> tf.ConfigProto:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -47,6 +48,23 @@ def test_unknown_lines_are_passed_on_in_order():
                     '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
                     'os.write(2, b"\\nafter\\n")')
     assert result.stderr == 'first\nlast\nafter\n'
+
+
+def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True, raising=False)
+    lines = []
+    with console.said_to(lines.append):
+        thread = threading.Thread(target=console.say, args=['from a thread'])
+        thread.start()
+        thread.join()
+        with console.said_to(print), console.progress_bar(total=2) as bar:
+            console.say('above the bar')
+        assert not bar.disable and console.progress_bar(total=2).disable
+        console.say('last')
+    console.say('printed')
+    output = capsys.readouterr().out
+    assert lines == ['from a thread', 'last']
+    assert re.findall('above the bar|printed|last', output) == ['above the bar', 'printed'] and '0/2' in output
 
 
 def test_a_tensorflow_error_is_reduced_to_one_sentence():

@@ -75,6 +75,12 @@ def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():
         assert not re.search(r'tensorflow\.(python|contrib)|tf\.(keras|estimator|contrib)|queue_runner', text), path
 
 
+def test_only_programs_print():
+    for path in FILES:
+        is_program = path.parent.name == 'cli' or path.name in (*_PROGRAMS, 'console.py')
+        assert is_program or not re.search(r'(?<![\w.])print\(|sys\.stdout\.write', path.read_text()), path
+
+
 def test_the_default_path_does_not_speak_of_other_modes():
     for name in ('parallel/towers.py', 'parallel/update.py', 'parallel/parameter_server.py', 'training.py'):
         assert not re.search(r'replica[^t]|cluster|all-reduce|preset', (PACKAGE / name).read_text()), name

@@ -4,6 +4,7 @@ import socket
 import time
 
 from cifar10.cluster.membership import Cluster, split_address
+from cifar10.console import say
 from cifar10.errors import UsageError
 
 
@@ -49,7 +50,7 @@ def _resolved(host, port, limit):
                 cause = getattr(error, 'strerror', error)
                 raise UsageError(f'{host}, the host of this task, cannot be resolved ({cause})') from error
             if not announced:
-                print(f"waiting    for this task's host name {host} to resolve, up to {limit} s")
+                say(f"waiting    for this task's host name {host} to resolve, up to {limit} s")
                 announced = True
         time.sleep(1)
 

@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.cluster import listener, watch
 from cifar10.cluster.address import own_addresses
 from cifar10.cluster.membership import Cluster, split_address
+from cifar10.console import say
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, absent, spread
@@ -37,7 +38,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
       files: paths of the training data, which must have the same contents on every worker.
       termination: the handler of the termination signals; a server defers them until the chief has ended.
     """
-    print(f'task       {cluster.job} {cluster.index} at {cluster.address}; {len(cluster.workers)} workers, '
+    say(f'task       {cluster.job} {cluster.index} at {cluster.address}; {len(cluster.workers)} workers, '
           f'{len(cluster.ps)} ps')
     member = Member(cluster, local_devices, timeout, may_return)
     if not cluster.is_chief:
@@ -45,7 +46,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
         if termination:
             termination.defer('when the chief has ended')
         member.serve()
-        print('done       the training has ended')
+        say('done       the training has ended')
         return
     status = 1
     try:
@@ -97,7 +98,7 @@ class Member:
         try:
             listener.restrict(port, addresses)
         except OSError as error:
-            print(f'warning: {error}: the server listens on all addresses of this machine')
+            say(f'warning: {error}: the server listens on all addresses of this machine')
         server.start()
         return server
 

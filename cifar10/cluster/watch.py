@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from cifar10.cluster.membership import split_address
+from cifar10.console import say
 
 _INTERVAL_SECS = 0.5  # between two checks
 # A peer is lost after this time and this many failed checks; a process that ends normally is not reported.
@@ -47,7 +48,7 @@ def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], 
         if not missing or time.monotonic() - begin > limit:
             return missing
         if announce and missing != announced and time.monotonic() - begin > _GRACE_SECS:
-            print(f'waiting    for {listed(missing)}, up to {limit} s')
+            say(f'waiting    for {listed(missing)}, up to {limit} s')
             announced = dict(missing)
         time.sleep(_INTERVAL_SECS)
 
@@ -87,7 +88,7 @@ class Watch:
                     failures[name] = 0
                     if name in lost:
                         lost.remove(name)
-                        print(f'back       {name} at {address}', flush=True)
+                        say(f'back       {name} at {address}')
                 else:
                     failures[name] += 1
                 away = time.monotonic() - last_seen[name]
@@ -95,7 +96,7 @@ class Watch:
                 if is_lost and name not in lost and not self._stop.is_set():
                     lost.add(name)
                     if self._limit:
-                        print(f'lost       {name} at {address}; waiting up to {self._limit} s for it', flush=True)
+                        say(f'lost       {name} at {address}; waiting up to {self._limit} s for it')
                 if name in lost and away > self._limit and not self._stop.is_set():
                     self._give_up(name, address)
 
@@ -103,6 +104,7 @@ class Watch:
         """Ends the process from this thread, because the main thread may be blocked in the session."""
         sys.stdout.flush()
         after = f' after {self._limit} s' if self._limit else ''
-        print(f'{os.path.basename(sys.argv[0])}: error: {name} at {address} cannot be reached{after}; start all '
-              'processes again to continue from the newest checkpoint', file=sys.stderr, flush=True)
+        sys.stderr.write(f'{os.path.basename(sys.argv[0])}: error: {name} at {address} cannot be reached{after}; start '
+                         'all processes again to continue from the newest checkpoint\n')
+        sys.stderr.flush()
         os._exit(1)

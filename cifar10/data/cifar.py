@@ -9,6 +9,7 @@ import shutil
 import tarfile
 import zlib
 
+from cifar10.console import say
 from cifar10.data import download
 from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 from cifar10.errors import UsageError
@@ -41,12 +42,12 @@ class _Archive:
         path = os.path.join(os.path.dirname(folder), self.name)
         if os.path.isfile(path):
             if os.path.getsize(path) != self.size or download.sha256(path) != self.sha256:
-                print(f'warning: {path} is not the published archive (its checksum differs); using it as it is')
+                say(f'warning: {path} is not the published archive (its checksum differs); using it as it is')
             try:
                 return self._extract(path, folder)
             except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-                print(f'warning: {path} cannot be read ({error}); replacing it')
-        print(f'downloading {_SITE}{self.name}')
+                say(f'warning: {path} cannot be read ({error}); replacing it')
+        say(f'downloading {_SITE}{self.name}')
         try:
             download.fetch(_SITE + self.name, path, self.size, self.sha256)
         except download.DownloadError as error:

@@ -4,8 +4,8 @@ import os
 from http.client import HTTPException
 
 from six.moves import urllib
-from tqdm import tqdm
 
+from cifar10.console import progress_bar
 from cifar10.files import making, new_file
 
 _CHUNK = 1 << 20
@@ -54,8 +54,8 @@ def _stream(url, path, size, timeout):
 
 
 def _copy(response, url, path, size):
-    with open(path, 'wb') as stream, tqdm(
-            total=size, unit='B', unit_scale=True, desc=os.path.basename(url), disable=None) as bar:
+    with open(path, 'wb') as stream, progress_bar(
+            total=size, unit='B', unit_scale=True, desc=os.path.basename(url)) as bar:
         received = 0
         for chunk in iter(lambda: _read(response, url), b''):
             received += len(chunk)

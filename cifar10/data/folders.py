@@ -12,6 +12,7 @@ import unicodedata
 
 import numpy as np
 
+from cifar10.console import say
 from cifar10.data import pictures, records
 from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 from cifar10.errors import UsageError
@@ -148,7 +149,7 @@ def _convert(path, test_fraction, folder):
     """Converts the images below `path` to records in a new folder."""
     classes, folders = _layout(path, test_fraction)
     files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
-    print(f'converting {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}', flush=True)
+    say(f'converting {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}')
     decoded = {part: _decode(part_files) for part, part_files in files.items()}
     parts = _parts(path, classes, decoded, test_fraction)
     with new_folder(folder) as temporary:
@@ -212,6 +213,6 @@ def _decode(files):
     failures = [(path, image) for (_, path), image in zip(files, images) if isinstance(image, Exception)]
     if failures:
         path, error = min(failures, key=lambda failure: failure[0])
-        print(f'warning: left out {len(failures)} of {len(files)} files; the first is {pictures.shown(path)} '
+        say(f'warning: left out {len(failures)} of {len(files)} files; the first is {pictures.shown(path)} '
               f'({error})')
     return [(label, image) for (label, _), image in zip(files, images) if isinstance(image, np.ndarray)]

@@ -3,16 +3,14 @@ import contextlib
 import multiprocessing.pool
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
-from tqdm import tqdm
 
-from cifar10.console import quiet_stderr
+from cifar10.console import progress_bar, quiet_stderr
 from cifar10.data import bmp, headers
 from cifar10.data.records import SIZE
 
@@ -134,8 +132,8 @@ class Decoder:
                 return error
         threads = min(os.cpu_count(), _MOST_THREADS)
         with quiet_stderr(_LIBJPEG), multiprocessing.pool.ThreadPool(threads) as pool:
-            return list(tqdm(pool.imap(attempt, paths), total=len(paths), unit='file', file=sys.stdout, leave=False,
-                             disable=not (progress and sys.stdout.isatty())))
+            attempts = pool.imap(attempt, paths)
+            return list(progress_bar(attempts, total=len(paths), unit='file', leave=False) if progress else attempts)
 
 
 def _square(pixels):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from cifar10.console import say
 from cifar10.directories import refuse_default_of_others
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.files import making, parents_of, remove_leftovers
@@ -175,7 +176,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
             archive_name, _ = dataset.archive
             remove_leftovers(os.path.join(data_dir, archive_name))
         if part == TRAIN and (notice := dataset.notice()):
-            print(f'warning: {notice}')
+            say(f'warning: {notice}')
     classes = dataset.read_classes(folder)
     paths = tuple(os.path.join(folder, file) for file in dataset.files[part])
     count = sum(_verified_count(path, dataset, len(classes)) for path in paths)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.console import say
 from cifar10.errors import UsageError, reason
 from cifar10.explain import report
 from cifar10.explain.measure import Cell, Figures
@@ -96,7 +97,7 @@ def others(base: Variant, look: Look, variant: Callable[..., Variant]) -> dict[s
                                    position=base.position if is_new else None, cause=attempt.cause)
         except (tf.errors.OpError, UsageError, AttributeError, TypeError, ValueError) as error:
             # A network of the user's own may fail in ways of its own, for example where variables become tensors.
-            print(f'left out   {name}: {reason(error)}')
+            say(f'left out   {name}: {reason(error)}')
     return result
 
 

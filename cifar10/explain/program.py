@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cifar10 import timeline, training
+from cifar10.console import say
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.explain import ablations, report
@@ -69,7 +70,7 @@ def _decided(settings, devices):
         settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
     for stage in (decide, refuse_other_images, describe):
         for line in stage(start):
-            print(line)
+            say(line)
     return start.plan
 
 
@@ -81,7 +82,7 @@ def _synchronous(plan, variant, seconds):
     cells = {**ablations.cells(base, look), **{name: Cell(other) for name, other in others.items()}}
     traced = [STEP, *(name for name in (FEWER, MORE) if name in others)]
     pauses = ablations.pauses(base)
-    figures = Figures(cells, traced, seconds, lambda line: print(line, flush=True))
+    figures = Figures(cells, traced, seconds, say)
     costs = ablations.costs(base, figures, pauses)
     cost = sum(costs.values())
     step = figures.timing(STEP).median + cost
@@ -94,7 +95,8 @@ def _synchronous(plan, variant, seconds):
     lines += report.would_lines(step, woulds)
     lines += _forecast_lines(base, figures, cost)
     lines.append(report.advice(step, woulds, parts.get(TOWERS, parts.get(REPLICAS, 0)) / step))
-    print('\n'.join(lines))
+    for line in lines:
+        say(line)
     if plan.settings.run.plot:
         _draw(plan, sorted(figures.laps[STEP], key=lambda lap: lap.seconds))
 
@@ -177,22 +179,22 @@ def _asynchronous(plan, variant, seconds):
     together = Figures({STEP: Cell(other)}, [], seconds / 2, print).timing(STEP)
     images = plan.settings.towers.batch_size
     names = [plan.devices.place(k) for k in range(towers)]
-    print(f'an update  {1 / updates:.3f} s, {images * updates:,.0f} images/s')
+    say(f'an update  {1 / updates:.3f} s, {images * updates:,.0f} images/s')
     for name, rate in zip(names, rates):
-        print(f'  {name:<10} {rate:.2f} updates a second')
-    print(f'  staleness  {staleness:.1f} updates of other towers between reading the variables and updating them')
-    print(f'would be   {together.median:.3f} s for {towers} updates (now {towers / updates:.3f}; '
+        say(f'  {name:<10} {rate:.2f} updates a second')
+    say(f'  staleness  {staleness:.1f} updates of other towers between reading the variables and updating them')
+    say(f'would be   {together.median:.3f} s for {towers} updates (now {towers / updates:.3f}; '
           f'{together.low:.3f}-{together.high:.3f})  with --variable_update={synchronous}')
     slowest = int(np.argmin(rates))
     share = rates[slowest] / np.median(np.delete(rates, slowest)) if towers > 1 else 1.0
     if share < _UNEQUAL:
-        print(f'advice     {names[slowest]} is slow: it makes {share:.0%} as many updates as the others; in async no '
+        say(f'advice     {names[slowest]} is slow: it makes {share:.0%} as many updates as the others; in async no '
               'tower waits for it, but in a synchronous mode every step would')
     elif together.median < towers / updates:
-        print(f'advice     use --variable_update={synchronous}: it takes less time for the same images, and its '
+        say(f'advice     use --variable_update={synchronous}: it takes less time for the same images, and its '
               'gradients are not stale')
     else:
-        print(f'advice     async trains {together.median * updates / towers:.2f}x as many images a second as '
+        say(f'advice     async trains {together.median * updates / towers:.2f}x as many images a second as '
               f'--variable_update={synchronous}, but its gradients are stale: compare the accuracies after the same '
               'number of images')
 
@@ -205,4 +207,4 @@ def _draw(plan, laps):
             for group, name in [*enumerate(names), (-1, 'host')]]
     title = f'--variable_update={plan.settings.towers.variable_update}, a step of {lap.seconds:.3f} s'
     timeline.draw(plan.settings.run.plot, [(title, [row for row in rows if row.bars])])
-    print(f'drawn      {plan.settings.run.plot}')
+    say(f'drawn      {plan.settings.run.plot}')

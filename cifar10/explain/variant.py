@@ -98,9 +98,10 @@ class Variant:
         self.position = int(self._session.run(graph.examples_seen))
         step = int(self._session.run(graph.global_step))
         places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
-        output = self._open.enter_context(open(os.devnull, 'w'))
+        nowhere = self._open.enter_context(open(os.devnull, 'w'))
         self._progress = self._open.enter_context(Progress(
-            step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, {}, output))
+            step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, {},
+            lambda line: nowhere.write(line + '\n')))
         self._stragglers = Stragglers(places, self._progress.say)
         self._batches = None  # values of the tensors of `graph.batches`
         self._number = step

@@ -137,8 +137,7 @@ def _check_tower(tower, towers, step):
 
 def _with_bar(steps, count):
     """Yields the steps, with a progress bar on a terminal."""
-    from tqdm import tqdm
-    return tqdm(steps, total=count, unit='step', leave=False, disable=not sys.stdout.isatty(), file=sys.stdout)
+    return console.progress_bar(steps, total=count, unit='step', leave=False)
 
 
 def _print(lines):

@@ -13,6 +13,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
+from cifar10.console import say
 from cifar10.data import records
 from cifar10.errors import UsageError, difference, reason
 from cifar10.optim.precision import LOSS_SCALE
@@ -337,7 +338,7 @@ def _starting_point(directory, begin, given, recorded_from):
             return prefix, _read(prefix)
         except Exception as error:  # of any type, as in `checkpoint.corruption`
             if os.path.exists(prefix + '.index'):  # otherwise training has removed it, as one too many
-                print(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
+                say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
     if recorded_from > 0:
         kept = [step_of(prefix) for prefix in directory.checkpoints() if step_of(prefix) >= recorded_from]
         remedy = f'give a step after {kept[0]}, or an older checkpoint with --from' if kept else 'give one with --from'

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.console import say
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.optim.precision import LOSS_SCALE
 from cifar10.run.metrics import CHECKPOINT, Metrics
@@ -51,7 +52,7 @@ def newest(directory: TrainDir) -> str | None:
         corrupt.add(prefix)
         if prefix not in _reported:
             _reported.add(prefix)
-            print(f'warning: {prefix} cannot be read ({cause}); looking for the one before it')
+            say(f'warning: {prefix} cannot be read ({cause}); looking for the one before it')
 
 
 def newest_of_run(directory: TrainDir) -> str | None:

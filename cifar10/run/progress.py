@@ -4,14 +4,14 @@ It knows numbers of steps and figures, but no graph and no session.
 """
 import contextlib
 import datetime
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
-from cifar10.console import discard, unread
+from cifar10 import console
 from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.rate import Rate, due
 
@@ -30,26 +30,26 @@ class Progress:
       examples_per_step: of all towers.
       metrics: the file that the records go to.
       constants: what every record says.
-      output: where the lines go.
+      say: function that gets the lines, in place of the console with its bar.
 
     Attributes:
       output_closed: whether nobody reads the output any more, because its pipe or terminal was closed.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
-                 constants: dict[str, Any], output: TextIO):
+                 constants: dict[str, Any], say: Callable[[str], Any] | None = None):
         self.output_closed = False
         self._step = step
         self._every = every
         self._metrics = metrics
         self._constants = constants
-        self._output = output
+        self._say = say or console.say
         self._next_line = 0.0
         self._tower_seconds, self._timed_steps = 0.0, 0  # the sum of each tower's, over so many steps
         self._rate = Rate(examples_per_step)
         self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
-        self._bar = tqdm(initial=step, total=last_step, unit='step', file=output, disable=not output.isatty(),
-                         dynamic_ncols=True)
+        self._bar = console.progress_bar(
+            initial=step, total=last_step, unit='step', dynamic_ncols=True, **dict(disable=True) if say else {})
 
     def __enter__(self):
         return self
@@ -90,10 +90,9 @@ class Progress:
         return dict(tower_seconds=means) if means else {}
 
     def say(self, line: str) -> None:
-        """Prints a line, above the bar where there is one."""
+        """Says a line, unless nobody reads the output any more."""
         with self._reader_may_leave():
-            self._bar.write(line, file=self._output)
-            self._output.flush()
+            self._say(line)
 
     def _move_bar(self, step, loss):
         if self._bar.disable:
@@ -123,7 +122,7 @@ class Progress:
         try:
             yield
         except OSError as error:
-            if not unread(error):
+            if not (console.is_stdout() and console.unread(error)):
                 raise
-            discard(self._output)
+            console.discard(sys.stdout)
             self.output_closed = True

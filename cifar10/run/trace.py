@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import files
+from cifar10.console import say
 
 
 class Trace:
@@ -43,7 +44,7 @@ class Trace:
         if self._events:
             files.replace(self._path, json.dumps(dict(traceEvents=self._events, displayTimeUnit='ms')))
             self._events = []
-            print(f'traced     {self._path}; open it in https://ui.perfetto.dev or chrome://tracing')
+            say(f'traced     {self._path}; open it in https://ui.perfetto.dev or chrome://tracing')
 
 
 def trace_events(step_stats: Any) -> list[dict]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cifar10 import files
+from cifar10.console import say
 from cifar10.directories import check_dir, make_dir
 from cifar10.errors import UsageError
 from cifar10.run import metrics
@@ -166,12 +167,12 @@ class TrainDir:
             self.restart(restart)
         stored = self.stored()
         if stored and not self.checkpoints():
-            print(f'replaced   the run in {self.path} that ended before its first checkpoint')
+            say(f'replaced   the run in {self.path} that ended before its first checkpoint')
             stored = None
         path = os.path.join(self.path, SETTINGS)
         run = stored.run if stored and stored.run else secrets.token_hex(8)
         if loss := self.describe_lost_settings():
-            print(f'warning: {loss}; the settings of this start replace it, so start with the flags of the run')
+            say(f'warning: {loss}; the settings of this start replace it, so start with the flags of the run')
         text = json.dumps(dict(program=_PROGRAM, run=run, **settings), indent=2)
         if self._settings_text() != text + '\n':
             files.replace(path, text + '\n')
@@ -241,7 +242,7 @@ class TrainDir:
                 raise
             os.close(descriptor)
         if cause:
-            print(f'warning: {path} cannot be locked ({cause}); make sure that no other process trains in this '
+            say(f'warning: {path} cannot be locked ({cause}); make sure that no other process trains in this '
                   '--train_dir')
         try:
             yield
@@ -309,7 +310,7 @@ class TrainDir:
         if not self.check_restart(is_ours):
             return
         names = [name for name in sorted(os.listdir(self.path)) if _OWN_FILES.fullmatch(name)]
-        print(f'restart    deleting the {len(names)} files of the earlier run in {self.path}')
+        say(f'restart    deleting the {len(names)} files of the earlier run in {self.path}')
         # The settings go last: while they are there, the remaining files are known to be this program's, so a
         # restart that was interrupted can be repeated.
         for name in sorted(names, key=lambda name: name == SETTINGS):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cifar10 import files
+from cifar10.console import say
 from cifar10.run.train_dir import SETTINGS
 
 _NAME = 'best'
@@ -118,10 +119,10 @@ class Best:
             return
         self._has_reported = True
         if figures is None:
-            print(f'best       {self.path} cannot be read as a best checkpoint of this program and is kept; '
+            say(f'best       {self.path} cannot be read as a best checkpoint of this program and is kept; '
                   'remove it, or use another --eval_dir')
         else:
-            print(f'best       {self.path} belongs to another run or other evaluation settings and is kept; '
+            say(f'best       {self.path} belongs to another run or other evaluation settings and is kept; '
                   'use another --eval_dir')
 
     def _tidy(self):

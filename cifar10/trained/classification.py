@@ -1,11 +1,12 @@
 """Classification of image files with a trained model."""
-import contextlib
 import json
-import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.console import say
 from cifar10.data.pictures import Decoder, NoPicture, shown
 from cifar10.data.records import SIZE
 from cifar10.data.shift import average, views
@@ -54,38 +55,35 @@ class Classifier:
         self.restorer = model.Restorer(run.use_ema)
 
 
-def classify(settings: EvalSettings) -> None:
-    """Prints the most likely classes of each file in `settings.image`, as a table or as one JSON object per line.
+def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
+    """Shows the most likely classes of each file in `settings.image`, as a table or as one JSON object per line.
+
+    Args:
+      settings: of the classification.
+      show: function that gets each line of the result. Other lines go to the console.
 
     Raises a UsageError if a file is not an image, after classifying all others.
     """
-    with _json_only(settings):
-        directory, devices = model.open_checkpoint_dir(settings)
-        run = model.load_run(settings, directory)
+    directory, devices = model.open_checkpoint_dir(settings)
+    run = model.load_run(settings, directory)
     decoder = Decoder()
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with checkpoint.plain_errors(), tf.Graph().as_default():
         classifier = Classifier(run, devices.tower_devices[0])
         with tf.Session(config=session_config(devices)) as session:
-            with _json_only(settings):
-                prefix, step = classifier.restorer.restore_newest(session, directory)
+            prefix, step = classifier.restorer.restore_newest(session, directory)
             if not settings.json:
-                print(f'model      {prefix}, step {step}')
+                say(f'model      {prefix}, step {step}')
             for first in range(0, len(settings.image), settings.batch_size):
                 paths = settings.image[first:first + settings.batch_size]
                 outcomes = _classify_batch(session, classifier, decoder, paths, run.classes)
                 for path, outcome in zip(paths, outcomes):
-                    print(_as_json(path, outcome) if settings.json else _as_row(path, outcome, width))
+                    show(_as_json(path, outcome) if settings.json else _as_row(path, outcome, width))
                 failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
     if failures:
         raise UsageError(
             f'{failures} of {len(settings.image)} files could not be classified; the lines above name them')
-
-
-def _json_only(settings):
-    """Context that keeps messages out of standard output if that is JSON for a program to read."""
-    return contextlib.redirect_stdout(sys.stderr) if settings.json else contextlib.nullcontext()
 
 
 def _classify_batch(session, classifier, decoder, paths, classes):

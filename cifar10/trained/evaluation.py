@@ -4,6 +4,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.console import say
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.parallel.session_config import refuse_absent, session_config
@@ -21,7 +22,7 @@ def evaluate(settings: EvalSettings) -> None:
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
     check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
     while _evaluate_run(settings, directory, devices):
-        print(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
+        say(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
 
 
 def _evaluate_run(settings, directory, devices):
@@ -68,7 +69,7 @@ def _evaluate_run(settings, directory, devices):
 
 def _wait_for_first(directory):
     if not directory.checkpoints():
-        print(f'waiting for the first checkpoint in {directory.path}')
+        say(f'waiting for the first checkpoint in {directory.path}')
     while not directory.checkpoints():
         time.sleep(1)
 
@@ -87,7 +88,7 @@ def _prepare_data(stored, settings):
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')
-    print(f'data       {images}')
+    say(f'data       {images}')
     return images
 
 

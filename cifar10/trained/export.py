@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.console import say
 from cifar10.directories import make_dir
 from cifar10.errors import UsageError
 from cifar10.files import making, new_folder, remove_leftovers
@@ -40,7 +41,7 @@ def export(settings: EvalSettings) -> None:
                     session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
                     signature_def_map={tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature})
                 builder.save()
-    print(f'exported   {prefix}, step {step}, to {target}')
+    say(f'exported   {prefix}, step {step}, to {target}')
 
 
 def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:

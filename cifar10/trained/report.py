@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10 import files
+from cifar10.console import say
 from cifar10.run import metrics, summaries
 from cifar10.trained import confusion
 from cifar10.trained.best import Best
@@ -48,7 +49,7 @@ class Report:
                 tag=summaries.EVAL + 'precision_confusion', tensor=self._pixels[None], max_images=1)
         runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
         if runs - {None, evaluation['run']}:
-            print(f'warning: --eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
+            say(f'warning: --eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
                   'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
         self._events = summaries.Events(eval_dir)
@@ -63,11 +64,12 @@ class Report:
 
     def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> None:
         """Reports the Result of a checkpoint, within the context of its `candidate`."""
-        print(result_line(step, result))
+        say(result_line(step, result))
         if self._per_class:
             if result.averaged_correct is not None:
-                print('each class, without test-time averaging:')
-            print('\n'.join(confusion.lines(result.confusion, self._classes)))
+                say('each class, without test-time averaging:')
+            for line in confusion.lines(result.confusion, self._classes):
+                say(line)
         self._events.add(summaries.scalars(scalars_of(result)), step)
         table = confusion.markdown(result.confusion, self._classes)
         self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
@@ -76,7 +78,7 @@ class Report:
             self._metrics.add(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                               **self._evaluation)
             if self._best and self._best.offer(candidate, step, **result.figures):
-                print(f'best       {self._best.path}')
+                say(f'best       {self._best.path}')
 
     def close(self) -> None:
         """Closes TensorBoard's file."""
