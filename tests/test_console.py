@@ -59,7 +59,8 @@ def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monk
         thread.join()
         with console.said_to(print), console.progress_bar(total=2) as bar:
             console.say('above the bar')
-        assert not bar.disable and console.progress_bar(total=2).disable
+            assert not bar.disable
+        assert console.progress_bar(total=2).disable
         console.say('last')
     console.say('printed')
     output = capsys.readouterr().out

@@ -93,7 +93,7 @@ def test_the_library_prints_nothing_about_a_picture_that_is_cut_off(encoded, tmp
     for name, content in (('cut.jpg', whole[:len(whole) // 2]), ('whole.jpg', whole)):
         (tmp_path / name).write_bytes(content)
     cut, image = pictures.Decoder().try_each([str(tmp_path / 'cut.jpg'), str(tmp_path / 'whole.jpg')])
-    assert 'a damaged one' in str(cut) and image.shape == (32, 32, 3)
+    assert 'a corrupt one' in str(cut) and image.shape == (32, 32, 3)
     assert capfd.readouterr().err == ''
 
 

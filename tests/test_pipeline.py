@@ -186,7 +186,7 @@ def test_a_network_of_ones_own_is_divided(settings, cut, tmp_path):
 
 
 @pytest.mark.parametrize('line, part', [
-    ('pass', 'network has 1 part; use at most --gpus_per_tower=1, or call next_part more often'),
+    ('pass', 'network has a single part; use at most --gpus_per_tower=1, or call next_part more often'),
     ('x, _ = next_part((x, x))', 'TypeError: next_part takes a single tensor, not a tuple (line 6 of '),
     ('x = tf.cond(tf.reduce_any(x > 0), lambda: next_part(x), lambda: x)',
      'ValueError: next_part was called within tf.cond'),

@@ -94,7 +94,7 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     assert 'warning: the run has only 20 steps; use a smaller --batch_size or more --epochs\n' in result.stdout
     assert result.stdout.splitlines()[-1].endswith('model.ckpt-20')
     training.train(train_settings(**fast))
-    assert 'done       at step 20 the run has its --epochs=0.064 already\n' in capsys.readouterr().out
+    assert 'done       the run is at step 20, and --epochs=0.064 asks for no more\n' in capsys.readouterr().out
     # Without the training images: what was learned from them is in the checkpoint.
     shutil.copytree(os.path.join(fast['data_dir'], 'shapes-bin'), tmp_path / 'data' / 'shapes-bin',
                     ignore=shutil.ignore_patterns('data_batch*'))
