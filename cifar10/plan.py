@@ -131,7 +131,7 @@ def decide(start: Start) -> list[str]:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
     start.plan = plan
-    return [] if plan.finished else notes + rounded
+    return [] if plan.finished else notes + rounded + plan.recipe.warnings
 
 
 def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None, step: int) -> Plan:

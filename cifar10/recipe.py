@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.networks import parts
+from cifar10.networks.draws import at_position
 from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
@@ -33,6 +34,7 @@ class Recipe:
       augmentation: a `data.augment.Augmentation`.
       schedule: an `optim.schedule.Schedule`; None for evaluation.
       total_examples: training examples of the whole run, or None if its length is a number of steps.
+      warnings: lines about what `check` found to be allowed, but hardly meant.
 
     Raises:
       KeyError: a setting is a name that is not registered.
@@ -43,6 +45,7 @@ class Recipe:
         self._settings = settings
         self._seed = seed
         self._network = NETWORKS.load(settings.network)
+        self.warnings = []
         self._options = dict(num_classes=num_classes)
         if settings.widths:
             self._options['widths'] = parse_widths(settings.widths)
@@ -76,7 +79,8 @@ class Recipe:
           dtype: the type that the towers compute in.
         """
         if self._network.check:
-            self._network.check(self.inference, batch_size, self.augmentation.image_sizes(), dtype, self._seed)
+            sizes = self.augmentation.image_sizes()
+            self.warnings = self._network.check(self.inference, batch_size, sizes, dtype, self._seed)
 
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
@@ -93,7 +97,7 @@ class Recipe:
           batch_size, dtype: as for `check`.
         """
         side = max(self.augmentation.image_sizes())
-        with tf.Graph().as_default(), parts.divided() as division:
+        with tf.Graph().as_default(), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
             tf.train.get_or_create_global_step()  # a network may ask for it
             images = tf.placeholder(dtype, [batch_size, side, side, 3])
             return division.sizes(images, self.inference(images, True))

@@ -11,6 +11,7 @@ from cifar10.console import say
 from cifar10.data import pipeline, records
 from cifar10.errors import RunError, reason
 from cifar10.networks import MOVING_STATISTICS, classifier
+from cifar10.networks.draws import at_position
 from cifar10.optim import averages
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
@@ -153,7 +154,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     def tower(k, scope):
         batches.append(next_batch(k))
         images, labels = batches[k]
-        with recipe.divided(devices.parts[k], mode.gate(k)):
+        with recipe.divided(devices.parts[k], mode.gate(k)), at_position(seed, examples_seen + k * batch_size):
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
                 network, images, labels, precision.dtype, plan.settings.recipe.label_smoothing))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))

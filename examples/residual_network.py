@@ -7,8 +7,7 @@ section 4.2. All convolutions are batch-normalised. A mean over all positions an
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks.layers import batch_normalisation
-from cifar10.networks.parts import next_part
+from cifar10.networks import batch_normalisation, next_part
 
 STAGES = (16, 32, 64)  # channels
 L2 = 1e-4
@@ -36,7 +35,7 @@ def convolution(name, x, channels, stride, training, size=3):
     with tf.variable_scope(name):
         filters = variable('weights', [size, size, x.shape[-1], channels], x.dtype)
         y = tf.nn.conv2d(x, filters, stride, 'SAME')
-        return batch_normalisation(y, training, keep=0.9, offset_scale=1.0, l2=0.0)
+        return batch_normalisation(y, training, momentum=0.9)
 
 
 def variable(name, shape, dtype):

@@ -4,8 +4,7 @@ import threading
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import MOVING_STATISTICS
-from cifar10.networks.layers import batch_normalisation
+from cifar10.networks import MOVING_STATISTICS, batch_normalisation
 from cifar10.optim.muon import Muon
 from tests.helpers import initialise, update_mode
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
@@ -29,7 +28,7 @@ def test_statistics_settle_however_stale_their_towers_are():
     gates = [tf.FIFOQueue(1, tf.float32, shapes=[[]], name=f'gate_{k}') for k in range(count)]
 
     def tower_fn(k, scope):
-        y = batch_normalisation(tf.placeholder_with_default(images, images.shape), True, keep, 1.0, 0.0)
+        y = batch_normalisation(tf.placeholder_with_default(images, images.shape), True, keep)
         with tf.control_dependencies([y]), tf.control_dependencies([begun.enqueue(1.0)]):
             return dict(total_loss=tf.reduce_sum(y) * gates[k].dequeue())
 

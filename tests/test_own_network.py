@@ -8,15 +8,19 @@ from cifar10 import training
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.networks import own
+from cifar10.replay.probe import Probe
+from cifar10.replay.rerun import Rerun
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
+from tests import helpers
 from tests.helpers import ROOT, assert_same_bits, build_training, last_variables, scalars, tf, update_mode
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 
 LINEAR = '''
 import tensorflow.compat.v1 as tf
-from cifar10.networks import add_moving_statistic
+from cifar10.networks import add_moving_statistic, uniform_like
 def weights_of():
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
         return tf.get_variable('weights', [24 * 24 * 3, 10])
@@ -74,8 +78,23 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 10 of '),
     ('tf.get_variable("weights")', 'None', 'ValueError: Variable weights already exists'),
     ('tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, tf.nn.l2_loss(weights))', 'pixels @ weights',
-     'add losses to the collection tf.GraphKeys.LOSSES'),
-    ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.no_op())', 'pixels @ weights', 'batch_normalisation'),
+     'in place of regularizer= write tf.add_to_collection(tf.GraphKeys.LOSSES, '),
+    ('tf.get_variable("more", [2], regularizer=tf.nn.l2_loss)', 'pixels @ weights',
+     "tf.multiply(1e-4, tf.nn.l2_loss(weights), name='weight_loss')) after tf.get_variable"),
+    ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.no_op())', 'pixels @ weights',
+     'use cifar10.networks.batch_normalisation(x, training), or cifar10.networks.add_moving_statistic('),
+    ('tf.train.ExponentialMovingAverage(0.9).apply([tf.reduce_mean(pixels, 0, name="center")])', 'pixels @ weights',
+     'tf.train.ExponentialMovingAverage makes center/ExponentialMovingAverage, and each tower would have its own; '),
+    ('keep = tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
+     'it makes the placeholder keep_prob, which nothing feeds; make it a constant, or use the argument `training`'),
+    ('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")', 'pixels @ weights * keep',
+     'it makes the placeholder keep_prob, which nothing feeds'),
+    *[(line, 'pixels @ weights', 'of mine.py); docs/your-own.md has a table of what to write in place of tf.layers')
+      for line in ('tf.layers.dense(pixels, 10)', 'tf.layers.batch_normalization(pixels, training=training)',
+                   'from tensorflow.compat.v1.layers import dense', 'tf.contrib.layers.conv2d(pixels, 10, 3)')],
+    ('import tensorflow as tf2; tf2.get_variable("more", [])', 'pixels @ weights',
+     "no attribute 'get_variable' (line 10 of mine.py); write import tensorflow.compat.v1 as tf"),
+    ('uniform_like(pixels)', 'pixels @ weights', 'random numbers are drawn for a training batch; draw them only'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(tf.cast(weights, tf.bfloat16)))', 'pixels @ weights',
      'it adds a tensor bfloat16 [] to the collection tf.GraphKeys.LOSSES; add float32 scalars'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(weights, 0))', 'pixels @ weights', 'float32 [10] to the'),
@@ -120,10 +139,10 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
      'pixels @ weights', 'it adds L2Loss to the collection losses in one tower and not in the other'),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 10 of '),
 ])
-def test_a_broken_rule_is_reported_in_one_line(call, linear, line, result, part):
+def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, result, part):
     name = linear(line, result)
     status, error = call('multi_gpu_train.py', f'--network={name}', '--batch_size=8', '--tower_device=cpu')
-    assert status == 2 and part in error and name in error
+    assert status == 2 and part in error.replace(f'{tmp_path}/', '') and name in error
     assert len(error.strip().splitlines()) == 1
 
 
@@ -205,6 +224,94 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
         training.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
     assert_same_bits(last_variables(whole.run.train_dir), last_variables(tmp_path / 'parts'))
     assert len(scalars(whole.run.train_dir, 'variables/layer/sparsity')) == 6
+
+
+@pytest.mark.parametrize('line, part', [
+    ('pixels = tf.nn.dropout(pixels, 0.5) if training else pixels',
+     'draws other random numbers after a resume, so the run does not end with the same bits; use cifar10.networks.'),
+    ('pixels += tf.cond(tf.reduce_any(pixels > 9), lambda: tf.random.normal([]), lambda: 0.0) if training else 0.0',
+     'its operation random_normal/RandomStandardNormal draws other random numbers after a resume'),
+    ('tf.random.shuffle(pixels, seed=3) if training else pixels', 'its operation RandomShuffle draws other random'),
+    ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions change'),
+])
+def test_random_operations_that_are_not_stateless_are_told_before_the_run(settings, linear, capsys, line, part):
+    training.train(settings(network=linear(line), max_steps=1))
+    warning, = [text for text in capsys.readouterr().out.splitlines() if text.startswith('warning: --network=')]
+    assert part in warning
+
+
+def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, tmp_path, capsys):
+    (tmp_path / 'random.py').write_text(DROPOUT)
+    training.train(settings(network=f"{tmp_path / 'random.py'}:network", max_steps=1))
+    assert 'warning:' not in capsys.readouterr().out
+
+
+DROPOUT = '''
+import tensorflow.compat.v1 as tf
+from cifar10.networks import dropout, next_part, uniform_like
+
+def network(images, num_classes, training):
+    x = tf.reshape(images, [-1, 24 * 24 * 3])
+    if training:
+        x += 0.1 * uniform_like(x)
+    x = tf.nn.relu(dropout(next_part(x @ tf.get_variable('first', [24 * 24 * 3, 10])), 0.4, training))
+    return dropout(x, 0.2, training) @ tf.get_variable(
+        'last', [10, num_classes], initializer=tf.truncated_normal_initializer(stddev=0.1))
+'''
+
+
+@pytest.fixture
+def dropped(settings, tmp_path):
+    """A function that trains a network with dropout in a train_dir of its own; returns the variables."""
+    (tmp_path / 'dropout.py').write_text(DROPOUT)
+
+    def run(name, *starts, **given):
+        for start in starts:
+            config = settings(network=f"{tmp_path / 'dropout.py'}:network", train_dir=str(tmp_path / name),
+                              **given, **start)
+            with tf.Graph().as_default():
+                training.train(config)
+        return last_variables(tmp_path / name)
+    return run
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', *[
+    pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'local')]])
+def test_dropout_has_the_same_bits_on_other_devices_and_after_a_resume(dropped, mode):
+    given = dict(num_towers=2, variable_update=mode, summary_steps=0)
+    whole = dropped('whole', dict(max_steps=6), **given)
+    moved = dropped('moved', dict(max_steps=2, num_gpus=2), dict(max_steps=4), dict(max_steps=6, num_gpus=2), **given)
+    assert_same_bits(moved, whole)
+    if mode == 'parameter_server':
+        assert_same_bits(dropped('cut', dict(max_steps=6, num_gpus=2, gpus_per_tower=2), **given), whole)
+
+
+@pytest.mark.stress
+def test_dropout_resumes_to_the_bit_where_tensorflow_mirrors_variables(dropped):
+    given = dict(num_gpus=2, variable_update='mirrored', summary_steps=0)
+    assert_same_bits(dropped('parts', dict(max_steps=2), dict(max_steps=6), **given),
+                     dropped('whole', dict(max_steps=6), **given))
+
+
+def test_towers_drop_what_one_tower_with_the_whole_batch_drops(dropped):
+    whole, fourth = (dropped(str(n), dict(max_steps=3, num_towers=n, batch_size=32 // n)) for n in (1, 4))
+    for name, value in whole.items():
+        np.testing.assert_allclose(fourth[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize('mode', ['async', 'mirrored'])
+def test_every_other_mode_trains_with_dropout(dropped, mode):
+    assert dropped(mode, dict(max_steps=3, num_gpus=2, variable_update=mode))['global_step'] >= 3
+
+
+def test_replay_and_its_probes_drop_the_same(dropped, tmp_path):
+    dropped('run', dict(max_steps=4), num_gpus=2, batch_size=4, log_frequency=1)
+    rerun = Rerun(TrainDir(str(tmp_path / 'run')), 4, 1)
+    *_, taken = rerun.steps()
+    assert_same_bits(taken.after, helpers._arrays(helpers.checkpoints(tmp_path / 'run')[-1]))
+    probe = Probe(rerun.segments[-1].plan)
+    np.testing.assert_allclose([tower.loss for tower in probe.at(taken).towers], taken.losses, rtol=1e-5)
+    probe.close()
 
 
 def test_towers_share_its_variables_in_the_graph(settings, data_dir):

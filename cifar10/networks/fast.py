@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks import NUM_CLASSES, Network
-from cifar10.networks.layers import batch_normalisation, convolution, read, seed_of
+from cifar10.networks.layers import convolution, normalise_batch, read, seed_of
 from cifar10.networks.parts import next_part
 
 _KEEP = 0.6  # the fraction of a moving statistic that an update keeps
+_EPSILON = 1e-5  # of batch normalisation
 _OFFSET_SCALE = 8.0  # makes plain gradient descent move the offsets 64 times as fast
 _L2 = 1.33e-3
 _LOGIT_SCALE = 1 / 9
@@ -69,9 +70,19 @@ def _convolution(name, x, channels):
 
 def _activate(x, name, training):
     with tf.variable_scope(name):
-        y = tf.nn.relu(batch_normalisation(x, training, _KEEP, _OFFSET_SCALE, _L2))
+        y = tf.nn.relu(_normalise(x, training))
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, y)
         return y
+
+
+def _normalise(x, training):
+    """Batch normalisation without a scale, whose offset has a learning rate and an L2 loss of its own."""
+    channels = [x.shape[-1]]
+    offset = read('offset', channels, tf.zeros_initializer())
+    y = normalise_batch(x, training, tf.ones(channels), _OFFSET_SCALE * offset, _KEEP, _EPSILON)
+    if training:
+        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(offset), _L2, name='weight_loss'))
+    return y
 
 
 def _uniform(shape, dtype=tf.float32, partition_info=None):

@@ -1,4 +1,4 @@
-"""What networks share: reading variables, seeds, a 3x3 convolution and two normalisations.
+"""What networks share: reading variables, seeds, a 3x3 convolution, normalisations and dropout.
 
 The layers know no networks, no towers and no update modes.
 """
@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import add_moving_statistic
+from cifar10.networks.draws import uniform_like
+from cifar10.networks.statistics import add_moving_statistic
 
 _SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
-_EPSILON = 1e-5  # of batch normalisation
 
 
 def read(name: str, shape: Sequence, initializer: Callable) -> tf.Tensor:
@@ -123,34 +123,80 @@ def local_response_normalisation(x: tf.Tensor, depth_radius: int, alpha: float, 
         return normalise(x)
 
 
-def batch_normalisation(x: tf.Tensor, training: bool, keep: float, offset_scale: float, l2: float) -> tf.Tensor:
-    """Batch normalisation with an offset and without a scale (Ioffe and Szegedy 2015).
+def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, epsilon: float = 1e-3, scale: bool = True,
+                        offset: bool = True) -> tf.Tensor:
+    """Batch normalisation (Ioffe and Szegedy 2015), as `tf.layers.batch_normalization` of TensorFlow 1 computes it.
 
-    In training, each tower normalises with the statistics of its own batch, and the update moves the moving
-    mean and variance towards them (see `add_moving_statistic`). Evaluation uses the moving statistics.
+    In training, each tower normalises with the statistics of its own batch, and the update moves the moving mean and
+    variance towards them, averaged over the towers. Evaluation uses the moving statistics.
+
+    The defaults are those of TensorFlow 1 and of Keras, so a network that is carried over stays what it was. So are
+    the names of the variables in the current scope: gamma, beta, moving_mean and moving_variance. The moving statistics
+    need some hundreds of updates to forget what they begin with (0.99^500 = 0.7%). For shorter runs, choose a momentum
+    of 0.9.
 
     Args:
-      x: [n, height, width, channels]; float32, bfloat16 or float16. Statistics are computed in float32.
+      x: [n, ..., channels]; float32, bfloat16 or float16. Statistics are computed in float32.
       training: whether to normalise with the statistics of the batch.
+      momentum: the fraction of the moving mean and variance that an update keeps.
+      epsilon: is added to the variance, from 1e-5.
+      scale: whether to multiply by a variable for each channel, gamma.
+      offset: whether to add a variable for each channel, beta.
+
+    Returns:
+      A tensor of the shape and type of x.
+    """
+    channels = [x.shape[-1]]
+    gamma = read('gamma', channels, tf.ones_initializer()) if scale else tf.ones(channels)
+    beta = read('beta', channels, tf.zeros_initializer()) if offset else tf.zeros(channels)
+    return normalise_batch(x, training, gamma, beta, momentum, epsilon)
+
+
+def normalise_batch(x: tf.Tensor, training: bool, scale: tf.Tensor, offset: tf.Tensor, keep: float,
+                    epsilon: float) -> tf.Tensor:
+    """Batch normalisation with a given scale and offset; see `batch_normalisation`.
+
+    Args:
+      x, training, epsilon: as for `batch_normalisation`.
+      scale, offset: float32 [channels].
       keep: fraction of the moving statistics that an update keeps.
-      offset_scale: the offset is its variable times this factor, which multiplies the offset's learning rate
-        in plain gradient descent by the square of the factor.
-      l2: weight of the L2 loss of the offset's variable.
 
     Returns:
       A tensor of the shape and type of x.
     """
     channels = x.shape[-1]
-    offset = tf.convert_to_tensor(tf.get_variable('offset', [channels], initializer=tf.zeros_initializer()))
     moving_mean = tf.get_variable(
         'moving_mean', [channels], initializer=tf.zeros_initializer(), trainable=False)
     moving_variance = tf.get_variable(
         'moving_variance', [channels], initializer=tf.ones_initializer(), trainable=False)
     statistics = [] if training else [moving_mean.read_value(), moving_variance.read_value()]
+    images = x if x.shape.rank == 4 else tf.reshape(x, [-1, 1, 1, channels])
     y, mean, variance = tf.nn.fused_batch_norm(
-        x, tf.ones([channels]), offset_scale * offset, *statistics, epsilon=_EPSILON, is_training=training)
+        images, scale, offset, *statistics, epsilon=epsilon, is_training=training)
     if training:
-        tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(tf.nn.l2_loss(offset), l2, name='weight_loss'))
         add_moving_statistic(moving_mean, mean, keep)
         add_moving_statistic(moving_variance, variance, keep)
-    return y
+    return y if x.shape.rank == 4 else tf.reshape(y, tf.shape(x))
+
+
+def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
+    """Dropout (Srivastava et al. 2014): in training sets each value to 0 with a probability, and scales the others.
+
+    Which values it sets to 0 is drawn by `uniform_like`, so a resumed run ends with the same bits.
+
+    Args:
+      x: [n, ...], with a row for each image; float32, bfloat16 or float16.
+      rate: the probability, from 0 to below 1. The other values are multiplied by 1 / (1 - rate).
+      training: otherwise x is returned as it is.
+
+    Returns:
+      A tensor of the shape and type of x.
+
+    Raises:
+      ValueError: the rate is not from 0 to below 1.
+    """
+    if not 0 <= rate < 1:
+        raise ValueError(f'the rate of dropout is {rate}, and not from 0 to below 1')
+    if not training:
+        return x
+    return tf.where_v2(uniform_like(x) >= rate, x * (1 / (1 - rate)), tf.zeros([], x.dtype))

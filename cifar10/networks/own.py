@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,6 +20,9 @@ import tensorflow.compat.v1 as tf
 from cifar10.errors import UsageError
 from cifar10.networks import NUM_CLASSES, Network
 from cifar10.networks.rehearsal import describe, rehearse
+
+# What Python says where code uses the layers of TensorFlow 1, which Keras 3 does not have.
+_GONE = r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|tensorflow\S*\.layers"
 
 
 def network(name: str) -> Network:
@@ -65,12 +69,13 @@ def _are_logits(result, images, num_classes):
     return result.shape.as_list()[1] == num_classes and result.shape[:1].is_compatible_with(images.shape[:1])
 
 
-def _check(name: str, *arguments) -> None:
-    """Raises a UsageError if the network breaks a rule; the arguments are those of `rehearse`."""
+def _check(name: str, *arguments) -> list[str]:
+    """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are those of `rehearse`."""
     with _usage_errors(name):
-        violation = rehearse(*arguments)
-    if violation:
-        raise UsageError(f'--network={name}: {violation}')
+        found = rehearse(*arguments)
+    if found.violation:
+        raise UsageError(f'--network={name}: {found.violation}')
+    return [f'warning: --network={name}: {warning}' for warning in found.warnings]
 
 
 @contextlib.contextmanager
@@ -93,4 +98,16 @@ def _describe_error(error, path):
         line_numbers = [error.lineno]
     text = ' '.join(str(error).split()) or 'no message'
     place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''
-    return f'{type(error).__name__}: {text}{place}'
+    return f'{type(error).__name__}: {text}{place}{_remedy(text)}'
+
+
+def _remedy(text):
+    """Returns what to do about an error that TensorFlow 1 code meets in TensorFlow 2, to be added to its text."""
+    if re.search(_GONE, text):
+        return '; docs/your-own.md has a table of what to write in place of tf.layers'
+    missing = re.search(r"module 'tensorflow' has no attribute '(\w+)'", text)
+    if missing and hasattr(tf, missing[1]):
+        return '; write import tensorflow.compat.v1 as tf'
+    if re.search(r'float32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b', text):
+        return '; cast variables to the type of the images, or use --precision=fp32'
+    return ''

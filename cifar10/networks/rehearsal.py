@@ -5,21 +5,40 @@ The network is only a function here: no towers, update modes or images are invol
 import collections
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import MOVING_STATISTICS, MovingStatistic
+from cifar10.networks.draws import at_position
 from cifar10.networks.parts import divided
+from cifar10.networks.statistics import MOVING_STATISTICS, MovingStatistic
 
 _SCOPE = 'rehearsed_tower'
-_ADD_MOVING_STATISTIC = 'cifar10.networks.add_moving_statistic'
+_ADD_MOVING_STATISTIC = 'cifar10.networks.add_moving_statistic(variable, value, keep)'
+_FOR_STATISTICS = f'use cifar10.networks.batch_normalisation(x, training), or {_ADD_MOVING_STATISTIC}'
+_FOR_REGULARIZER = ('in place of regularizer= write tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(1e-4, '
+                    "tf.nn.l2_loss(weights), name='weight_loss')) after tf.get_variable")
 # Types of operations that change a variable.
 _WRITES = re.compile(r'Assign\w*VariableOp|Resource(?!Gather)\w+')
+# Types of operations whose random numbers depend on what the process has drawn before.
+_DRAWS = re.compile(
+    r'Random(Crop|Gamma|Poisson|Shuffle|StandardNormal|Uniform|UniformInt)(V2)?|(Parameterized)?TruncatedNormal'
+    r'|Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*Skip|Multinomial|\w*CandidateSampler'
+    r'|SampleDistortedBoundingBox(V2)?')
 
 
-def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType,
-             seed: int) -> str | None:
+class Findings(NamedTuple):
+    """What a rehearsal has found.
+
+    Attributes:
+      violation: a phrase that names the first broken rule and its remedy, or None.
+      warnings: phrases that say what is allowed, but hardly meant.
+    """
+    violation: str | None
+    warnings: Sequence[str] = ()
+
+
+def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int) -> Findings:
     """Builds a network in a training graph and in an evaluation graph and checks the rules.
 
     Args:
@@ -28,33 +47,34 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       dtype: the type of training images.
       seed: the seed of the training graph; evaluation has none.
-
-    Returns:
-      A phrase that names the first broken rule and its remedy, or None.
     """
     side = sizes[0] if len(sizes) == 1 else None
     with tf.Graph().as_default():
         tf.set_random_seed(seed)
         tf.train.get_or_create_global_step()
         with divided() as division:
-            scope, logits = _build_tower(inference, 0, dtype, [batch_size, side, side, 3])
+            images, scope, logits = _build_tower(inference, 0, dtype, [batch_size, side, side, 3], seed)
         violation = (_variable_rule() or _loss_rule() or _collection_rule() or _scope_rule(scope)
-                     or _gradient_rule(logits) or _write_rule())
+                     or _placeholder_rule(images) or _gradient_rule(logits) or _write_rule())
         if violation:
-            return violation
-        second_scope, _ = _build_tower(inference, 1, dtype, [batch_size, side, side, 3])
+            return Findings(violation)
+        drawn = _stateful_draws()
+        _, second_scope, _ = _build_tower(inference, 1, dtype, [batch_size, side, side, 3], seed)
         violation = _tower_rule(scope, second_scope)
         if violation:
-            return violation
+            return Findings(violation)
         training_variables = _variables()
     with tf.Graph().as_default():
+        images = tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3])
         with tf.name_scope(_SCOPE), divided() as evaluated:
-            inference(tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3]), False)
-        return (_variable_rule() or _write_rule() or _evaluation_rule(training_variables, _variables())
-                or _part_rule(division.parts, evaluated.parts))
+            inference(images, False)
+        violation = (_variable_rule() or _placeholder_rule(images) or _write_rule()
+                     or _evaluation_rule(training_variables, _variables())
+                     or _part_rule(division.parts, evaluated.parts))
+        return Findings(violation, _draw_warnings(drawn, _stateful_draws()))
 
 
-def _build_tower(inference, k, dtype, shape):
+def _build_tower(inference, k, dtype, shape, seed):
     """Builds a network as tower `k` does: the second tower reuses the variables of the first.
 
     Args:
@@ -62,14 +82,17 @@ def _build_tower(inference, k, dtype, shape):
       k: 0 or 1.
       dtype: the type of the images.
       shape: the shape of the images.
+      seed: the seed of the run.
 
     Returns:
-      (name scope of the tower, logits).
+      (images, name scope of the tower, logits).
     """
+    images = tf.placeholder(dtype, shape)
+    first = tf.constant(k * shape[0], tf.int64)
     name = f'{_SCOPE}_{k}' if k else _SCOPE
     with tf.name_scope(name) as scope, tf.variable_scope(tf.get_variable_scope(), reuse=k > 0,
-                                                         auxiliary_name_scope=False):
-        return scope, inference(tf.placeholder(dtype, shape), True)
+                                                         auxiliary_name_scope=False), at_position(seed, first):
+        return images, scope, inference(images, True)
 
 
 def _variables():
@@ -91,8 +114,11 @@ def _variable_rule():
         name = variable.op.name
         # A tower's scope is a name scope, which `tf.get_variable` ignores and all other variables' names have.
         if name.startswith(_SCOPE + '/'):
-            return (f'the variable {name.removeprefix(_SCOPE + "/")} was not made with tf.get_variable, so each '
-                    'tower would have its own; use tf.get_variable')
+            if name.endswith('/ExponentialMovingAverage'):
+                return (f'tf.train.ExponentialMovingAverage makes {_relative(name)}, and each tower would have its '
+                        f'own; {_FOR_STATISTICS}')
+            return (f'the variable {_relative(name)} was not made with tf.get_variable, so each tower would have its '
+                    'own; use tf.get_variable')
         if variable.op.type != 'VarHandleOp':
             return f'the variable {name} is not a resource variable; leave out use_resource=False'
         if re.search(r'/part_\d+$', name):
@@ -123,8 +149,8 @@ def _loss_rule():
 def _collection_rule():
     """Only collections that towers understand are used, and their entries are valid."""
     remedies = {
-        tf.GraphKeys.REGULARIZATION_LOSSES: 'add losses to the collection tf.GraphKeys.LOSSES, in every tower',
-        tf.GraphKeys.UPDATE_OPS: 'use cifar10.networks.layers.batch_normalisation'}
+        tf.GraphKeys.REGULARIZATION_LOSSES: _FOR_REGULARIZER,
+        tf.GraphKeys.UPDATE_OPS: _FOR_STATISTICS}
     for collection, remedy in remedies.items():
         if tf.get_collection(collection):
             return f'it adds to the collection {collection}, which towers do not share; {remedy}'
@@ -135,7 +161,7 @@ def _collection_rule():
     for statistic in tf.get_collection(MOVING_STATISTICS):
         if not _is_valid_statistic(statistic):
             return (f'it adds an invalid entry to the collection {MOVING_STATISTICS}; use '
-                    f'{_ADD_MOVING_STATISTIC} with a variable that is not trainable, a float32 value of its shape, '
+                    f'{_ADD_MOVING_STATISTIC}, with a variable that is not trainable, a float32 value of its shape, '
                     'and a fraction to keep from 0 to 1')
     return None
 
@@ -178,16 +204,19 @@ def _names_in(collection, scope):
 
 def _write_rule():
     """No operation changes a variable, apart from its initialiser."""
-    graph = tf.get_default_graph()
-    initialisers = {variable.initializer.name for variable in tf.global_variables()}
-    operations = [node for node in graph.as_graph_def().node if node.name not in initialisers]
-    for function in graph.as_graph_def().library.function:  # branches of a tf.cond, the body of a tf.while_loop
-        operations += function.node_def
-    for operation in operations:
+    for operation in _operations():
         if _WRITES.fullmatch(operation.op):
-            return (f'its operation {operation.name.removeprefix(_SCOPE + "/")} changes a variable, and each '
-                    'update mode would run it a different number of times; leave it out, or use '
-                    f'{_ADD_MOVING_STATISTIC} for moving statistics')
+            return (f'its operation {_relative(operation.name)} changes a variable, and each update mode would run it '
+                    f'a different number of times; leave it out, or for moving statistics {_FOR_STATISTICS}')
+    return None
+
+
+def _placeholder_rule(images):
+    """There is no placeholder but the images."""
+    for operation in tf.get_default_graph().get_operations():
+        if operation.type in ('Placeholder', 'PlaceholderWithDefault') and operation != images.op:
+            return (f'it makes the placeholder {_relative(operation.name)}, which nothing feeds; make it a constant, '
+                    'or use the argument `training`')
     return None
 
 
@@ -220,6 +249,50 @@ def _part_rule(in_training, in_evaluation):
         return (f'its number of parts is {in_training} in training, but {in_evaluation} in evaluation; call next_part '
                 'as often in both')
     return None
+
+
+# What is allowed, but hardly meant.
+
+def _stateful_draws():
+    """Returns the names of the random operations that are not stateless."""
+    return [_relative(operation.name) for operation in _operations() if _DRAWS.fullmatch(operation.op)]
+
+
+def _draw_warnings(in_training, in_evaluation):
+    """Returns what there is to say of random operations that are not stateless. The arguments are their names."""
+    if in_evaluation:
+        return [f'its operation {in_evaluation[0]} draws random numbers in evaluation too, so predictions change from '
+                'one time to the next; use it only where `training` is true']
+    if in_training:
+        return [f'its operation {in_training[0]} draws other random numbers after a resume, so the run does not end '
+                'with the same bits; use cifar10.networks.dropout(x, rate, training), or uniform_like(x)']
+    return []
+
+
+def _operations():
+    """Returns the NodeDefs of all operations of the graph and of its functions, but for what initialises variables."""
+    definition = tf.get_default_graph().as_graph_def()
+    initialisers = _with_inputs([variable.initializer for variable in tf.global_variables()])
+    operations = [node for node in definition.node if node.name not in initialisers]
+    for function in definition.library.function:  # branches of a tf.cond, the body of a tf.while_loop
+        operations += function.node_def
+    return operations
+
+
+def _with_inputs(operations):
+    """Returns the names of some operations and of all that they need."""
+    found, pending = set(), list(operations)
+    while pending:
+        operation = pending.pop()
+        if operation.name not in found:
+            found.add(operation.name)
+            pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    return found
+
+
+def _relative(name):
+    """Returns the name that an operation or a variable has within its tower."""
+    return name.removeprefix(_SCOPE + '/')
 
 
 def describe(value: Any) -> str:

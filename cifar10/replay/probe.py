@@ -14,6 +14,7 @@ from cifar10 import training
 from cifar10.data import draws, pipeline
 from cifar10.data.records import SIZE
 from cifar10.networks import classifier
+from cifar10.networks.draws import at_position
 from cifar10.optim.precision import LOSS_SCALE
 from cifar10.parallel.towers import build_towers, dense, tower_loss
 from cifar10.plan import Plan
@@ -86,11 +87,13 @@ class Batch(NamedTuple):
     Attributes:
       images: float32 [n, height, width, 3], as the network gets them.
       labels: int32 [n], their classes.
+      first: int64, the position of the first of them in the stream of examples.
       examples: int64 [n], their indices in the data set.
       originals: uint8 [n, 3, 32, 32], before augmentation.
     """
     images: np.ndarray
     labels: np.ndarray
+    first: int
     examples: np.ndarray
     originals: np.ndarray
 
@@ -121,27 +124,27 @@ class Probe:
         precision = PRECISIONS.load(settings.towers.precision)
         with tf.device('/cpu:0'):
             tf.train.get_or_create_global_step()  # a network may ask for it
-            first, step = tf.placeholder(tf.int64, [], 'first'), tf.placeholder(tf.int64, [], 'step')
+            first, step = (tf.placeholder(tf.int64, [], f'input/{name}') for name in ('first', 'step'))
             optimizer = precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
             memory, self._read = pipeline.load(plan.data)
             images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
             examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
             originals = tf.reshape(tf.gather(memory, examples)[:, 1:], [batch_size, 3, SIZE, SIZE])
             self._positions = first, step
-            self._batch = Batch(images, labels, examples, originals)
+            self._batch = Batch(images, labels, first, examples, originals)
             self._fed = []
 
         def tower(k, scope):
-            fed = [tf.placeholder(tensor.dtype, tensor.shape) for tensor in (images, labels)]
+            fed = [tf.placeholder(tensor.dtype, tensor.shape) for tensor in (images, labels, first)]
             self._fed.append(fed)
             logits = []
 
             def network(*arguments):
                 logits.append(plan.recipe.inference(*arguments))
                 return logits[0]
-            with plan.recipe.divided(plan.devices.parts[k]):
+            with plan.recipe.divided(plan.devices.parts[k]), at_position(seed, fed[2]):
                 loss, _ = tower_loss(scope, lambda: classifier.add_loss(
-                    network, *fed, precision.dtype, settings.recipe.label_smoothing))
+                    network, *fed[:2], precision.dtype, settings.recipe.label_smoothing))
             pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
             return dict(
                 loss=loss, predictions=tf.argmax(logits[0], 1),

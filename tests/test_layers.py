@@ -1,0 +1,95 @@
+"""What own networks are made with, against NumPy: batch normalisation, dropout and random numbers by position."""
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.networks import MOVING_STATISTICS, batch_normalisation, dropout, uniform_like
+from cifar10.networks.draws import at_position
+
+SEED = 7
+
+
+def run(fetches):
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(fetches)
+
+
+@pytest.mark.parametrize('shape', [[4, 5, 5, 8], [60, 8], [6, 9, 8]])
+def test_batch_normalisation_with_its_defaults_equals_numpys(shape):
+    x = np.random.default_rng(0).normal(3, 2, size=shape).astype(np.float32)
+    with tf.variable_scope('norm'):
+        y = batch_normalisation(tf.constant(x), True)
+    with tf.variable_scope('norm', reuse=True):
+        plain = batch_normalisation(tf.constant(x), False)
+    assert [v.op.name for v in tf.global_variables()] == [
+        f'norm/{name}' for name in ('gamma', 'beta', 'moving_mean', 'moving_variance')]
+    gamma, beta = tf.trainable_variables()
+    statistics = tf.get_collection(MOVING_STATISTICS)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        gamma.load(np.arange(8, dtype=np.float32), session)
+        beta.load(np.full(8, 0.25, np.float32), session)
+        trained, moved, evaluated = session.run([y, [each.value for each in statistics], plain])
+    mean, variance, count = x.reshape(-1, 8).mean(0), x.reshape(-1, 8).var(0), x[..., 0].size
+    np.testing.assert_allclose(trained, (x - mean) / np.sqrt(variance + 1e-3) * np.arange(8) + 0.25, atol=1e-4)
+    np.testing.assert_allclose(evaluated, x / np.sqrt(1 + 1e-3) * np.arange(8) + 0.25, atol=1e-4)
+    np.testing.assert_allclose(moved[0], mean, rtol=1e-4)
+    np.testing.assert_allclose(moved[1], variance * count / (count - 1), rtol=1e-4)
+    assert [each.keep for each in statistics] == [0.99, 0.99]
+
+
+def test_scale_and_offset_of_batch_normalisation_can_be_left_out():
+    x = np.random.default_rng(0).normal(3, 2, size=[50, 4]).astype(np.float32)
+    y = batch_normalisation(tf.constant(x), True, momentum=0.9, epsilon=0.5, scale=False, offset=False)
+    assert not tf.trainable_variables()
+    np.testing.assert_allclose(run(y), (x - x.mean(0)) / np.sqrt(x.var(0) + 0.5), atol=1e-4)
+
+
+def drawn(position, n, shape, calls=1, seed=SEED):
+    """Returns what the last of some calls draws for n examples from a position on."""
+    with at_position(seed, tf.constant(position, tf.int64)):
+        for _ in range(calls):
+            numbers = uniform_like(tf.zeros([n, *shape]))
+    return run(numbers)
+
+
+@pytest.mark.parametrize('shape', [[], [7], [4, 4, 8], [5, 3]])
+def test_the_numbers_of_an_example_depend_on_its_position_and_not_on_its_batch(shape):
+    whole = drawn(40, 24, shape)
+    np.testing.assert_array_equal(whole, np.concatenate([drawn(40, 8, shape), drawn(48, 16, shape)]))
+    assert len(np.unique(whole, axis=0)) == 24
+    # With shapes that the graph does not know, too.
+    x = tf.placeholder_with_default(np.zeros([24, *shape], np.float32), [None] * (1 + len(shape)))
+    with at_position(SEED, tf.constant(40, tf.int64)):
+        np.testing.assert_array_equal(run(uniform_like(x)), whole)
+
+
+def test_the_numbers_are_uniform_and_those_of_other_calls_positions_and_seeds_are_independent():
+    draws = [drawn(1000, 64, [9, 9]), drawn(1064, 64, [9, 9]), drawn(1000, 64, [9, 9], calls=2),
+             drawn(1000, 64, [9, 9], seed=SEED + 1)]
+    for each in draws:
+        assert each.min() >= 0 and each.max() < 1
+        np.testing.assert_allclose(np.histogram(each, 10, (0, 1))[0] / each.size, 0.1, atol=0.02)
+    correlations = np.corrcoef([each.ravel() for each in draws])[np.triu_indices(len(draws), 1)]
+    assert np.abs(correlations).max() < 5 / np.sqrt(draws[0].size)
+
+
+@pytest.mark.parametrize('dtype', [tf.float32, tf.bfloat16])
+def test_dropout_sets_a_fraction_to_0_scales_the_rest_and_does_nothing_in_evaluation(dtype):
+    x = tf.cast(tf.fill([64, 10, 10], 3.0), dtype)
+    with at_position(SEED, tf.constant(0, tf.int64)):
+        y = dropout(x, 0.25, True)
+    assert y.dtype == dtype and dropout(x, 0.25, False) is x
+    values, gradient = run([tf.cast(each, tf.float32) for each in (y, tf.gradients(y, x)[0])])
+    assert set(np.unique(values)) == {0.0, 4.0}
+    np.testing.assert_allclose(np.mean(values == 0), 0.25, atol=0.02)
+    np.testing.assert_allclose(gradient, values / 3, rtol=1e-2)
+
+
+def test_dropout_names_what_is_wrong():
+    x = tf.zeros([8, 4])
+    with pytest.raises(ValueError, match='the rate of dropout is 1.0, and not from 0 to below 1'):
+        dropout(x, 1.0, True)
+    with pytest.raises(ValueError, match='draw them only where `training` is true, and in a program of your own'):
+        dropout(x, 0.5, True)

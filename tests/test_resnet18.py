@@ -1,0 +1,51 @@
+"""examples/resnet18.py: a ResNet-18 in TensorFlow 1's style is trained in every mode, and takes images of any size."""
+import importlib.util
+
+import numpy as np
+import pytest
+
+from cifar10.networks.rehearsal import rehearse
+from cifar10.registry import UPDATE_MODES
+from cifar10.settings.evaluation import eval_settings
+from cifar10.trained import evaluation
+from tests.helpers import ROOT, tf, train
+
+PATH = ROOT / 'examples' / 'resnet18.py'
+
+
+@pytest.fixture(scope='module')
+def resnet18():
+    """The module."""
+    spec = importlib.util.spec_from_file_location('resnet18', PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize('mode', [mode if mode == 'parameter_server' else pytest.param(mode, marks=pytest.mark.stress)
+                                  for mode in UPDATE_MODES])
+def test_every_mode_trains_it_and_the_evaluator_reads_it(mode, settings, tmp_path, capsys):
+    config = settings(network=f'{PATH}:narrow', num_gpus=2, variable_update=mode, batch_size=4)
+    values = train(config)
+    assert values['stage4/block1/shortcut/kernel'].shape == (1, 1, 32, 64)
+    assert not np.array_equal(values['stem/moving_mean'], np.zeros(8))
+    evaluation.evaluate(eval_settings(checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'),
+                                      run_once=True, num_examples=20, tower_device='cpu'))
+    assert 'of 20), step 3' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('size, stem, last', [(32, 3, 4), (64, 3, 8), (224, 7, 7)])
+def test_it_follows_the_rules_at_every_size(size, stem, last, resnet18):
+    def inference(images, training):
+        return resnet18.narrow(images, 10, training)
+    assert rehearse(inference, 2, [size], tf.float32, 0) == (None, [])
+    inference(tf.placeholder(tf.float32, [None, size, size, 3]), False)
+    shapes = {variable.op.name: variable.shape.as_list() for variable in tf.global_variables()}
+    assert shapes['stem/kernel'] == [stem, stem, 3, 8]
+    mean, = [operation for operation in tf.get_default_graph().get_operations() if operation.type == 'Mean']
+    assert mean.inputs[0].shape.as_list() == [None, last, last, 64]
+
+
+def test_it_has_the_parameters_of_the_paper(resnet18):
+    resnet18.network(tf.placeholder(tf.float32, [None, 224, 224, 3]), 1000, False)
+    assert sum(variable.shape.num_elements() for variable in tf.trainable_variables()) == 11_689_512
