@@ -1,11 +1,14 @@
-"""Copies of the variables, for modes in which several devices or towers have one each.
+"""Copies of the variables, for modes in which each group of devices, or each tower, has its own.
 
-This file knows how a copy comes to its variables, but not what a mode does with them.
+This file knows how a copy comes to its variables and which towers use it, but not what keeps the copies alike.
 """
 import contextlib
 from collections.abc import Iterator
 
 import tensorflow.compat.v1 as tf
+
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.update import UpdateMode
 
 
 class Copies:
@@ -55,3 +58,46 @@ class Copies:
         with tf.variable_creator_scope(creator), \
                 tf.variable_scope(scope, reuse=reuse, auxiliary_name_scope=False):
             yield
+
+
+class CopiedVariables(UpdateMode):
+    """An update mode with several copies of the variables: copy c is that of the towers c, c + count, c + 2 count, ...
+
+    It is on the device of tower c, with the slots of its optimizer. Update c is applied to copy c.
+
+    Args:
+      devices: the Devices of the towers.
+      count: how many copies there are.
+
+    Attributes:
+      copies: the `Copies`.
+      copy_devices: the device of each.
+    """
+    recovers = False  # copies become alike through collectives, whose members would wait for a lost one forever
+
+    def __init__(self, devices: Devices, count: int):
+        super().__init__(devices)
+        self.copies = Copies(count)
+        self.copy_devices = devices.tower_devices[:count]
+
+    def optimizers(self, make_optimizer):
+        optimizers = []
+        for copy, device in enumerate(self.copy_devices):
+            with tf.device(device), self.tower_variables(copy):
+                optimizers.append(make_optimizer())
+        return [optimizers[self._copy_of(k)] for k in range(self.devices.num_towers)]
+
+    def tower_variables(self, k):
+        copy = self._copy_of(k)
+        return self.copies.created(copy, reuse=k != copy)
+
+    def trainable_variables(self, k):
+        return self.copies.trainable[self._copy_of(k)]
+
+    def apply(self, k, tower, update, global_step):
+        with self.tower_variables(k):  # each copy has slots of its own
+            return super().apply(k, tower, update, global_step)
+
+    def _copy_of(self, k):
+        """Returns the number of the copy that tower k uses."""
+        return k % len(self.copies.variables)

@@ -7,23 +7,21 @@ This file does not know how often copies are averaged: the training loop decides
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.all_reduce import means_over_towers
-from cifar10.parallel.copies import Copies
-from cifar10.parallel.update import Average, Update, UpdateMode
+from cifar10.parallel.copies import CopiedVariables
+from cifar10.parallel.update import Average, Update
 
 
-class Local(UpdateMode):
+class Local(CopiedVariables):
     """A copy of the variables for each tower, to which the tower applies its own gradients.
 
     Tower 0 has the primaries, the only copy that is saved. An average includes everything that a copy holds: trained
     variables, moving statistics and the optimizer's slots become their means over the towers. So all copies are equal
     afterwards, and a checkpoint that is saved then is complete.
     """
-    recovers = False  # the members of a collective would wait for a lost one forever
     drifts = True
 
     def __init__(self, devices):
-        super().__init__(devices)
-        self._copies = Copies(devices.num_towers)
+        super().__init__(devices, devices.num_towers)
         self._num_scaling = 0  # how many variables the optimizer of a copy makes before it has seen a gradient
         self._frozen = set()  # numbers of the variables of a copy that no update changes
 
@@ -33,31 +31,18 @@ class Local(UpdateMode):
             return step._replace(average=self._average(global_step))
 
     def optimizers(self, make_optimizer):
-        optimizers = []
-        for k, device in enumerate(self.devices.tower_devices):
-            with tf.device(device), self.tower_variables(k):
-                optimizers.append(make_optimizer())
-        self._num_scaling = len(self._copies.variables[0])
+        optimizers = super().optimizers(make_optimizer)
+        self._num_scaling = len(self.copies.variables[0])
         return optimizers
-
-    def tower_variables(self, k):
-        return self._copies.created(k)
-
-    def trainable_variables(self, k):
-        return self._copies.trainable[k]
 
     def reduce(self, towers):
         # The first update also increments the global step, which any tower may read: it waits for all.
         everyone = range(len(towers))
         moved = {variable.op for value, variable in towers[0].gradients + towers[0].statistics if value is not None}
-        self._frozen = {i for i, variable in enumerate(self._copies.variables[0])  # the slots do not exist yet
+        self._frozen = {i for i, variable in enumerate(self.copies.variables[0])  # the slots do not exist yet
                         if i >= self._num_scaling and variable.op not in moved}
         return [Update(tower.gradients, tower.statistics, [k] if k else everyone, device)
-                for k, (tower, device) in enumerate(zip(towers, self.devices.tower_devices))]
-
-    def apply(self, k, tower, update, global_step):
-        with self.tower_variables(k):  # each copy has slots of its own
-            return super().apply(k, tower, update, global_step)
+                for k, (tower, device) in enumerate(zip(towers, self.copy_devices))]
 
     def _average(self, global_step):
         """Builds the Average, now that the slots exist too."""
@@ -69,24 +54,24 @@ class Local(UpdateMode):
             steps = now - averaged_at.read_value()
             with tf.control_dependencies([steps]):
                 noted = averaged_at.assign(now, read_value=False)
-        return Average(tf.group(*self._equalised(), noted), steps, self._copies.variables)
+        return Average(tf.group(*self._equalised(), noted), steps, self.copies.variables)
 
     def _equalised(self):
         """Returns the operations that give all copies the same values."""
-        primaries, trained = self._copies.variables[0], {variable.op for variable in self._copies.trainable[0]}
+        primaries, trained = self.copies.variables[0], {variable.op for variable in self.copies.trainable[0]}
         # A loss scale, with its count of good steps, becomes the smallest of any copy: a mean would be no power of two,
         # and would overflow where the smallest did. Only these, and no slots, exist before the first gradient.
         changed = [i for i in range(len(primaries)) if i not in self._frozen]
         least = [i for i in changed if i < self._num_scaling or not primaries[i].dtype.is_floating]
         means = [i for i in changed if i not in least]
-        reads = [{i: _read(copy[i]) for i in changed} for copy in self._copies.variables]
+        reads = [{i: _read(copy[i]) for i in changed} for copy in self.copies.variables]
         # A second moment of Adam that became 0 would make a step huge; weights matter as much as they are large.
         precise = [j for j, i in enumerate(means) if primaries[i].op not in trained]
         averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices, precise)
         with tf.device('/cpu:0'):
             smallest = {i: tf.reduce_min(tf.stack([read[i] for read in reads]), 0) for i in least}
         assigned = []
-        for k, copy in enumerate(self._copies.variables):
+        for k, copy in enumerate(self.copies.variables):
             values = {**smallest, **dict(zip(means, averaged[self.devices.group_of(k)]))}
             for i, value in values.items():
                 with tf.device(copy[i].device):

@@ -3,43 +3,20 @@
 Every device applies the same mean to the same values, so the copies never drift apart, and only gradients
 travel between devices.
 """
-import tensorflow.compat.v1 as tf
-
 from cifar10.parallel.all_reduce import means_over_towers
-from cifar10.parallel.copies import Copies
+from cifar10.parallel.copies import CopiedVariables
 from cifar10.parallel.towers import gradients_by_variable
-from cifar10.parallel.update import Update, UpdateMode
+from cifar10.parallel.update import Update
 
 
-class Replicated(UpdateMode):
+class Replicated(CopiedVariables):
     """A copy of the variables for each group of devices, shared by the group's towers.
 
     Group 0 has the primaries, the only copy that is saved.
     """
-    recovers = False  # the members of a collective would wait for a lost one forever
 
     def __init__(self, devices):
-        super().__init__(devices)
-        self._copies = Copies(len(devices.groups))
-
-    def optimizers(self, make_optimizer):
-        optimizers = []
-        for k, device in enumerate(self._group_devices):
-            with tf.device(device), self.tower_variables(k):
-                optimizers.append(make_optimizer())
-        return [optimizers[self.devices.group_of(k)] for k in range(self.devices.num_towers)]
-
-    @property
-    def _group_devices(self):
-        """Each group's device; group k's is that of tower k."""
-        return self.devices.tower_devices[:len(self.devices.groups)]
-
-    def tower_variables(self, k):
-        group = self.devices.group_of(k)
-        return self._copies.created(group, reuse=k != group)
-
-    def trainable_variables(self, k):
-        return self._copies.trainable[self.devices.group_of(k)]
+        super().__init__(devices, len(devices.groups))
 
     def reduce(self, towers):
         tower_grads = [tower.gradients + tower.statistics for tower in towers]
@@ -50,13 +27,9 @@ class Replicated(UpdateMode):
         averaged = means_over_towers([[pairs[i][0] for i in used] for pairs in tower_grads], self.devices)
         num_gradients = len(towers[0].gradients)
         updates = []
-        for group, device in enumerate(self._group_devices):
+        for group, device in enumerate(self.copy_devices):
             means = dict(zip(used, averaged[group]))
             pairs = [(means.get(i), variable) for i, (_, variable) in enumerate(tower_grads[group])]
             readers = range(group, len(towers), len(self.devices.groups))
             updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], readers, device))
         return updates
-
-    def apply(self, k, tower, update, global_step):
-        with self.tower_variables(k):  # the slots are replicated too
-            return super().apply(k, tower, update, global_step)
