@@ -163,6 +163,15 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain, report, da
     assert lines['recurs'] == ['yes: step 1 is the first that differs'] and lines['starts'] == ['seed=0 and 1']
 
 
+def test_a_difference_is_put_down_to_the_average_of_local_steps_where_the_update_is_the_same(runs, report):
+    local = dict(variable_update='local', max_steps=4)
+    lines = report(runs.train('in-twos', local_steps=2, **local), runs.train('in-fours', local_steps=4, **local))
+    assert lines['recurs'] == ['yes: step 2 is the first that differs']
+    assert lines['towers'] == ['batches, losses, gradients and updates are equal in all of them, so only the average '
+                               'of their copies differs, which only A takes after this step']
+    assert lines['starts'] == ['local_steps=2 and 4']
+
+
 def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_path):
     def copied(name, changed):
         """Returns a copy of the run with the records that the function `changed` returns for its own."""

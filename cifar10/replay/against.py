@@ -181,7 +181,12 @@ def differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) ->
 
 
 def _comparable(one, other, moment):
-    """Returns the variables of a step in both runs, 'before' or 'after' it, without copies that only one has."""
+    """Returns the variables of a step in both runs without the copies that only one has.
+
+    Args:
+      one, other: the step in both runs.
+      moment: 'before', 'updated' or 'after', as in `Taken`.
+    """
     values = [getattr(taken, moment) for taken in (one, other)]
     both = values[0].keys() & values[1].keys()
     return [{name: value for name, value in each.items() if name in both or name in taken.saved}
@@ -233,8 +238,15 @@ def _describe_towers(one, other, reruns):
             lines += _describe_arrays(f'tower {k}', *gradients, 'gradient of ')
             same = same and not lines
             yield from lines
-    if same:
+    if not same:
+        return
+    if differing(*_comparable(one, other, 'updated')):
         yield 'towers     batches, losses and gradients are equal in all of them, so only the update differs'
+        return
+    averaging = [name for name, taken in zip('AB', (one, other)) if taken.updated is not taken.after]
+    whose = f', which only {averaging[0]} takes after this step' if len(averaging) == 1 else ''
+    yield ('towers     batches, losses, gradients and updates are equal in all of them, so only the average of their '
+           f'copies differs{whose}')
 
 
 def _describe_arrays(word, one, other, what=''):

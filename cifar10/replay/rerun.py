@@ -44,6 +44,7 @@ class Taken(NamedTuple):
       figures: those of its record in metrics.jsonl: loss, learning_rate, accuracy.
       before, after: all variables by their names, before and after the step, with what the run did before the next
         one; None unless wanted. Where towers have copies of their own, those are among them: `name_of_tower`.
+      updated: the same after the update, but before the average of the copies, if one followed; otherwise `after`.
       saved: the names of the variables that a checkpoint holds.
     """
     step: int
@@ -52,6 +53,7 @@ class Taken(NamedTuple):
     figures: dict[str, float]
     before: dict[str, np.ndarray] | None
     after: dict[str, np.ndarray] | None
+    updated: dict[str, np.ndarray] | None
     saved: list[str]
 
     def read_by(self, k: int) -> dict[str, np.ndarray]:
@@ -156,11 +158,16 @@ class Rerun:
                     wanted = self.first is not None and step >= self.first
                     before = (after or steps.variables()) if wanted else None
                     losses, figures = steps.take(step)
-                    if due(segment.plan.settings.towers.local_steps or 0, step - 1, step) or step in self._saved:
+                    updated = after = steps.variables() if wanted else None
+                    if segment.plan.mode.drifts and self._averaged(segment, step):
                         steps.average()
-                    after = steps.variables() if wanted else None
-                    yield Taken(step, segment.plan.settings, losses, figures, before, after, steps.saved)
+                        after = steps.variables() if wanted else None
+                    yield Taken(step, segment.plan.settings, losses, figures, before, after, updated, steps.saved)
                 values = after or steps.variables()
+
+    def _averaged(self, segment, step):
+        """Returns whether the run averaged the towers' copies after a step."""
+        return due(segment.plan.settings.towers.local_steps, step - 1, step) or step in self._saved
 
 
 class _Steps:
@@ -211,9 +218,8 @@ class _Steps:
         return results['losses'], {name: float(figure) for name, figure in results['figures'].items()}
 
     def average(self):
-        """Averages the towers' copies of the variables, where there are any, as training does between two steps."""
-        if self._graph.average:
-            self._session.run(self._graph.average)
+        """Averages the towers' copies of the variables, as training does between two steps."""
+        self._session.run(self._graph.average)
 
     def variables(self):
         """Returns all variables: name -> array."""
