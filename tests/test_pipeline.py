@@ -10,6 +10,7 @@ from cifar10.cli.check import check
 from cifar10.errors import UsageError
 from cifar10.networks import classic
 from cifar10.networks.parts import divided, next_part
+from cifar10.optim.precision import LOSS_SCALE
 from cifar10.parallel import devices
 from cifar10.recipe import Recipe
 from tests.helpers import ROOT, ancestors, assert_same_bits, train, update_mode
@@ -180,9 +181,12 @@ def test_the_networks_have_their_parts(settings):
             recipe.check_parts(count + 1)
 
 
-def test_a_network_of_ones_own_is_divided(settings, cut, tmp_path):
+@pytest.mark.parametrize('precision', ['fp32', 'fp16'])
+def test_a_network_of_ones_own_is_divided(precision, settings, cut, tmp_path):
     three_parts = cut('x = next_part(tf.nn.relu(next_part(x)))')
-    assert_bits_of_one_device(settings, tmp_path, [(3, 3)], network=three_parts, num_towers=4)
+    last = assert_bits_of_one_device(settings, tmp_path, [(3, 3)], network=three_parts, num_towers=4,
+                                     precision=precision)
+    assert precision == 'fp32' or [last[name] for name in LOSS_SCALE] == [2.0 ** 15, 3]  # no step was skipped
 
 
 @pytest.mark.parametrize('line, part', [
