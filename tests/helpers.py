@@ -39,6 +39,7 @@ from cifar10.recipe import Recipe  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run.checkpoint import DIVISION, digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
+from tests.forked import Forked  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -105,13 +106,19 @@ def script_command(script, **flags):
 
 def run_script(script, timeout=120, **flags):
     """Runs a script to its end as a process of its own; returns the CompletedProcess with text output."""
-    return subprocess.run(script_command(script, **flags), capture_output=True, text=True, timeout=timeout)
+    return run_forked(script_command(script, **flags), timeout)
+
+
+def run_forked(command, timeout=120):
+    """Runs the command line of a script to its end; returns the CompletedProcess with text output."""
+    process = Forked(command, merged=False)
+    output, errors = process.communicate(timeout)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def start_script(script, **flags):
-    """Starts a script; returns its Popen, standard output and error together as lines of text."""
-    return subprocess.Popen(script_command(script, **flags), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            text=True)
+    """Starts a script; returns its process, standard output and error together as lines of text."""
+    return Forked(script_command(script, **flags))
 
 
 class Tasks:
@@ -127,8 +134,12 @@ class Tasks:
 
     def start(self, name):
         """Starts a task, for the first time or again."""
-        self.processes[name] = subprocess.Popen(self.commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                                text=True, env=self.environment)
+        command = self.commands[name]
+        if command[0] == sys.executable and self.environment is None:
+            self.processes[name] = Forked(command)
+        else:
+            self.processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                                    text=True, env=self.environment)
 
     def __getitem__(self, name):
         return self.processes[name]

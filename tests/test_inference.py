@@ -15,7 +15,7 @@ from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import confusion, evaluation, model
 from cifar10.trained.best import Best
-from tests.helpers import ROOT, run_script, tf, variables
+from tests.helpers import ROOT, run_forked, run_script, tf, variables
 
 
 @pytest.fixture(scope='module')
@@ -105,15 +105,15 @@ def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tm
 
 
 def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path, capsys):
-    flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
+    flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu', num_examples=300)
     evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
     figures = json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text())
     record, = read(str(tmp_path / 'eval'), EVAL)
     assert (figures['step'], figures['correct']) == (40, record['correct'])
     evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
     assert len(read(str(tmp_path / 'eval'), EVAL)) == 1  # the same step is no second record
-    evaluation.evaluate(eval_settings(checkpoint_dir=run, num_examples=100, **flags))
-    assert [record['examples'] for record in read(str(tmp_path / 'eval'), EVAL)] == [2000, 100]
+    evaluation.evaluate(eval_settings(checkpoint_dir=run, **dict(flags, num_examples=100)))
+    assert [record['examples'] for record in read(str(tmp_path / 'eval'), EVAL)] == [300, 100]
     assert json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text()) == figures  # other images
     evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval' / 'best'), **dict(
         flags, eval_dir=str(tmp_path / 'other'), keep_best=False)))
@@ -184,8 +184,7 @@ def test_images_are_classified_and_files_that_are_none_are_named(run, pictures):
     names = [str(folder / name) for name in ('0.png', 'text.png', '1.png', 'miss\ning\udcff.png')]
     command = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--checkpoint_dir={run}', '--tower_device=cpu',
                '--image=' + names[0], '--image', *names[1:], '--batch_size=2']
-    table = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    as_json = subprocess.run([*command, '--json'], capture_output=True, text=True, timeout=60)
+    table, as_json = run_forked(command), run_forked([*command, '--json'])
     expected = probabilities_of(run, pixels[:2])
     for result in (table, as_json):
         assert result.returncode == 2

@@ -1,0 +1,158 @@
+"""Scripts as processes that do not import TensorFlow again: each is forked from a process that has imported it.
+
+Importing takes seconds, more than most scripts need for what a test is about. In all else these are processes like any
+other: they have their own number, arguments, environment and streams, are killed, get signals, and end as Python ends.
+A test that is about the start of a process starts it with `subprocess`.
+"""
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+_PRELOADED = ('cifar10.training', 'cifar10.cluster.member', 'cifar10.cli.check', 'cifar10.trained.evaluation',
+              'cifar10.trained.classification', 'cifar10.networks.classic')
+_PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+
+
+class Forked:
+    """A forked process: what the tests use of `subprocess.Popen`, with streams of text.
+
+    Args:
+      command: [the interpreter, the script, its arguments].
+      merged: whether standard error goes where standard output goes.
+    """
+
+    def __init__(self, command, merged=True):
+        self.args = command
+        self.returncode = None
+        (reading, writing), (reading_errors, writing_errors) = os.pipe(), (None, None) if merged else os.pipe()
+        devnull = os.open(os.devnull, os.O_RDONLY)
+        given = [devnull, writing, writing if merged else writing_errors]
+        self.pid = _fork([str(each) for each in command[1:]], given)
+        for number in set(given):
+            os.close(number)
+        self.stdout = open(reading)
+        self.stderr = None if merged else open(reading_errors)
+
+    def poll(self):
+        """Returns the exit status, negative for a signal, or None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout=float('inf')):
+        """Waits for the end; returns the exit status."""
+        limit = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > limit:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            time.sleep(0.01)
+        return self.returncode
+
+    def communicate(self, timeout=float('inf')):
+        """Reads what is left of the output and waits for the end; returns (standard output, standard error)."""
+        limit = time.monotonic() + timeout
+        texts = {}
+        readers = [threading.Thread(target=lambda stream=stream: texts.update({stream: stream.read()}), daemon=True)
+                   for stream in (self.stdout, self.stderr) if stream]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(min(max(limit - time.monotonic(), 0), threading.TIMEOUT_MAX))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout)
+        self.wait(max(limit - time.monotonic(), 1))
+        for stream in texts:
+            stream.close()
+        return texts[self.stdout], texts.get(self.stderr)
+
+    def send_signal(self, number):
+        """Sends a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        """Sends SIGKILL."""
+        self.send_signal(9)
+
+
+def _fork(arguments, streams):
+    """Returns the number of a new process that runs a script with arguments; it is a child of this process."""
+    requests = _server()
+    request = json.dumps(dict(arguments=arguments, environment=dict(os.environ), folder=os.getcwd())).encode()
+    socket.send_fds(requests, [len(request).to_bytes(4, 'big') + request], streams)
+    return int.from_bytes(requests.recv(4), 'big')
+
+
+@functools.cache
+def _server():
+    """Starts the process that forks; returns the socket for requests to it, which ends it when it is closed."""
+    # The processes that a child of this one leaves behind become its own, so it learns how they end.
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), 'prctl')
+    ours, theirs = socket.socketpair()
+    subprocess.Popen([sys.executable, '-m', 'tests.forked', str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    theirs.close()
+    return ours
+
+
+def serve(requests):
+    """Forks a process for each request, until nobody can make one; returns the request in the new process."""
+    while True:
+        message, streams, *_ = socket.recv_fds(requests, 4, 3)
+        if not message:
+            os._exit(0)
+        request = requests.recv(int.from_bytes(message, 'big'), socket.MSG_WAITALL)
+        if os.fork():
+            os.wait()
+            for stream in streams:
+                os.close(stream)
+            continue
+        if pid := os.fork():  # its parent ends at once and leaves it to the tests
+            requests.send(pid.to_bytes(4, 'big'))
+            os._exit(0)
+        requests.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        # The old ones remember what kind of file they were opened for.
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, 'w'), open(2, 'w', 1, errors='backslashreplace')
+        return json.loads(request)
+
+
+def preload():
+    """Imports TensorFlow and what the scripts import after their flags."""
+    os.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'
+    gc.disable()  # as `console.start_tensorflow` does
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    gc.freeze()
+    gc.enable()
+
+
+def main():
+    """Serves requests; the process that is forked for one runs its script."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    preload()
+    request = serve(requests)
+    os.chdir(request['folder'])
+    os.environ.clear()
+    os.environ.update(request['environment'])
+    sys.argv = request['arguments']
+    sys.path[0] = os.path.dirname(sys.argv[0])
+    runpy.run_path(sys.argv[0], run_name='__main__')
+
+
+if __name__ == '__main__':
+    main()
