@@ -107,7 +107,7 @@ def session_starts(train_dir):
 @pytest.mark.parametrize('victim', [
     'worker 1', pytest.param('ps 0', marks=pytest.mark.stress), pytest.param('worker 0', marks=pytest.mark.stress)])
 def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small, tmp_path):
-    flags = dict(small, max_steps=60, save_steps=10, log_frequency=1, summary_steps=3)
+    flags = dict(small, max_steps=40, save_steps=10, log_frequency=1, summary_steps=3)
     whole = two_towers(flags, tmp_path / 'whole')
     with Tasks(2, victim == 'ps 0', **flags) as tasks:
         read_until(tasks['worker 0'], 'step 25,')

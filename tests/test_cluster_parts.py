@@ -225,7 +225,21 @@ def test_the_local_cluster_ends_when_nobody_reads_it():
     process.stderr.close()
 
 
-def test_the_local_cluster_passes_signals_on(small):
+def test_the_local_cluster_passes_signals_on():
+    script = ('import signal, sys, time\n'
+              'signal.signal(signal.SIGINT, lambda *event: sys.exit(print("ended", flush=True)))\n'
+              'print("begun", flush=True); time.sleep(60)')
+    process = subprocess.Popen([sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', sys.executable,
+                                '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    for _ in range(2):
+        read_until(process, 'begun')
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0 and sorted(output.splitlines()) == ['worker 0 | ended', 'worker 1 | ended']
+
+
+@pytest.mark.stress
+def test_a_signal_to_the_local_cluster_ends_the_training_in_good_order(small):
     command = script_command('multi_gpu_train.py', tower_device='cpu', **dict(small, max_steps=100000))
     process = subprocess.Popen([sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', *command],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)

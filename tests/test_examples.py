@@ -68,8 +68,8 @@ def numpy_fit(steps, towers=1):
 
 
 def test_losses_and_gradients_of_any_number_of_towers_are_those_of_plain_numpy(call):
-    for runner, towers, mode in ((run, 3, 'parameter_server'), (call, 4, 'replicated')):
-        losses, gradients = fit(runner, '--steps=1000', f'--towers={towers}', f'--variable_update={mode}')
+    for towers, mode in ((3, 'parameter_server'), (4, 'replicated')):
+        losses, gradients = fit(call, '--steps=1000', f'--towers={towers}', f'--variable_update={mode}')
         expected_losses, expected_gradients = numpy_fit(1000, towers)
         assert list(losses) == list(range(0, 1001, 50))
         assert list(gradients) == list(range(0, 1000, 50)), 'no update follows the last step'

@@ -80,10 +80,11 @@ def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
     assert_bits_of_one_device(shapes, tmp_path, **flags, precision=precision)
 
 
-@pytest.mark.parametrize('mode', MODES[1:])
-@pytest.mark.parametrize('preset', [{}, pytest.param(FAST, marks=pytest.mark.stress)], ids=['classic', 'fast'])
+@pytest.mark.parametrize('mode, preset', [  # `local` by default: test_local.py
+    ('replicated', {}), *[pytest.param(*each, marks=pytest.mark.stress)
+                          for each in (('local', {}), ('replicated', FAST), ('local', FAST))]])
 def test_copies_on_any_number_of_devices_end_with_the_same_bits(preset, mode, flags, tmp_path):
-    assert_bits_of_one_device([Shape(3)], tmp_path, **{**flags, **preset}, variable_update=mode)
+    assert_bits_of_one_device([Shape(3)], tmp_path, **{**flags, 'max_steps': 6, **preset}, variable_update=mode)
 
 
 @pytest.mark.stress

@@ -44,8 +44,8 @@ def linear(tmp_path):
     return write
 
 
-@pytest.mark.parametrize('mode', ['parameter_server', 'mirrored', *[
-    pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'async', 'local')]])
+@pytest.mark.parametrize('mode', ['parameter_server', *[
+    pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'async', 'mirrored', 'local')]])
 def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, capsys, mode):
     config = settings(network=RESIDUAL, num_gpus=2, variable_update=mode)
     training.train(config)
