@@ -7,15 +7,21 @@
 """
 import sys
 
-from cifar10 import console, signals
+from cifar10 import api, console, signals
 from cifar10.cli import flags, program
 from cifar10.settings.evaluation import GROUPS, eval_settings
 
 
 def main():
     """Reads the flags, then evaluates until a signal comes, or once; or classifies pictures, or exports."""
-    settings = eval_settings(**flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:]))
+    given = flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:])
+    settings = eval_settings(**given)
     signals.Termination()
+    if not (settings.image or settings.export_dir):
+        api.evaluate(say=print, **{**given, 'run_once': settings.run_once})
+        if not settings.run_once:
+            print('stopped')
+        return
     console.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
     if settings.image:
@@ -23,22 +29,9 @@ def main():
         # Where JSON goes to standard output for a program to read, other lines do not.
         with console.said_to(_warn if settings.json else print):
             classification.classify(settings, print)
-    elif settings.export_dir:
+    else:
         from cifar10.trained import export
         export.export(settings)
-    else:
-        evaluate(settings)
-
-
-def evaluate(settings):
-    """Evaluates; a signal is the way in which watching is meant to end."""
-    from cifar10.trained import evaluation
-    try:
-        evaluation.evaluate(settings)
-    except KeyboardInterrupt:
-        if settings.run_once:
-            raise
-        print('stopped')
 
 
 def _warn(line):

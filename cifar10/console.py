@@ -95,21 +95,47 @@ def discard(stream: TextIO) -> None:
 
 
 def start_tensorflow(verbose: bool = False) -> None:
-    """Imports TensorFlow quietly and switches it to graph mode.
+    """Imports TensorFlow quietly and switches it to graph mode, for a program.
 
     Args:
       verbose: whether to keep TensorFlow's own log lines, which `--log_device_placement` needs.
     """
+    tf = _imported(verbose)
+    tf.disable_eager_execution()
+    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+
+
+@contextlib.contextmanager
+def tensorflow_started(verbose: bool = False) -> Iterator[None]:
+    """Context in a graph of its own, with TensorFlow imported quietly, for callers that may use TensorFlow themselves.
+
+    Afterwards eager execution and the level of TensorFlow's log lines are as they were.
+
+    Args:
+      verbose: as for `start_tensorflow`.
+    """
+    tf = _imported(verbose)
+    level = tf.get_logger().level
+    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
+    try:
+        with tf.Graph().as_default():
+            yield
+    finally:
+        tf.get_logger().setLevel(level)
+
+
+def _imported(verbose):
+    """Returns `tensorflow.compat.v1`, imported and started without its log lines unless `verbose`."""
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
-    with _garbage_collection_off(), contextlib.nullcontext() if verbose else quiet_stderr():
+    is_new = 'tensorflow' not in sys.modules
+    with (_garbage_collection_off() if is_new else contextlib.nullcontext(),
+          contextlib.nullcontext() if verbose else quiet_stderr()):
         import tensorflow.compat.v1 as tf
         warning = _version_warning(tf.__version__)
         if warning:
             say(warning)
-        tf.disable_eager_execution()
         tf.enable_resource_variables()
-        tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
-        threading.excepthook = _excepthook
+        _ignore_errors_of_event_files()
         # TensorFlow warns so when more than 32 towers take turns at one iterator.
         warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
         # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
@@ -117,6 +143,7 @@ def start_tensorflow(verbose: bool = False) -> None:
         with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:
             with session.graph.as_default():
                 session.run(tf.no_op())
+    return tf
 
 
 @contextlib.contextmanager
@@ -126,12 +153,14 @@ def _garbage_collection_off():
     Collecting takes half a second while the million objects of TensorFlow's modules are imported, and another
     second when the process ends and Python collects for the last time.
     """
+    was_on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
-        gc.enable()
+        if was_on:
+            gc.enable()
     atexit.register(gc.freeze)
 
 
@@ -144,10 +173,17 @@ def _version_warning(version):
             'the versions that this program was tested with')
 
 
-def _excepthook(arguments):
-    """Ignores errors in the thread that writes an event file: the next write to it raises them again."""
-    if arguments.thread.name != 'EventLoggerThread':
-        sys.__excepthook__(arguments.exc_type, arguments.exc_value, arguments.exc_traceback)
+def _ignore_errors_of_event_files():
+    """Ignores errors in the threads that write event files: the next write to one raises them again."""
+    show = threading.excepthook
+    if getattr(show, 'ignores_event_files', False):
+        return
+
+    def hook(arguments):
+        if arguments.thread is None or arguments.thread.name != 'EventLoggerThread':
+            show(arguments)
+    hook.ignores_event_files = True
+    threading.excepthook = hook
 
 
 @contextlib.contextmanager

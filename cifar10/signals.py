@@ -22,6 +22,8 @@ class Termination:
     Before `defer()` is called there is nothing to save, so the first signal raises KeyboardInterrupt, as soon
     as the interpreter runs Python code again; the second one does not wait for that.
 
+    To be made in the main thread. As a context, it gives the signals back to those who handled them before.
+
     Attributes:
       requested: the name of the first signal after `defer()`, for the training loop; None until it arrives.
       interrupted: the number of a signal that arrived before `defer()`, or None. A class attribute, because
@@ -37,10 +39,22 @@ class Termination:
         # learns of a signal at once, from the byte that the interpreter writes to this socket.
         self._receiver, self._sender = socket.socketpair()
         self._sender.setblocking(False)
-        signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
-        for number in termination_signals():
-            signal.signal(number, self._handle)
+        self._wakeup_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        self._handlers_before = {number: signal.signal(number, self._handle) for number in termination_signals()}
         threading.Thread(target=self._watch, daemon=True).start()
+
+    def close(self) -> None:
+        """Gives the signals back to those who handled them before. A program need not: it ends."""
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._sender.close()  # which ends the thread
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
 
     def defer(self, until: str = 'after this step') -> None:
         """From now on, the first signal only sets `requested` and prints when the process will end.
@@ -59,7 +73,10 @@ class Termination:
 
     def _watch(self):
         while True:
-            number, = self._receiver.recv(1)
+            received = self._receiver.recv(1)
+            if not received:
+                return
+            number, = received
             if self.requested or (self._interrupt_pending and not self._deferred):
                 os._exit(128 + number)
             if not self._deferred:

@@ -1,10 +1,8 @@
 """Training: the graph of a step, and the loop that runs it. From settings to checkpoints in train_dir."""
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.console import say
@@ -13,7 +11,7 @@ from cifar10.errors import RunError, reason
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.networks.draws import at_position
 from cifar10.optim import averages
-from cifar10.parallel import gpus
+from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import tower_loss
@@ -35,8 +33,21 @@ from cifar10.trained.validation import Validation
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
 
 
+class Ended(NamedTuple):
+    """Where a run stands when `train` returns.
+
+    Attributes:
+      checkpoint: prefix of its newest checkpoint.
+      step: that of the checkpoint.
+      last_step: the step that the run was to end after; it is not reached if a signal came.
+    """
+    checkpoint: str
+    step: int
+    last_step: int
+
+
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
-          before_session: Callable[[], None] | None = None) -> None:
+          before_session: Callable[[], None] | None = None) -> Ended:
     """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
 
     Args:
@@ -44,6 +55,9 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
       termination: handles the signals that end the run after a step; or None.
       devices: the devices to train on; default: those of this machine that the settings ask for.
       before_session: function that is called before each session is made, or None.
+
+    Returns:
+      Where the run stands now.
     """
     start = Start(settings, devices)
     directory = start.directory
@@ -51,7 +65,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     if devices is None:
         gpus.claim(start.devices.num_gpus)
     if settings.towers.deterministic:
-        tf2.config.experimental.enable_op_determinism()
+        determinism.turn_on()
     start.data = records.prepare(
         settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
     with directory.locked(), checkpoint.plain_errors(directory):
@@ -59,14 +73,14 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
-            return
+            return Ended(plan.checkpoint, plan.step, plan.last_step)
         learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
         validation = validation_of(plan)
         with tf.Graph().as_default(), tf.device(plan.devices.home):
             tf.set_random_seed(settings.run.seed)
             graph = build(plan, learnt)
             with plan.mode.scope():
-                _run(plan, graph, validation, directory, termination, before_session)
+                return _run(plan, graph, validation, directory, termination, before_session)
 
 
 def _decide(start, stages):
@@ -199,7 +213,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
 def can_time(towers: TowerSettings) -> bool:
     """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
-    return not (towers.deterministic or os.environ.get('TF_DETERMINISTIC_OPS', '').lower() in ('1', 'true'))
+    return not (towers.deterministic or determinism.is_on())
 
 
 class _Outputs(NamedTuple):
@@ -251,7 +265,9 @@ def _run(plan, graph, validation, directory, termination, before_session):
         if validation:
             validation.close()
     last = outputs.checkpoints.last
-    say(f"saved      {last}{'' if step_of(last) >= plan.last_step else '; start again to continue'}")
+    ended = Ended(last, step_of(last), plan.last_step)
+    say(f"saved      {last}{'' if ended.step >= ended.last_step else '; start again to continue'}")
+    return ended
 
 
 def _loop(session, plan, graph, outputs, validation, reads, termination):

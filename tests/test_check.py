@@ -4,7 +4,9 @@ import socket
 
 import pytest
 
+from cifar10 import plan
 from cifar10.cli.check import check
+from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
@@ -37,11 +39,26 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
     config = settings()
     train(config)
     before = tree(config.run.train_dir)
-    for changes, part in (({}, 'resumed at step 3 of 9'), (dict(restart=True), 'would be deleted')):
+    for changes, part in (({}, 'resumed at step 3 of 9'), (dict(restart=True), 'would be deleted'),
+                          (dict(max_steps=2), 'ended      without --check nothing would be done')):
         capsys.readouterr()
-        check(settings(max_steps=9, **changes))
+        check(settings(**dict(dict(max_steps=9), **changes)))
         assert part in capsys.readouterr().out
     assert tree(config.run.train_dir) == before
+
+
+@pytest.mark.parametrize('changes, line', [
+    (dict(), 'in turn    the 2 devices of a tower wait for each other, because no other tower fills the gaps; '
+             '--num_towers=2 or more would'),
+    (dict(num_gpus=4, variable_update='mirrored'),
+     'in turn    the 2 devices of a tower wait for each other, because mirrored has one tower on them'),
+    (dict(num_gpus=4, num_towers=1), 'idle       1 of 2 groups of 2 devices; --num_towers=2 would use them'),
+    (dict(num_towers=2), None)])
+def test_devices_that_wait_are_named(settings, data_dir, changes, line):
+    start = plan.Start(settings(**dict(dict(num_gpus=2, gpus_per_tower=2), **changes)))
+    plan.choose_devices(start)
+    start.data = records.prepare('shapes', data_dir)
+    assert plan.decide(start) == ([line] if line else [])
 
 
 def test_every_problem_is_printed(data_dir, tmp_path):

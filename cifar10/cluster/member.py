@@ -5,6 +5,7 @@ server and wait until the chief tells them that the training has ended.
 """
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -25,7 +26,7 @@ _ANSWER_SECS = 2  # a running TensorFlow server answers within this time
 
 
 def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,
-              files: Sequence[str] = (), termination: Termination | None = None) -> None:
+              files: Sequence[str] = (), termination: Termination | None = None) -> Any:
     """Runs this process's part of a training over a cluster, as the chief or as a server, until the training ends.
 
     Args:
@@ -37,6 +38,9 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
       may_return: whether a lost process may come back; if not, a loss ends this process.
       files: paths of the training data, which must have the same contents on every worker.
       termination: the handler of the termination signals; a server defers them until the chief has ended.
+
+    Returns:
+      What `train` returns; None in a process that does not call it.
     """
     say(f'task       {cluster.job} {cluster.index} at {cluster.address}; {len(cluster.workers)} workers, '
           f'{len(cluster.ps)} ps')
@@ -47,15 +51,16 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
             termination.defer('when the chief has ended')
         member.serve()
         say('done       the training has ended')
-        return
+        return None
     status = 1
     try:
         member.wait_for_peers()
         devices = spread(local_devices, len(cluster.workers), len(cluster.ps), member.target)
         member.check_devices(devices)
         member.check_files(files)
-        train(devices, lambda: member.before_session(devices))
+        ended = train(devices, lambda: member.before_session(devices))
         status = 0
+        return ended
     finally:
         member.tell_end(status)
 

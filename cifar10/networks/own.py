@@ -31,12 +31,14 @@ def network(name: str) -> Network:
     if not os.path.isfile(path):
         raise UsageError(f'--network={name}: there is no file {path}; give its path as '
                          '--network=FILE.py:FUNCTION')
-    function = _function(name, path, attribute)
+    with open(path, 'rb') as stream:
+        function = _function(name, path, attribute, stream.read())
     return Network(functools.partial(_inference, name, function), check=functools.partial(_check, name))
 
 
-@functools.cache  # the file is executed only once, because that may have side effects
-def _function(name, path, attribute):
+@functools.cache  # the file is executed only once, because that may have side effects; again if it was edited
+def _function(name, path, attribute, content):
+    del content
     spec = importlib.util.spec_from_file_location('own_network', path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look up their module there

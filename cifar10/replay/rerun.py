@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
@@ -17,7 +16,7 @@ from cifar10.console import say
 from cifar10.data import records
 from cifar10.errors import UsageError, difference, reason
 from cifar10.optim.precision import LOSS_SCALE
-from cifar10.parallel import gpus
+from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
 from cifar10.parallel.session_config import refuse_absent
 from cifar10.plan import Plan
@@ -131,7 +130,7 @@ class Rerun:
         devices = [_devices(each, tower_device) for each, *_ in divided]
         gpus.claim(max(each.num_gpus for each in devices))
         if any(each.settings.towers.deterministic for each, *_ in divided):
-            tf2.config.experimental.enable_op_determinism()
+            determinism.turn_on()
         data = stored.settings.replace(**locations).data
         self.data = records.prepare(data.dataset, data.data_dir, test_fraction=data.test_fraction)
         _refuse_other_images(stored, self.data, directory)

@@ -1,9 +1,10 @@
 """metrics.jsonl: what a run or its evaluation measured, for programs to read; a JSON object per line."""
+import contextlib
 import errno
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cifar10 import files
@@ -12,6 +13,20 @@ NAME = 'metrics.jsonl'
 # The kinds of records.
 KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 _BEGIN = b'{"kind": "'  # of the line of a record
+
+# Gets each record that is written, or None.
+_receiver = None
+
+
+@contextlib.contextmanager
+def sent_to(receiver: Callable[[dict], Any] | None) -> Iterator[None]:
+    """Context in which each record, once it is written, is passed to a function too, as a dict; None: to none."""
+    global _receiver
+    previous, _receiver = _receiver, receiver
+    try:
+        yield
+    finally:
+        _receiver = previous
 
 
 class Metrics:
@@ -63,11 +78,20 @@ class Metrics:
         """
         new = dict(figures, step=step)
         figures = {name: rounded(figure) if isinstance(figure, float) else figure for name, figure in figures.items()}
-        line = json.dumps(dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)).encode() + b'\n'
+        record = dict(kind=kind, step=int(step), time=round(time.time(), 3), **figures)
+        line = json.dumps(record).encode() + b'\n'
+        lines = kept = None
         if replacing:
             lines, kept = self._lines(lambda record: any(record.get(name) != new[name] for name in replacing))
-            if kept != lines:
-                return self._replace([*kept, line])
+        if kept != lines:
+            self._replace([*kept, line])
+        else:
+            self._append(line)
+        if _receiver:
+            _receiver(json.loads(line))
+
+    def _append(self, line):
+        """Adds a line to the end of the file, whole or not at all."""
         with open(self._path, 'ab', buffering=0) as stream:
             length = stream.tell()
             if stream.write(line) < len(line):  # the disk is full

@@ -3,8 +3,10 @@
 A group of settings is a dataclass whose fields are made by `setting`. This file knows no group.
 """
 import dataclasses
+import difflib
 import enum
 import math
+import numbers
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
@@ -62,18 +64,30 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
       values: the values that were given, by the names of their settings.
 
     Raises:
-      TypeError: there is no setting of that name.
+      UsageError: there is no setting of that name, or the value is not valid.
     """
     by_name = {field.name: field for field in fields(*groups)}
     result = {}
     for name, value in values.items():
         if name not in by_name:
-            raise TypeError(f'there is no setting {name}')
+            similar = difflib.get_close_matches(name, by_name, 1, cutoff=0.8)
+            hint = f' (did you mean {similar[0]}?)' if similar else ''
+            raise UsageError(f'unknown setting {name}{hint}; see docs/flags.md')
+        value = _plain(value)
         if isinstance(value, str) and _is_own(value, by_name[name]):
             value = os.path.abspath(value)
         _check(by_name[name], value)
         result[name] = value
     return result
+
+
+def _plain(value):
+    """Returns a value as an object of Python's own: a path as a string, a number of NumPy's as an int or a float."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, (bool, int, float)):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return float(value) if isinstance(value, float) else value
 
 
 def _is_own(value, field):

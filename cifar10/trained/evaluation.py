@@ -1,6 +1,8 @@
 """Evaluation: the precision of the newest checkpoint, with every example counted once."""
 import os
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -13,19 +15,39 @@ from cifar10.run import checkpoint
 from cifar10.run.train_dir import check_eval_dir
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import model
-from cifar10.trained.evaluator import Evaluator
+from cifar10.trained.evaluator import Evaluator, Result
 from cifar10.trained.report import Report
 
 
-def evaluate(settings: EvalSettings) -> None:
-    """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer one as it appears."""
+class Evaluated(NamedTuple):
+    """An evaluation of a checkpoint.
+
+    Attributes:
+      checkpoint: prefix of the checkpoint.
+      step: its step.
+      classes: the names of the classes.
+      result: what came out.
+    """
+    checkpoint: str
+    step: int
+    classes: tuple[str, ...]
+    result: Result
+
+
+def evaluate(settings: EvalSettings, done: Callable[[Evaluated], Any] = lambda evaluated: None) -> None:
+    """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer one as it appears.
+
+    Args:
+      settings: of the evaluation.
+      done: function that gets each evaluation once it is reported.
+    """
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
     check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
-    while _evaluate_run(settings, directory, devices):
+    while _evaluate_run(settings, directory, devices, done):
         say(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
 
 
-def _evaluate_run(settings, directory, devices):
+def _evaluate_run(settings, directory, devices, done):
     """Evaluates the run in a directory. Returns True if another run takes its place, False if `run_once` is done."""
     if not settings.run_once:
         _wait_for_first(directory)
@@ -58,7 +80,9 @@ def _evaluate_run(settings, directory, devices):
                     # this run, the checkpoint was too.
                     if step is None or is_another():
                         return False
-                    report(session, candidate, step, evaluator.run(session))
+                    result = evaluator.run(session)
+                    report(session, candidate, step, result)
+                    done(Evaluated(prefix, step, run.classes, result))
                     return True
 
             has_another = _watch(directory, settings, evaluate_one, is_another)

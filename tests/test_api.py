@@ -1,0 +1,222 @@
+"""Training and evaluation from Python: the bits of the scripts, nothing printed, nothing of the caller's changed."""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import cifar10
+from cifar10 import RunError, UsageError, api, training
+from cifar10.run import metrics
+from cifar10.settings.training import train_settings
+from cifar10.trained import confusion
+from tests.helpers import ROOT, assert_same_bits, last_variables, read_until, run_script
+
+NETWORK = """
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    weights = tf.get_variable('weights{width}', [3, num_classes], initializer=tf.zeros_initializer())
+    return tf.reduce_mean(tf.cast(images, tf.float32), [1, 2]) @ weights
+"""
+
+# Another program that uses TensorFlow eagerly, and trains and evaluates. It prints only what it wants.
+RUNS = """
+import json, signal, sys
+import cifar10.console
+assert 'tensorflow' not in sys.modules
+with cifar10.console.quiet_stderr():
+    import tensorflow as tf
+before = tf.executing_eagerly(), tf.get_logger().level, [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+one, evaluation, other, third = map(json.loads, sys.argv[1:])
+results = [cifar10.train(**one), cifar10.evaluate(**evaluation), cifar10.train(**other), cifar10.train(**third)]
+assert before == (tf.executing_eagerly(), tf.get_logger().level,
+                  [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)])
+assert tf.add(1, 1).numpy() == 2 and tf.compat.v1.get_default_graph() is not None
+print(*results, sep='\\n')
+"""
+
+
+def run(code, *arguments, **options):
+    """Runs Python code with arguments as JSON in a process of its own, which may import this package."""
+    return subprocess.run([sys.executable, '-c', code, *map(json.dumps, arguments)], capture_output=True, text=True,
+                          timeout=120, **{'cwd': ROOT, **options})
+
+
+@pytest.fixture
+def small(data_dir, tmp_path):
+    """The settings of a small run."""
+    return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=4,
+                tower_device='cpu', log_frequency=2)
+
+
+def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_the_caller_as_it_was(small, tmp_path):
+    one = dict(small, num_gpus=2)
+    other = dict(small, num_towers=3, variable_update='replicated', optimizer='momentum', deterministic=True,
+                 train_dir=str(tmp_path / 'other'))
+    # Operations stay deterministic, so this is the same run as the one before.
+    third = dict(other, deterministic=False, train_dir=str(tmp_path / 'third'))
+    evaluation = dict(checkpoint_dir=one['train_dir'], eval_dir=str(tmp_path / 'eval'), num_examples=200)
+    result = run(RUNS, one, evaluation, other, third)
+    assert (result.returncode, result.stderr) == (0, '')
+    first, tested, second, _ = result.stdout.splitlines()
+    assert re.fullmatch(r"TrainResult\(step=4, finished=True, loss=\d\.\d+, checkpoint='.*/train/model.ckpt-4'\)",
+                        first)
+    assert re.fullmatch(r"EvalResult\(step=4, precision=0\.\d+, cross_entropy=\d\.\d+, examples=200, "
+                        r"checkpoint='.*/train/model.ckpt-4'\)", tested)
+    assert second.startswith('TrainResult(step=4') and 'other/model.ckpt-4' in second
+    # In this process TensorFlow is in graph mode; a deterministic run gets a process of its own.
+    training.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
+    assert run_script('multi_gpu_train.py', **dict(other, train_dir=str(tmp_path / 'other_alone'))).returncode == 0
+    for name, alone in (('train', 'one_alone'), ('other', 'other_alone'), ('third', 'other')):
+        assert_same_bits(last_variables(tmp_path / name), last_variables(tmp_path / alone))
+
+
+def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd):
+    records, lines = [], []
+    trained = cifar10.train(**small, eval_steps=3, on_record=records.append, say=lines.append)
+    path = pathlib.Path(small['train_dir']) / metrics.NAME
+    assert records == [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(record['kind'], record['step']) for record in records] == [
+        ('start', 0), ('train', 2), ('eval', 3), ('train', 4), ('eval', 4), ('checkpoint', 4)]
+    assert (trained.step, trained.finished) == (4, True) and trained.checkpoint.endswith('model.ckpt-4')
+    assert trained.figures['loss'] == records[3]['loss'] and trained.evaluation['precision'] == records[4]['precision']
+    assert [line.split()[0] for line in lines if not line.startswith('20')] == [
+        'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'run', 'watch', 'saved']
+    assert sum('loss = ' in line for line in lines) == 2
+    evaluated = []
+    tested = cifar10.evaluate(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', on_record=evaluated.append)
+    assert [record['precision'] for record in evaluated] == [tested.precision] == [trained.evaluation['precision']]
+    assert (tested.step, tested.examples, tested.confusion.trace()) == (4, 2000, evaluated[0]['correct'])
+    rows = {row[0]: row for row in confusion.per_class(tested.confusion, tested.classes)}
+    assert tested.per_class['star'] == dict(recall=rows['star'][3], precision=rows['star'][4])
+    # Nothing is left to do, and the result is the same.
+    assert cifar10.train(**small) == cifar10.TrainResult(
+        4, trained.checkpoint, True, trained.figures, trained.evaluation)
+    assert capfd.readouterr() == ('', '')
+
+
+@pytest.mark.parametrize('function, given, message', [
+    ('train', dict(bach_size=8), r'unknown setting bach_size \(did you mean batch_size\?\)'),
+    ('train', dict(batch_size=0), '--batch_size=0 is too small'),
+    ('train', dict(check=True), '--check is for the command line; use python multi_gpu_train.py --check'),
+    ('evaluate', dict(image=('a.png',)), '--image is for the command line'),
+    ('evaluate', dict(checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere')])
+def test_what_is_wrong_with_the_settings_is_a_usage_error(function, given, message):
+    with pytest.raises(UsageError, match=message):
+        getattr(cifar10, function)(**given)
+
+
+def test_a_run_that_fails_is_a_run_error(small):
+    with pytest.raises(RunError, match='the loss of tower 0 is'):
+        cifar10.train(**dict(small, learning_rate=1e38, max_steps=9))
+
+
+def test_paths_and_numbers_may_be_those_of_other_libraries(small):
+    settings = train_settings(train_dir=pathlib.Path('/x'), num_towers=np.int64(2), learning_rate=np.float32(0.5),
+                              epochs=np.float64(2))
+    assert (settings.run.train_dir, settings.towers.num_towers) == ('/x', 2)
+    json.dumps(settings.flat())  # as a run stores them
+    with pytest.raises(UsageError, match='is not a whole number'):
+        train_settings(num_towers=np.float64(2))
+
+
+def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
+    evaluation = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
+    errors, results, lines = [], [], []
+
+    def evaluate():
+        try:
+            results.append(cifar10.evaluate(**evaluation))
+        except UsageError as error:
+            errors.append(str(error))
+
+    def on_record(record):
+        if record['kind'] == 'train':
+            thread = threading.Thread(target=evaluate)
+            thread.start()
+            thread.join()
+            evaluate()
+    cifar10.train(**small, save_steps=1, on_record=on_record, say=lines.append)
+    # A step is reported before it is saved.
+    assert [result.step for result in results] == [1, 3] and 'another thread of this process' in errors[0]
+    assert lines[-1].startswith('saved') and not any('precision' in line for line in lines)
+
+
+def test_a_callback_can_end_a_run_and_the_signals_are_given_back(small):
+    before = signal.getsignal(signal.SIGINT)
+    with cifar10.Termination() as termination:
+        def on_record(record):
+            if record['kind'] == 'train':
+                termination.requested = 'good enough'
+        result = cifar10.train(**small, on_record=on_record, termination=termination)
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before and signal.set_wakeup_fd(-1) == -1
+    assert (result.step, result.finished) == (2, False) and result.checkpoint.endswith('model.ckpt-2')
+
+
+# Ctrl-C in one run, whose steps since the newest checkpoint are lost; then the same call again.
+INTERRUPTED = """
+import json, sys
+import cifar10
+settings = json.loads(sys.argv[1])
+def note(record):
+    if record['step'] == 5:
+        print('step 5', flush=True)
+try:
+    cifar10.train(**dict(settings, max_steps=10 ** 6), on_record=note)
+except KeyboardInterrupt:
+    print(cifar10.train(**settings))
+"""
+
+
+def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
+    settings = dict(small, max_steps=300, save_steps=2, log_frequency=1)
+    process = subprocess.Popen([sys.executable, '-c', INTERRUPTED, json.dumps(settings)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    read_until(process, 'step 5')
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert output.startswith('TrainResult(step=300, finished=True') and errors == ''
+
+
+def test_a_network_that_was_edited_is_the_one_that_is_trained(small, tmp_path):
+    path = tmp_path / 'mine.py'
+    for width in (1, 2):
+        path.write_text(NETWORK.format(width=width))
+        cifar10.train(**dict(small, network=f'{path}:network', train_dir=str(tmp_path / str(width)), max_steps=1))
+        assert f'weights{width}' in last_variables(tmp_path / str(width))
+
+
+def test_importing_costs_nothing():
+    code = 'import sys, cifar10; print(len(sys.modules), [m for m in sys.modules if m.startswith("cifar10.")]);' \
+           'from cifar10 import train, evaluate; print("tensorflow" in sys.modules, "numpy" in sys.modules);' \
+           'print(all(hasattr(cifar10, name) and name in dir(cifar10) for name in cifar10.__all__))'
+    lines = run(code).stdout.splitlines()
+    assert lines[0].endswith(' []') and lines[1:] == ['False False', 'True']
+    with pytest.raises(AttributeError, match="module 'cifar10' has no attribute 'trian'"):
+        cifar10.trian  # noqa: B018
+
+
+def test_the_example_of_the_page_runs(tmp_path):
+    page = (ROOT / 'docs' / 'python.md').read_text()
+    first, second = re.findall(r'```python\n(.*?)```', page, re.S)
+    assert len(first.splitlines()) <= 15
+    code = f'{first}import cifar10\nrun["max_steps"] = 41\n{second}print(result)'
+    result = run(code.replace('/tmp/', f'{tmp_path}/'))
+    lines = result.stdout.splitlines()
+    assert result.stderr == ''
+    assert [line.split('(')[0] for line in lines] == ['TrainResult', 'EvalResult', 'TrainResult']
+    assert lines[0].endswith(') True') and lines[1].endswith('}') and 'step=41, finished=True' in lines[2]
+
+
+def test_every_attribute_of_a_result_is_on_the_page():
+    page = (ROOT / 'docs' / 'python.md').read_text()
+    for result in (api.TrainResult, api.EvalResult):
+        for name in [*result.__dataclass_fields__, *(name for name, value in vars(result).items()
+                                                     if isinstance(value, property))]:
+            assert f'`{name}`' in page, name
