@@ -221,7 +221,8 @@ def take_part(cluster: membership.Cluster | None, settings: TrainSettings, termi
         plan.check_network(plan.Start(settings))
         local = plan.local_devices(settings.towers)
         files = records.prepare(
-            settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction).files
+            settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction,
+            image_size=settings.data.image_size).files
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given),
                             settings.cluster.cluster_timeout_secs,
                             UPDATE_MODES.load(settings.towers.variable_update).recovers, files, termination)

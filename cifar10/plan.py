@@ -90,12 +90,13 @@ class Start:
 # The stages.
 
 def check_network(start: Start) -> list[str]:
-    """Checks that there is such a network, and that a built-in one can be divided over the devices of a tower."""
+    """Checks that there is such a network; of a built-in one, that it takes the images and can be divided as asked."""
     settings = start.settings
     network = settings.recipe.network
     NETWORKS.load(network)
     if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
-        Recipe(settings.recipe, NUM_CLASSES).check_parts(settings.towers.gpus_per_tower)
+        recipe = Recipe(settings.recipe, NUM_CLASSES, image_size=settings.data.image_size)
+        recipe.check_parts(settings.towers.gpus_per_tower)
     return []
 
 
@@ -145,7 +146,8 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
       step: that of the checkpoint.
     """
     towers = settings.towers
-    recipe = Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs)
+    recipe = Recipe(
+        settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
     recipe.check(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
     recipe.check_parts(towers.gpus_per_tower)
     devices = devices.with_towers(towers.num_towers)
@@ -179,7 +181,7 @@ def describe(start: Start) -> list[str]:
     return [f'recipe     {plan.recipe}, {towers.precision}',
              f'towers     {plan.devices.num_towers} on {plan.devices}',
              f'update     {towers.variable_update}{averages}',
-             f'data       {plan.data}',
+             f'data       {plan.data}, fed as {plan.recipe.fed}',
              f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
              f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
 

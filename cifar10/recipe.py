@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
+from cifar10.data.resize import resized_planes
 from cifar10.errors import UsageError
 from cifar10.networks import parts
 from cifar10.networks.draws import at_position
@@ -17,7 +18,8 @@ from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
 
-_LEARN_FROM = 2000  # number of training images that `Recipe.learn` uses
+_LEARN_FROM = 2000  # number of training images that `Recipe.learn` uses,
+_LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
 
 
 class Recipe:
@@ -29,8 +31,10 @@ class Recipe:
       seed: the seed of the run.
       count: training examples in an epoch; None for evaluation.
       epochs: the length of the run, or None if it is a number of steps.
+      image_size: height and width in pixels of the images before augmentation.
 
     Attributes:
+      image_size: as given.
       augmentation: a `data.augment.Augmentation`.
       schedule: an `optim.schedule.Schedule`; None for evaluation.
       total_examples: training examples of the whole run, or None if its length is a number of steps.
@@ -38,10 +42,11 @@ class Recipe:
 
     Raises:
       KeyError: a setting is a name that is not registered.
+      UsageError: the network does not take images of the size that the augmentation makes.
     """
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
-                 epochs: float | None = None):
+                 epochs: float | None = None, image_size: int = records.SIZE):
         self._settings = settings
         self._seed = seed
         self._network = NETWORKS.load(settings.network)
@@ -50,13 +55,22 @@ class Recipe:
         if settings.widths:
             self._options['widths'] = parse_widths(settings.widths)
         self.total_examples = round(epochs * count) if epochs and count else None
-        sizes = parse_sizes(settings.sizes or str(records.SIZE))
-        self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed)
+        self.image_size = image_size
+        sizes = parse_sizes(settings.sizes) if settings.sizes else None
+        self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)
         self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples) if count else None
+        if self._network.image_sizes:
+            self._refuse_other_sizes(self._network.image_sizes(**self._options))
+
+    def _refuse_other_sizes(self, taken):
+        """Raises a UsageError if the augmentation makes images of sizes that are not in a range."""
         for size in self.augmentation.image_sizes():
-            if self._network.image_size not in (None, size):
-                raise UsageError(f'--network={settings.network} takes images of {self._network.image_size} pixels, and '
-                                 f'--augmentation={settings.augmentation} makes images of {size}; change one of them')
+            if size not in taken:
+                takes = f'images of {taken[0]} pixels' if len(taken) == 1 else f'no images below {taken[0]} pixels'
+                raise UsageError(
+                    f'--network={self._settings.network} takes {takes}, and --augmentation='
+                    f'{self._settings.augmentation} makes {size} of --image_size={self.image_size}; use '
+                    f'{self.augmentation.flags_for(taken[0])}, or another network')
 
     def learn(self, data: records.Records) -> Mapping[str, Any]:
         """Returns the options of `inference` that the network computes from training images before it is trained.
@@ -65,10 +79,12 @@ class Recipe:
         """
         if not self._network.learn:
             return {}
+        count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
         # Without GPUs: the first session that has any sets their memory options for the whole process.
         on_cpu = tf.ConfigProto(device_count={'GPU': 0})
         with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
-            images = session.run(self.augmentation.plain(tf.constant(data.planes(_LEARN_FROM))))
+            planes = resized_planes(tf.constant(data.planes(count)), data.size)
+            images = session.run(self.augmentation.plain(planes))
         return self._network.learn(images)
 
     def check(self, batch_size: int, dtype: tf.DType) -> None:
@@ -145,6 +161,11 @@ class Recipe:
         make = OPTIMIZERS.load(self._settings.optimizer)
         rates = [rate] if auxiliary_rate is None else [rate, auxiliary_rate]
         return lambda: make(*rates)
+
+    @property
+    def fed(self) -> str:
+        """The sizes of the images that the network is fed in the course of a run, such as '20x20, then 28x28'."""
+        return ', then '.join(f'{size}x{size}' for size in self.augmentation.image_sizes())
 
     def __str__(self):
         settings = self._settings

@@ -32,7 +32,7 @@ class Inputs(NamedTuple):
     Attributes:
       title: where in the run they are.
       names: the names of their classes.
-      originals: uint8 [n, 32, 32, 3], before augmentation.
+      originals: uint8 [n, image_size, image_size, 3], before augmentation.
       augmented: float32 [n, height, width, 3], as the network gets them.
     """
     title: str
@@ -63,9 +63,9 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
     from cifar10.data import draws, pipeline, records
     from cifar10.recipe import Recipe
     seed = settings.run.seed
-    data = records.prepare(
-        settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
-    recipe = Recipe(settings.recipe, len(data.classes), seed, data.count, settings.run.epochs)
+    data = records.prepare(settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction,
+                           image_size=settings.data.image_size)
+    recipe = Recipe(settings.recipe, len(data.classes), seed, data.count, settings.run.epochs, data.size)
     places = [('at the beginning', 0)]
     if recipe.total_examples:
         places.append(('at the end', recipe.total_examples - n))
@@ -78,7 +78,7 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
         first = tf.placeholder(tf.int64, [])
         augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
         examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, seed)
-        planes = tf.reshape(tf.gather(memory, examples)[:, 1:], [n, 3, records.SIZE, records.SIZE])
+        _, planes = memory.take(examples)
         session.run(read)
         for title, position in places:
             images, classes, originals = session.run([augmented, labels, planes], {first: position})
@@ -102,7 +102,8 @@ def draw(path: str, blocks: list[Inputs]) -> None:
             axes[2 * i, k].set_title(title, fontsize=8, parse_math=False)
             axes[2 * i + 1, k].imshow((image - low) / max(high - low, 1e-6))
         height, width = block.augmented.shape[1:3]
-        axes[2 * i, 0].set_ylabel(f'{block.title}:\nfrom the files', fontsize=7)
+        axes[2 * i, 0].set_ylabel(f'{block.title}:\nbefore, {block.originals.shape[1]}x{block.originals.shape[2]}',
+                                  fontsize=7)
         axes[2 * i + 1, 0].set_ylabel(f'as fed,\n{height}x{width}', fontsize=7)
     for axis in axes.flat:
         axis.set_xticks([])

@@ -66,8 +66,8 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         gpus.claim(start.devices.num_gpus)
     if settings.towers.deterministic:
         determinism.turn_on()
-    start.data = records.prepare(
-        settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
+    start.data = records.prepare(settings.data.dataset, settings.data.data_dir,
+                                 test_fraction=settings.data.test_fraction, image_size=settings.data.image_size)
     with directory.locked(), checkpoint.plain_errors(directory):
         _decide(start, WITH_DATA)
         plan = start.plan
@@ -95,7 +95,8 @@ def validation_of(plan: Plan) -> Validation | None:
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None
-    data = records.prepare(settings.data.dataset, settings.data.data_dir, records.TEST, settings.data.test_fraction)
+    data = records.prepare(settings.data.dataset, settings.data.data_dir, records.TEST, settings.data.test_fraction,
+                           settings.data.image_size)
     return Validation(plan.recipe, data, local_devices(settings.towers), settings.recipe.moving_averages)
 
 

@@ -72,7 +72,7 @@ def build_training(config, data, devices, mode):
 
 def plan_of(config, data, devices, mode):
     """Returns the Plan of a new run of some steps."""
-    recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count, config.run.epochs)
+    recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count, config.run.epochs, data.size)
     return Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps)
 
 

@@ -128,7 +128,8 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
                 (tmp_path / 'own' / part / name / f'{i}.png').touch()
     check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     output = capsys.readouterr().out
-    assert '60 images in' in output and f"begin by converting it, into {tmp_path / 'own' / 'cifar-bin'}" in output
+    assert '60 images of 32x32 in' in output
+    assert f"begin by converting it, into {tmp_path / 'own' / 'cifar-bin'}" in output
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
     (tmp_path / 'own' / 'train' / 'eel').mkdir()
     (tmp_path / 'own' / 'test' / 'eel').mkdir()

@@ -79,7 +79,7 @@ def test_records_are_read_as_they_lie_in_the_files(data_dir):
     memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
-        rows = session.run(memory.read_value())
+        rows = session.run(memory.rows.read_value())
     np.testing.assert_array_equal(rows.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
 
 

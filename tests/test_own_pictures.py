@@ -268,7 +268,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     memory, read = pipeline.load(data)
     with tf.Session() as session:
         session.run(read)
-        np.testing.assert_array_equal(session.run(memory), np.c_[rows[:, label], rows[:, 2:]])
+        np.testing.assert_array_equal(session.run(memory.rows), np.c_[rows[:, label], rows[:, 2:]])
     config = settings(dataset=dataset, data_dir=str(tmp_path), max_steps=1)
     training.train(config)
     assert last_variables(config.run.train_dir)['softmax_linear/weights'].shape == (192, classes)

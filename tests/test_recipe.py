@@ -70,7 +70,12 @@ def test_flags_override_the_preset():
     (dict(auxiliary_learning_rate=0.1), '--auxiliary_learning_rate is for --optimizer=muon, but'),
     (dict(preset='fast', widths='64,x'), '--widths=64,x is not of the form 64,128,256'),
     (dict(preset='fast', sizes='20:0.5'), '--sizes=20:0.5 is not of the form'),
-    (dict(preset='fast', sizes='20:0.5,99'), '--sizes=20:0.5,99: 99 pixels; use 12 to 32'),
+    (dict(preset='fast', sizes='20:0.5,9'), '--sizes=20:0.5,9 is not of the form'),
+    (dict(preset='fast', sizes='20:0.5,11'), '--sizes=20:0.5,11: 11 pixels; use 12 to 512'),
+    (dict(preset='fast', sizes='20:0.5,99'), '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; '
+                                             'use smaller --sizes, or --image_size=99'),
+    (dict(image_size=15), '--image_size=15 is too small; the minimum is 16'),
+    (dict(image_size=513), '--image_size=513 is too large; the maximum is 512'),
     (dict(preset='fast', sizes='20:0.5,24:0.5,32'), '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
     (dict(preset='quick'), '--preset=quick is unknown; choose from: classic, fast')])
 def test_invalid_and_contradicting_flags_are_refused_in_a_line(flags, message):

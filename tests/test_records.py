@@ -17,10 +17,11 @@ from cifar10.errors import UsageError
 from tests.helpers import ROOT, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
+RECORD_BYTES = 1 + 3 * 32 * 32
 
 
 def rows(count, label=3):
-    array = np.random.default_rng(count).integers(0, 256, [count, records.RECORD_BYTES], np.uint8)
+    array = np.random.default_rng(count).integers(0, 256, [count, RECORD_BYTES], np.uint8)
     array[:, 0] = label
     return array
 
@@ -63,7 +64,7 @@ def damage_length(path):
 
 def damage_label(path):
     content = bytearray(path.read_bytes())
-    content[records.RECORD_BYTES] = 10
+    content[RECORD_BYTES] = 10
     path.write_bytes(content)
     return 'has label 10 in record 1'
 
@@ -275,7 +276,7 @@ def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
     data = records.prepare('cifar10', str(cifar_dir))
     _, read = pipeline.load(data)
     with open(data.files[-1], 'r+b') as stream:
-        stream.truncate(os.path.getsize(data.files[-1]) - records.RECORD_BYTES)
+        stream.truncate(os.path.getsize(data.files[-1]) - RECORD_BYTES)
     with tf.Session() as session, pytest.raises(tf.errors.InvalidArgumentError, match='images have changed since'):
         session.run(read)
 

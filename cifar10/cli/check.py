@@ -60,6 +60,7 @@ def check(settings: TrainSettings) -> None:
                 start.devices = spread(start.devices, len(cluster.workers), len(cluster.ps), '')
             checks.decide(start, plan.WITH_DATA, prints=has_devices)
         if start.plan:
+            _print_memory(start.plan)
             _print_parts(start.plan)
             with checks.collected():
                 _check_space(start, checks)
@@ -166,6 +167,12 @@ def _print_directory(start):
         print(f'warning: {loss}; give the flags of the run')
 
 
+def _print_memory(plan):
+    """Prints the memory that the training images take."""
+    each = ', in each process with towers' if len(set(plan.devices.hosts)) > 1 else ''
+    print(f'memory     {_size(plan.data.memory_bytes)} for the training images{each}')
+
+
 def _print_parts(plan):
     """Prints for each part of the network the memory that its variables and a tower's activations take."""
     towers = plan.settings.towers
@@ -190,12 +197,12 @@ def _expected_data(settings, checks):
     """Returns the Records of the training images; if they do not exist yet, prints how the run would make them."""
     dataset = settings.data.dataset
     data_dir = settings.data.data_dir
-    fraction = settings.data.test_fraction
-    parts = records.expected(dataset, data_dir, fraction)
+    options = dict(test_fraction=settings.data.test_fraction, image_size=settings.data.image_size)
+    parts = records.expected(dataset, data_dir, **options)
     if parts is None:
         if settings.reports.eval_steps:
-            records.prepare(dataset, data_dir, records.TEST, fraction)
-        return records.prepare(dataset, data_dir, records.TRAIN, fraction)
+            records.prepare(dataset, data_dir, records.TEST, **options)
+        return records.prepare(dataset, data_dir, records.TRAIN, **options)
     data = parts[records.TRAIN]
     parent = os.path.dirname(data.folder)
     download = records.download_bytes(dataset, data_dir)

@@ -7,11 +7,11 @@ import tensorflow.compat.v1 as tf
 from cifar10.data.draws import Positions, draws
 from cifar10.data.records import SIZE
 
-IMAGE_SIZE = 24  # height and width of the crops that the classic network takes
-
 
 class Augmentation:
     """How images of the data set become the input of a network.
+
+    It is made with the arguments of `data.shift.Shift`.
 
     Attributes:
       test_time_averaging: whether evaluation averages the predictions for several views of an image, unless
@@ -23,11 +23,15 @@ class Augmentation:
         """Returns the sizes (height and width in pixels) that images have in the course of a run."""
         raise NotImplementedError
 
+    def flags_for(self, size: int) -> str:
+        """Returns the flags with which images would have a size, for messages."""
+        raise NotImplementedError
+
     def train(self, planes: tf.Tensor, positions: Positions) -> tf.Tensor:
         """Returns a training batch, float32 [n, height, width, 3].
 
         Args:
-          planes: uint8 [n, 3, 32, 32].
+          planes: uint8 [n, 3, image_size, image_size].
           positions: where the batch lies; every random choice follows from this and the seed.
         """
         raise NotImplementedError
@@ -40,39 +44,51 @@ class Augmentation:
 class Classic(Augmentation):
     """The augmentation of the classic recipe: crop, mirror, contrast, standardisation.
 
-    It takes the same arguments as `Shift`, but uses only the seed.
+    It takes the same arguments as `Shift`, but uses only the seed and the size of the images.
     """
 
-    def __init__(self, sizes: None, total_examples: int | None, seed: int):
+    def __init__(self, sizes: None, total_examples: int | None, seed: int, image_size: int = SIZE):
         del sizes, total_examples
         self._seed = seed
+        self._crop_size = crop_size(image_size)
 
     def image_sizes(self):
-        return [IMAGE_SIZE]
+        return [self._crop_size]
+
+    def flags_for(self, size):
+        return f'--image_size={-(-4 * size // 3)}'
 
     def train(self, planes, positions):
         numbers = draws(positions.first, planes.shape[0], self._seed)
         return standardise(augment(planes, numbers))
 
     def plain(self, planes):
-        edge = (SIZE - IMAGE_SIZE) // 2
-        return standardise(tf.cast(planes[:, :, edge:-edge, edge:-edge], tf.float32))
+        first = (planes.shape[-1] - self._crop_size) // 2
+        last = first + self._crop_size
+        return standardise(tf.cast(planes[:, :, first:last, first:last], tf.float32))
+
+
+def crop_size(image_size: int) -> int:
+    """Returns the height and width of the crops of images: three quarters, as the tutorial's 24 of CIFAR's 32."""
+    return image_size * 3 // 4
 
 
 def augment(planes: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     """Crops and mirrors images and changes their contrast, each by its own random numbers.
 
     Args:
-      planes: uint8 [n, 3, 32, 32].
+      planes: uint8 [n, 3, size, size].
       numbers: float32 [n, 4] in [0, 1): row, column, mirror, contrast.
 
     Returns:
-      float32 [n, 3, 24, 24], not standardised.
+      float32 [n, 3, crop, crop], where `crop` is `crop_size(size)`; not standardised.
     """
-    corners = tf.floor(numbers[:, :2] * (SIZE - IMAGE_SIZE + 1))
+    size = planes.shape[-1]
+    crop = crop_size(size)
+    corners = tf.floor(numbers[:, :2] * (size - crop + 1))
     # In the units of `crop_and_resize`, the last row and column are at 1.
-    first = corners / (SIZE - 1)
-    last = (corners + (IMAGE_SIZE - 1)) / (SIZE - 1)
+    first = corners / (size - 1)
+    last = (corners + (crop - 1)) / (size - 1)
     left = first[:, 1]
     right = last[:, 1]
     mirror = numbers[:, 2] < 0.5
@@ -80,9 +96,9 @@ def augment(planes: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     # One operation crops, mirrors (a box from right to left) and converts to float. Its sampling points are
     # pixels up to rounding, and `nearest` makes them exact. It is given each plane as an image with one
     # channel.
-    crops = tf.image.crop_and_resize(tf.reshape(planes, [-1, SIZE, SIZE, 1]), tf.repeat(boxes, 3, 0),
-                                     tf.range(3 * planes.shape[0]), [IMAGE_SIZE, IMAGE_SIZE], method='nearest')
-    crops = tf.reshape(crops, [-1, 3, IMAGE_SIZE, IMAGE_SIZE])
+    crops = tf.image.crop_and_resize(tf.reshape(planes, [-1, size, size, 1]), tf.repeat(boxes, 3, 0),
+                                     tf.range(3 * planes.shape[0]), [crop, crop], method='nearest')
+    crops = tf.reshape(crops, [-1, 3, crop, crop])
     means = tf.reduce_mean(crops, [2, 3], keepdims=True)
     return (crops - means) * (0.2 + 1.6 * numbers[:, 3])[:, None, None, None] + means
 

@@ -1,4 +1,4 @@
-"""A user's own images: a folder for each class, converted once to CIFAR's binary layout.
+"""A user's own images: a folder for each class, converted once to CIFAR's binary layout, at the size of the run.
 
 The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
 class is set apart for testing.
@@ -14,7 +14,7 @@ import numpy as np
 
 from cifar10.console import say
 from cifar10.data import pictures, records
-from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import CLASSES_FILE, SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 from cifar10.errors import UsageError
 from cifar10.files import new_folder
 
@@ -22,6 +22,7 @@ _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it;
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
 _MOST_CLASSES = 256  # a label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
+_LARGEST = 64  # height and width of converted images, all of which are held in memory
 
 
 def dataset(path: str) -> '_ImageFolder':
@@ -37,7 +38,7 @@ def dataset(path: str) -> '_ImageFolder':
         raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/, or use '
                          f'--dataset={os.path.join(path, part)} to set a fraction of it apart for testing, or, if '
                          f'{part} is a class, rename it')
-    return _ImageFolder(os.path.join(path, _CONVERTED), functools.partial(_convert, path, None), path=path,
+    return _ImageFolder(os.path.join(path, _CONVERTED), functools.partial(_convert, path, None, SIZE), path=path,
                         is_divided=bool(parts))
 
 
@@ -48,31 +49,38 @@ class _ImageFolder(Dataset):
     Attributes:
       path: the folder.
       is_divided: whether it has train/ and test/.
-      test_fraction: if it has not, the fraction of the images of each class that is for testing.
+      test_fraction: if it has not, the fraction of the images of each class that is for testing; otherwise None.
     """
     path: str = ''
     is_divided: bool = True
-    test_fraction: float = 0.0
+    test_fraction: float | None = None
 
-    def with_test_fraction(self, test_fraction):
+    def configured(self, test_fraction, image_size):
         if self.is_divided:
-            return self
-        if test_fraction is None:
+            test_fraction = None
+        elif test_fraction is None:
             raise ValueError(f'{self.path} is not divided into train/ and test/, so it needs a test_fraction')
-        return dataclasses.replace(self, folder=f'{self.folder}-{test_fraction:g}', test_fraction=test_fraction,
-                                   make=functools.partial(_convert, self.path, test_fraction))
+        if image_size > _LARGEST:
+            raise UsageError(f'--image_size={image_size} is too large for a folder of images, which is converted to at '
+                             f'most {_LARGEST} pixels; use --image_size={_LARGEST}')
+        name = os.path.join(self.path, _CONVERTED)
+        if test_fraction is not None:
+            name += f'-{test_fraction:g}'
+        if image_size != SIZE:
+            name += f'-{image_size}px'
+        return dataclasses.replace(self, folder=name, test_fraction=test_fraction, size=image_size,
+                                   make=functools.partial(_convert, self.path, test_fraction, image_size))
 
     def check(self):
-        _layout(self.path, None if self.is_divided else self.test_fraction)
+        _layout(self.path, self.test_fraction)
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, but the converted images are stored there; use a '
                              'writable directory with symbolic links to its class directories')
 
     def expected(self):
-        fraction = None if self.is_divided else self.test_fraction
-        classes, folders = _layout(self.path, fraction)
+        classes, folders = _layout(self.path, self.test_fraction)
         files = {part: _files(folder, classes) for part, folder in folders.items()}
-        parts = _parts(self.path, classes, files, fraction)
+        parts = _parts(self.path, classes, files, self.test_fraction)
         return tuple(classes), {part: len(examples) for part, examples in parts.items()}
 
     def read_classes(self, folder):
@@ -145,12 +153,13 @@ def _layout(path, test_fraction):
     return classes, folders
 
 
-def _convert(path, test_fraction, folder):
-    """Converts the images below `path` to records in a new folder."""
+def _convert(path, test_fraction, size, folder):
+    """Converts the images below `path` to records of square images of a size in a new folder."""
     classes, folders = _layout(path, test_fraction)
     files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
-    say(f'converting {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}')
-    decoded = {part: _decode(part_files) for part, part_files in files.items()}
+    count = sum(map(len, files.values()))
+    say(f'converting {count:,} files of {len(classes)} classes in {path} to {size}x{size} pixels')
+    decoded = {part: _decode(part_files, size) for part, part_files in files.items()}
     parts = _parts(path, classes, decoded, test_fraction)
     with new_folder(folder) as temporary:
         for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
@@ -207,9 +216,9 @@ def _divide(examples, test_fraction):
     return parts
 
 
-def _decode(files):
-    """Returns (label, image uint8 [32, 32, 3]) of the files that can be decoded; warns about the others."""
-    images = pictures.Decoder().try_each([path for _, path in files], progress=True)
+def _decode(files, size):
+    """Returns (label, image uint8 [size, size, 3]) of the files that can be decoded; warns about the others."""
+    images = pictures.Decoder(size).try_each([path for _, path in files], progress=True)
     failures = [(path, image) for (_, path), image in zip(files, images) if isinstance(image, Exception)]
     if failures:
         path, error = min(failures, key=lambda failure: failure[0])

@@ -1,4 +1,4 @@
-"""Decodes picture files of any size to images of 32x32 pixels: PNG, JPEG, GIF, BMP, and WebP if TensorFlow can."""
+"""Decodes picture files of any size to square images of one size: PNG, JPEG, GIF, BMP, and WebP if TensorFlow can."""
 import contextlib
 import multiprocessing.pool
 import os
@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.console import progress_bar, quiet_stderr
 from cifar10.data import bmp, headers
 from cifar10.data.records import SIZE
+from cifar10.data.resize import as_bytes, resized
 
 _MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
 _HEAD = 16 << 20  # bytes of a file that are searched for the size; phones put previews of some megabytes before it
@@ -59,21 +59,25 @@ class MemoryBudget:
 
 
 class Decoder:
-    """Decodes picture files on the CPU. Several threads may call it; they share a memory budget."""
+    """Decodes picture files on the CPU. Several threads may call it; they share a memory budget.
 
-    def __init__(self):
+    Args:
+      size: height and width in pixels of the images that it makes.
+    """
+
+    def __init__(self, size: int = SIZE):
         with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
             self._contents = tf.placeholder(tf.string, [])
             self._pixels = tf.io.decode_image(self._contents, channels=0, expand_animations=False)
             self._orientation = tf.placeholder(tf.int32, [])
-            self._image = _resized(_square(self._pixels), self._orientation)
+            self._image = _image(_square(self._pixels), self._orientation, size)
         self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
         self._memory = MemoryBudget(_MEMORY)
 
     def __call__(self, path: str) -> np.ndarray:
-        """Returns the centre square of the picture in a file, uint8 [32, 32, 3]; of an animation, the first frame's.
+        """Returns the centre square of the picture in a file, uint8 [size, size, 3].
 
-        A JPEG is turned and mirrored as its EXIF orientation says.
+        Of an animation it is the first frame's. A JPEG is turned and mirrored as its EXIF orientation says.
 
         Raises:
           NoPicture: the file cannot be read or decoded, or the memory is too little for it.
@@ -146,8 +150,8 @@ def _square(pixels):
     return pixels[top:top + side, left:left + side]
 
 
-def _resized(pixels, orientation):
-    """Returns uint8 [side, side, 1 to 4 channels] as uint8 [32, 32, 3], on a white ground and upright.
+def _image(pixels, orientation, size):
+    """Returns uint8 [side, side, 1 to 4 channels] as uint8 [size, size, 3], on a white ground and upright.
 
     A photo takes four times as much memory in floats. So only pictures with an alpha channel are converted
     before they are resized, one colour after the other.
@@ -158,14 +162,13 @@ def _resized(pixels, orientation):
         alpha = tf.cast(pixels[..., -1:], tf.float32) / 255
         white = 255 * (1 - alpha)
         colours = tf.map_fn(
-            lambda k: _smaller(tf.cast(pixels[..., k:k + 1], tf.float32) * alpha + white)[..., 0],
+            lambda k: resized((tf.cast(pixels[..., k:k + 1], tf.float32) * alpha + white)[None], size)[0, ..., 0],
             tf.range(channels - 1), fn_output_signature=tf.float32, parallel_iterations=1)
         return tf.transpose(colours, [1, 2, 0])
     has_alpha = tf.equal(channels % 2, 0)  # grey and alpha, or colours and alpha
-    resized = tf.cond(has_alpha, opaque, lambda: _smaller(pixels))
-    resized = tf.cond(channels < 3, lambda: tf.repeat(resized, 3, -1), lambda: resized)
-    resized = upright(resized, orientation)
-    return tf.ensure_shape(tf.saturate_cast(tf.round(resized), tf.uint8), [SIZE, SIZE, 3])
+    image = tf.cond(has_alpha, opaque, lambda: resized(pixels[None], size)[0])
+    image = tf.cond(channels < 3, lambda: tf.repeat(image, 3, -1), lambda: image)
+    return tf.ensure_shape(as_bytes(upright(image, orientation)), [size, size, 3])
 
 
 def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
@@ -184,8 +187,3 @@ def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     right_to_left = tf.reduce_any(tf.equal(orientation, [2, 3, 6, 7]))
     flipped = tf.cond(upside_down, lambda: tf.reverse(pixels, [0]), lambda: pixels)
     return tf.cond(right_to_left, lambda: tf.reverse(flipped, [1]), lambda: flipped)
-
-
-def _smaller(pixels):
-    """Returns pixels [side, side, channels] resized with anti-aliasing: float32 [32, 32, channels]."""
-    return tf2.image.resize(pixels[None], [SIZE, SIZE], antialias=True)[0]

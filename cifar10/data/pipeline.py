@@ -4,26 +4,60 @@ A batch is a pure function of (seed, position), where a position is an index int
 shuffled epochs. So the number of consumed positions is all the state that has to be saved.
 """
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions, shuffled
-from cifar10.data.records import RECORD_BYTES, SIZE, Records
+from cifar10.data.records import Records
+from cifar10.data.resize import resized_planes
 
 # The functions given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to
 # read them.
 _as_graph = tf.autograph.experimental.do_not_convert
 
 
-def load(records: Records) -> tuple[tf.Variable, tf.Operation]:
+class Images(NamedTuple):
+    """The images of a data set and their labels, in memory.
+
+    Attributes:
+      rows: variable uint8 [count, 1 + 3 * stored_size ** 2]. Each row is a label and the red, green and blue planes of
+        an image. The variable is local, so it is never saved.
+      records: where they come from.
+    """
+    rows: tf.Variable
+    records: Records
+
+    @property
+    def count(self) -> int:
+        """The number of images."""
+        return self.records.count
+
+    def take(self, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns some examples, before augmentation.
+
+        Args:
+          examples: int64 [n], their indices in the data set.
+
+        Returns:
+          (labels int32 [n], planes uint8 [n, 3, size, size] in the size of the run's images).
+        """
+        rows = tf.gather(self.rows, examples)
+        labels = tf.cast(rows[:, 0], tf.int32)
+        stored_size = self.records.stored_size
+        planes = tf.reshape(rows[:, 1:], [-1, 3, stored_size, stored_size])
+        return labels, resized_planes(planes, self.records.size)
+
+
+def load(records: Records) -> tuple[Images, tf.Operation]:
     """Makes the variable that holds a data set in memory, on the device of the caller.
 
     Returns:
-      (variable uint8 [count, 3073], the operation that reads the files into it). Each row is a label and the
-      red, green and blue planes of an image. The variable is local, so it is never saved.
+      (the images, the operation that reads the files into memory).
     """
-    memory = tf.Variable(lambda: tf.raw_ops.Empty(shape=[records.count, RECORD_BYTES], dtype=tf.uint8), trainable=False,
+    row_bytes = 1 + 3 * records.stored_size ** 2
+    memory = tf.Variable(lambda: tf.raw_ops.Empty(shape=[records.count, row_bytes], dtype=tf.uint8), trainable=False,
                          collections=[tf.GraphKeys.LOCAL_VARIABLES], name='records')
     # Each file is read into its place, one after the other: a second copy of all of them would take 150 MB.
     # The paths come from a placeholder, or graph optimisation would read the files to see whether they are
@@ -41,35 +75,28 @@ def load(records: Records) -> tuple[tf.Variable, tf.Operation]:
             first = end
     with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory
         complete = tf.debugging.assert_equal(first, records.count, message='the images have changed since the start')
-    return memory, complete
+    return Images(memory, records), complete
 
 
-def train_batch(records: tf.Variable, augmentation: Augmentation, first_position: tf.Tensor, step_position: tf.Tensor,
+def train_batch(images: Images, augmentation: Augmentation, first_position: tf.Tensor, step_position: tf.Tensor,
                 batch_size: int, seed: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the batch of `batch_size` consecutive positions.
 
     Args:
-      records: the variable that `load` makes.
-      augmentation: what is applied to its images.
+      images: the images that `load` returns.
+      augmentation: what is applied to them.
       first_position, step_position: int64 scalars, the first position of the batch and of its step.
 
     Returns:
       (images float32 [batch_size, height, width, 3], labels int32 [batch_size]).
     """
     positions = first_position + tf.range(batch_size, dtype=tf.int64)
-    count = int(records.shape[0])
+    count = images.count
     examples = shuffled(positions, count, seed)
-    labels, planes = _split(tf.gather(records, examples))
-    images = augmentation.train(
+    labels, planes = images.take(examples)
+    augmented = augmentation.train(
         planes, Positions(first_position, step_position, examples, positions // count, count))
-    return images, labels
-
-
-def _split(rows):
-    """Returns (labels int32 [n], planes uint8 [n, 3, 32, 32]) of records uint8 [n, 3073]."""
-    labels = tf.cast(rows[:, 0], tf.int32)
-    planes = tf.reshape(rows[:, 1:], [-1, 3, SIZE, SIZE])
-    return labels, planes
+    return augmented, labels
 
 
 class Source:
@@ -181,13 +208,13 @@ def _iterator(dataset, dependencies):
         return iterator, iterator.make_initializer(dataset)
 
 
-def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples: int, batch_size: int, share: int = 0,
+def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, batch_size: int, share: int = 0,
                  shares: int = 1) -> tuple[tf.data.Iterator, tf.Operation]:
     """Returns the batches of the first `num_examples` examples, in order and without random changes.
 
     Args:
-      records: the variable that `load` makes; its files must be read before the first pass.
-      augmentation: what is applied to its images.
+      images: the images that `load` returns; the files must be read before the first pass.
+      augmentation: what is applied to them.
       share, shares: takes batch number `share` of every `shares` batches, for evaluation on several devices.
 
     Returns:
@@ -195,9 +222,8 @@ def eval_batches(records: tf.Variable, augmentation: Augmentation, num_examples:
       starts it at the first example). n is `batch_size`, except in the last batch.
     """
     def batch(first):
-        # Not records[first:last]: slicing a variable that was scattered into copies the whole variable.
-        rows = tf.gather(records, tf.range(first, tf.minimum(first + batch_size, num_examples)))
-        labels, planes = _split(rows)
+        # Not a slice of the rows: slicing a variable that was scattered into copies the whole variable.
+        labels, planes = images.take(tf.range(first, tf.minimum(first + batch_size, num_examples)))
         return augmentation.plain(planes), labels
 
     starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)

@@ -1,6 +1,6 @@
 """Data sets in CIFAR's binary layout: makes their files if need be, and verifies them.
 
-A record is a byte or two of labels and 3,072 bytes of image: red, green and blue planes of 32x32
+A record is a byte or two of labels and an image: red, green and blue planes, of 32x32 pixels in CIFAR
 (https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
 """
 import dataclasses
@@ -15,9 +15,7 @@ from cifar10.errors import UsageError, describe_os_error
 from cifar10.files import making, parents_of, remove_leftovers
 from cifar10.registry import DATASETS
 
-SIZE = 32
-IMAGE_BYTES = 3 * SIZE * SIZE
-RECORD_BYTES = 1 + IMAGE_BYTES  # with one byte of label
+SIZE = 32  # height and width of CIFAR's images
 
 # The files of CIFAR-10. The data sets that are made here have the same.
 TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
@@ -44,6 +42,7 @@ class Dataset:
       counts: how many images each part has; None if it is known only from the files.
       files: the names of the files of each part.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
+      size: height and width of the images in the files.
       archive: (name, size in bytes) of what `make` downloads unless it is in data_dir; None if it downloads
         nothing.
     """
@@ -54,11 +53,17 @@ class Dataset:
     files: dict = dataclasses.field(default_factory=lambda: {TRAIN: TRAIN_FILES, TEST: TEST_FILES})
     label_bytes: int = 1
     label: int = 0
+    size: int = SIZE
     archive: tuple[str, int] | None = None
 
-    def with_test_fraction(self, test_fraction: float | None) -> 'Dataset':
-        """Returns the data set with a fraction of its images for testing; itself if its test images are given."""
-        del test_fraction
+    @property
+    def record_bytes(self) -> int:
+        """The length of a record."""
+        return self.label_bytes + 3 * self.size ** 2
+
+    def configured(self, test_fraction: float | None, image_size: int) -> 'Dataset':
+        """Returns the data set whose files have this fraction for testing and this size; itself if they are given."""
+        del test_fraction, image_size
         return self
 
     def check(self) -> None:
@@ -88,6 +93,8 @@ class Records:
       count: records in all of them.
       classes: the names of the classes, in the order of their labels.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
+      stored_size: height and width in pixels of the images in the files.
+      size: height and width to which the input pipeline brings them.
     """
     dataset: str
     files: tuple[str, ...]
@@ -95,6 +102,8 @@ class Records:
     classes: tuple[str, ...]
     label_bytes: int = 1
     label: int = 0
+    stored_size: int = SIZE
+    size: int = SIZE
 
     @property
     def folder(self) -> str:
@@ -104,30 +113,37 @@ class Records:
     @property
     def record_bytes(self) -> int:
         """The length of a record."""
-        return self.label_bytes + IMAGE_BYTES
+        return self.label_bytes + 3 * self.stored_size ** 2
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the records take in memory, each with one byte of label."""
+        return self.count * (1 + 3 * self.stored_size ** 2)
 
     def planes(self, n: int) -> np.ndarray:
-        """Returns the first images of the first file, at most n: uint8 [n, 3, 32, 32]."""
+        """Returns the first images of the first file, at most n: uint8 [n, 3, stored_size, stored_size]."""
         rows = np.fromfile(self.files[0], np.uint8, n * self.record_bytes).reshape(-1, self.record_bytes)
-        return rows[:, self.label_bytes:].reshape(-1, 3, SIZE, SIZE)
+        return rows[:, self.label_bytes:].reshape(-1, 3, self.stored_size, self.stored_size)
 
     def __str__(self):
-        return f'{self.dataset}, {self.count:,} images in {self.folder}'
+        resized = '' if self.size == self.stored_size else f', resized to {self.size}x{self.size}'
+        return (f'{self.dataset}, {self.count:,} images of {self.stored_size}x{self.stored_size} in {self.folder}'
+                f'{resized}')
 
 
-def expected(name: str, data_dir: str, test_fraction: float | None = None) -> dict[str, Records] | None:
+def expected(name: str, data_dir: str, test_fraction: float | None = None,
+             image_size: int = SIZE) -> dict[str, Records] | None:
     """Returns the Records of each part as `prepare` will make them, or None if the files exist already.
 
     In a folder of images every file counts as an image. Raises a UsageError if the files cannot be made. The
     arguments are those of `prepare`.
     """
-    dataset, folder = _locate(name, data_dir, test_fraction)
+    dataset, folder = _locate(name, data_dir, test_fraction, image_size)
     if os.path.isdir(folder):
         return None
     dataset.check()
     classes, counts = dataset.expected()
-    return {part: Records(name, tuple(os.path.join(folder, file) for file in files), counts[part], classes,
-                          dataset.label_bytes, dataset.label) for part, files in dataset.files.items()}
+    return {part: _records(name, dataset, folder, part, counts[part], classes, image_size) for part in dataset.files}
 
 
 def download_bytes(name: str, data_dir: str) -> int:
@@ -139,10 +155,10 @@ def download_bytes(name: str, data_dir: str) -> int:
     return 0 if os.path.isfile(os.path.join(data_dir, archive_name)) else size
 
 
-def _locate(name, data_dir, test_fraction):
+def _locate(name, data_dir, test_fraction, image_size):
     """Returns (the Dataset, the folder of its files)."""
     refuse_default_of_others(data_dir, '--data_dir')
-    dataset = DATASETS.load(name).with_test_fraction(test_fraction)
+    dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
     parent, base = os.path.split(os.path.abspath(data_dir))
     if base == os.path.basename(folder) and os.path.isfile(os.path.join(data_dir, dataset.files[TRAIN][0])):
@@ -150,7 +166,14 @@ def _locate(name, data_dir, test_fraction):
     return dataset, folder
 
 
-def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None) -> Records:
+def _records(name, dataset, folder, part, count, classes, image_size):
+    """Returns the Records of a part of a data set."""
+    paths = tuple(os.path.join(folder, file) for file in dataset.files[part])
+    return Records(name, paths, count, classes, dataset.label_bytes, dataset.label, dataset.size, image_size)
+
+
+def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None,
+            image_size: int = SIZE) -> Records:
     """Returns the Records of a part; downloads, renders or converts the data set first if its files do not exist.
 
     Args:
@@ -159,8 +182,10 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
       part: TRAIN or TEST.
       test_fraction: the fraction of the images to set apart for testing; needed for a folder of images
         without train/ and test/, ignored for other data sets.
+      image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
+        images is converted at this size, other data sets are resized as they are used.
     """
-    dataset, folder = _locate(name, data_dir, test_fraction)
+    dataset, folder = _locate(name, data_dir, test_fraction, image_size)
     if not os.path.isdir(folder):
         try:
             dataset.check()
@@ -178,9 +203,8 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         if part == TRAIN and (notice := dataset.notice()):
             say(f'warning: {notice}')
     classes = dataset.read_classes(folder)
-    paths = tuple(os.path.join(folder, file) for file in dataset.files[part])
-    count = sum(_verified_count(path, dataset, len(classes)) for path in paths)
-    return Records(name, paths, count, classes, dataset.label_bytes, dataset.label)
+    count = sum(_verified_count(os.path.join(folder, file), dataset, len(classes)) for file in dataset.files[part])
+    return _records(name, dataset, folder, part, count, classes, image_size)
 
 
 def _verified_count(path, dataset, num_classes):
@@ -189,7 +213,7 @@ def _verified_count(path, dataset, num_classes):
     if not os.path.isfile(path):
         raise UsageError(f'{path} is missing; {remedy}')
     size = os.path.getsize(path)
-    record_bytes = dataset.label_bytes + IMAGE_BYTES
+    record_bytes = dataset.record_bytes
     if size == 0 or size % record_bytes:
         raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {record_bytes} bytes; '
                          f'{remedy}')
@@ -208,7 +232,7 @@ def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.nd
       folder: the folder to write to.
       files: the names of the files.
       labels: uint8 [n].
-      images: uint8 [n, 3, 32, 32].
+      images: uint8 [n, 3, height, width].
     """
     rows = np.concatenate([labels[:, None], images.reshape(len(images), -1)], axis=1)
     for name, part in zip(files, np.array_split(rows, len(files))):

@@ -5,6 +5,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws, permuted
+from cifar10.data.records import SIZE
 
 # Means and standard deviations of CIFAR-10's red, green and blue, from 0 to 255.
 _MEAN = (125.3, 123.0, 113.9)
@@ -26,19 +27,25 @@ class Shift(Augmentation):
 
     Args:
       sizes: (fraction of the run at which it begins, height and width in pixels) of each size, in ascending
-        order; the first fraction is 0.
+        order; the first fraction is 0. None: all images have the size of the data's.
       total_examples: examples of the whole run; may be None where all images have one size.
       seed: seed of the shifts and of the halves.
+      image_size: height and width in pixels of the images of the data.
     """
     test_time_averaging = True
 
-    def __init__(self, sizes: Sequence[tuple[float, int]], total_examples: int | None, seed: int):
-        self._sizes = sizes
+    def __init__(self, sizes: Sequence[tuple[float, int]] | None, total_examples: int | None, seed: int,
+                 image_size: int = SIZE):
+        self._sizes = sizes or [(0.0, image_size)]
+        self._image_size = image_size
         self._total_examples = total_examples
         self._seed = seed
 
     def image_sizes(self):
         return [size for _, size in self._sizes]
+
+    def flags_for(self, size):
+        return f'--sizes={size}' if size <= self._image_size else f'--image_size={size} --sizes={size}'
 
     def train(self, planes, positions):
         size = self._size(positions.step)
@@ -76,7 +83,7 @@ def _reflected(index, size):
 
 
 def _resized(planes, size):
-    """Returns planes uint8 [n, 3, 32, 32] as normalised images float32 [n, size, size, 3]; resized by area."""
+    """Returns planes uint8 [n, 3, height, width] as normalised images float32 [n, size, size, 3]; resized by area."""
     # Normalised before the transposition: graph optimisation would otherwise transpose the bytes, and oneDNN
     # prints a line about those.
     mean = tf.constant(_MEAN)[:, None, None]

@@ -66,8 +66,8 @@ def _decided(settings, devices):
         stage(start)
     if devices is None:
         gpus.claim(start.devices.num_gpus)
-    start.data = records.prepare(
-        settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction)
+    start.data = records.prepare(settings.data.dataset, settings.data.data_dir,
+                                 test_fraction=settings.data.test_fraction, image_size=settings.data.image_size)
     for stage in (decide, refuse_other_images, describe):
         for line in stage(start):
             say(line)

@@ -31,7 +31,8 @@ class Network(NamedTuple):
         collection LOSSES, its layers' outputs to ACTIVATIONS, and calls `add_moving_statistic` for what it
         learns without gradients, and `parts.next_part` where it can be cut. `training` is whether the images
         are a training batch.
-      image_size: the only height and width that it takes, or None if it takes any.
+      image_sizes: function (**options of `inference`) -> range of the heights and widths that it takes. None if that
+        is not known before it is built.
       learn: function that computes options of `inference` at the start of a run, from training images
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
       check: function (inference with its options bound, batch size, image sizes, dtype of the images, seed)
@@ -39,6 +40,6 @@ class Network(NamedTuple):
         each. None where no check is needed.
     """
     inference: Callable
-    image_size: int | None = None
+    image_sizes: Callable[..., range] | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
     check: Callable[..., list[str]] | None = None

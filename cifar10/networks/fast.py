@@ -3,6 +3,7 @@
 The architecture is that of cifar10-airbench (Keller Jordan 2024), but with ReLU, and with a maximum over all
 remaining positions at the end, so that it takes images of any size.
 """
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from cifar10.networks import NUM_CLASSES, Network
 from cifar10.networks.layers import convolution, normalise_batch, read, seed_of
 from cifar10.networks.parts import next_part
 
+_WIDTHS = (64, 128, 128)
 _KEEP = 0.6  # the fraction of a moving statistic that an update keeps
 _EPSILON = 1e-5  # of batch normalisation
 _OFFSET_SCALE = 8.0  # makes plain gradient descent move the offsets 64 times as fast
@@ -23,7 +25,7 @@ _WHITENING_EPSILON = 5e-4
 
 
 def inference(images: tf.Tensor, training: bool = False, num_classes: int = NUM_CLASSES,
-              widths: Sequence[int] = (64, 128, 128), whitening: np.ndarray | None = None) -> tf.Tensor:
+              widths: Sequence[int] = _WIDTHS, whitening: np.ndarray | None = None) -> tf.Tensor:
     """Builds the network in the current variable scope, with each group of convolutions in a part of its own.
 
     Args:
@@ -123,4 +125,10 @@ def whitening_filters(images: np.ndarray) -> np.ndarray:
     return filters.reshape(_PATCH, _PATCH, channels, -1)
 
 
-NETWORK = Network(inference, learn=lambda images: dict(whitening=whitening_filters(images)))
+def _image_sizes(widths=_WIDTHS, **others):
+    """Returns the sizes of images of which each group's pooling, which halves them, leaves a pixel at least."""
+    del others
+    return range(2 ** len(widths) + _PATCH - 1, sys.maxsize)
+
+
+NETWORK = Network(inference, _image_sizes, learn=lambda images: dict(whitening=whitening_filters(images)))

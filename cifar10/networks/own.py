@@ -23,6 +23,7 @@ from cifar10.networks.rehearsal import describe, rehearse
 
 # What Python says where code uses the layers of TensorFlow 1, which Keras 3 does not have.
 _GONE = r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|tensorflow\S*\.layers"
+_OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
 
 def network(name: str) -> Network:
@@ -56,11 +57,13 @@ def _function(name, path, attribute, content):
 def _inference(name: str, function: Callable, images: tf.Tensor, training: bool = False,
                num_classes: int = NUM_CLASSES) -> tf.Tensor:
     """Builds the user's network and checks what it returns; see `Network.inference`."""
-    with _usage_errors(name):
+    height, width = images.shape[1:3]
+    fed = f'is fed {height}x{width} images' if height else 'is fed images of several sizes'
+    with _usage_errors(name, fed=fed):
         logits = function(images, num_classes, training)
         if not _are_logits(logits, images, num_classes):
             raise UsageError(f'--network={name}: it returns {describe(logits)}; return logits, float [images, '
-                             f'{num_classes}]')
+                             f'{num_classes}] (it {fed}, {describe(images)})')
         return tf.cast(logits, tf.float32)
 
 
@@ -81,15 +84,30 @@ def _check(name: str, *arguments) -> list[str]:
 
 
 @contextlib.contextmanager
-def _usage_errors(name, failure=''):
-    """Context that turns any exception of the user's code into a UsageError, with `failure` after the name."""
+def _usage_errors(name, failure='', fed=None):
+    """Context that turns any exception of the user's code into a UsageError.
+
+    Args:
+      name: of the network.
+      failure: what is said after the name.
+      fed: what is said instead if an operation does not take the shapes that it is given; None if there is no image.
+    """
     try:
         yield
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
         path = name.rpartition(':')[0]
-        raise UsageError(f'--network={name}{failure}: {_describe_error(error, path)}') from error
+        what = _describe_error(error, path)
+        if fed and _is_about_shapes(error):
+            failure = f' {fed}'
+            what += '; build it for this size, or change --image_size'
+        raise UsageError(f'--network={name}{failure}: {what}') from error
+
+
+def _is_about_shapes(error):
+    """Returns whether an operation refused its inputs while the graph was built: TensorFlow's message then has it."""
+    return isinstance(error, ValueError) and _OPERATION in str(error)
 
 
 def _describe_error(error, path):
@@ -98,7 +116,7 @@ def _describe_error(error, path):
                     if os.path.abspath(frame.filename) == os.path.abspath(path)]
     if isinstance(error, SyntaxError):
         line_numbers = [error.lineno]
-    text = ' '.join(str(error).split()) or 'no message'
+    text = ' '.join(str(error).partition(_OPERATION)[0].split()) or 'no message'
     place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''
     return f'{type(error).__name__}: {text}{place}{_remedy(text)}'
 

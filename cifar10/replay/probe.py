@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import training
 from cifar10.data import draws, pipeline
-from cifar10.data.records import SIZE
 from cifar10.networks import classifier
 from cifar10.networks.draws import at_position
 from cifar10.optim.precision import LOSS_SCALE
@@ -89,7 +88,7 @@ class Batch(NamedTuple):
       labels: int32 [n], their classes.
       first: int64, the position of the first of them in the stream of examples.
       examples: int64 [n], their indices in the data set.
-      originals: uint8 [n, 3, 32, 32], before augmentation.
+      originals: uint8 [n, 3, image_size, image_size], before augmentation.
     """
     images: np.ndarray
     labels: np.ndarray
@@ -129,7 +128,7 @@ class Probe:
             memory, self._read = pipeline.load(plan.data)
             images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
             examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
-            originals = tf.reshape(tf.gather(memory, examples)[:, 1:], [batch_size, 3, SIZE, SIZE])
+            _, originals = memory.take(examples)
             self._positions = first, step
             self._batch = Batch(images, labels, first, examples, originals)
             self._fed = []

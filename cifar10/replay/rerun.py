@@ -132,7 +132,8 @@ class Rerun:
         if any(each.settings.towers.deterministic for each, *_ in divided):
             determinism.turn_on()
         data = stored.settings.replace(**locations).data
-        self.data = records.prepare(data.dataset, data.data_dir, test_fraction=data.test_fraction)
+        self.data = records.prepare(
+            data.dataset, data.data_dir, test_fraction=data.test_fraction, image_size=data.image_size)
         _refuse_other_images(stored, self.data, directory)
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
         self.segments = [
@@ -411,6 +412,7 @@ def _refuse_other_images(stored, data, directory):
 def _plan(start, locations, devices, data, step, last):
     """Returns the Plan of the steps after `step` up to `last`."""
     settings = start.settings.replace(**locations, xla=start.settings.towers.xla and devices.on_gpus)
-    recipe = Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs)
+    recipe = Recipe(
+        settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
     mode = UPDATE_MODES.load(settings.towers.variable_update)(devices)
     return Plan(settings, recipe, data, devices, mode, None, step, last)

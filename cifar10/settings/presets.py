@@ -20,8 +20,10 @@ PRESETS = {
 CLASSIC = dict(PRESETS['classic'], preset='classic')
 
 _WIDTHS = re.compile(r'[1-9]\d{0,4}(,[1-9]\d{0,4}){0,7}')
-_SIZES = re.compile(r'([1-9]\d:(0?\.\d+),){0,7}[1-9]\d')
-_SMALLEST, _LARGEST = 12, 32
+_SIZES = re.compile(r'([1-9]\d{1,2}:(0?\.\d+),){0,7}[1-9]\d{1,2}')
+_SMALLEST = 12
+LARGEST_IMAGE = 512  # height and width in pixels
+_SCALE = 32  # the size of the images for which the presets' sizes are
 
 
 def parse_widths(text: str) -> tuple[int, ...]:
@@ -49,8 +51,21 @@ def parse_sizes(text: str) -> list[tuple[float, int]]:
         begin += float(fraction)
     sizes.append((begin, int(last)))
     for _, size in sizes:
-        if not _SMALLEST <= size <= _LARGEST:
-            raise UsageError(f'--sizes={text}: {size} pixels; use {_SMALLEST} to {_LARGEST}')
+        if not _SMALLEST <= size <= LARGEST_IMAGE:
+            raise UsageError(f'--sizes={text}: {size} pixels; use {_SMALLEST} to {LARGEST_IMAGE}')
     if begin >= 1:
         raise UsageError(f'--sizes={text}: the fractions add up to 1 or more, which leaves nothing for the last size')
     return sizes
+
+
+def scaled_sizes(text: str, image_size: int) -> str:
+    """Returns the sizes of a preset, which are for images of 32 pixels, in the same proportion to others.
+
+    Args:
+      text: as for `parse_sizes`.
+      image_size: height and width in pixels of the images before augmentation.
+    """
+    def scaled(size):
+        return str(max(int(size) * image_size // _SCALE, _SMALLEST))
+    entries = [entry.partition(':') for entry in text.split(',')]
+    return ','.join(scaled(size) + colon + fraction for size, colon, fraction in entries)

@@ -11,7 +11,7 @@ from cifar10.directories import DATA_DIR, TRAIN_DIR
 from cifar10.errors import UsageError
 from cifar10.registry import AUGMENTATIONS, AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
 from cifar10.settings.definition import Change, absolute_utf8, checked, fields, no_wildcard, setting, utf8
-from cifar10.settings.presets import CLASSIC, PRESETS, parse_sizes, parse_widths
+from cifar10.settings.presets import CLASSIC, LARGEST_IMAGE, PRESETS, parse_sizes, parse_widths, scaled_sizes
 
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 JOBS = ('worker', 'ps')
@@ -34,6 +34,11 @@ def _between_0_and_1(name, value):
     if not 0 < value < 1:
         raise UsageError(f'--{name}={value:g} leaves no images for training or none for testing; give a number between '
                          '0 and 1')
+
+
+def _at_most_largest(name, value):
+    if value > LARGEST_IMAGE:
+        raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_IMAGE}')
 
 
 def _below_1(name, value):
@@ -77,6 +82,9 @@ class DataSettings:
     test_fraction: float = setting(
         0.1, 'fraction of your own images to hold out for testing, if FOLDER/ has no train/ and test/',
         change=Change.NEVER, checks=[_between_0_and_1])
+    image_size: int = setting(
+        32, 'height and width in pixels to which the images are brought before augmentation, 16 to 512', minimum=16,
+        change=Change.NEVER, checks=[_at_most_largest])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +219,7 @@ def train_settings(**given: Any) -> TrainSettings:
             raise UsageError(f"--use_fp16 contradicts --precision={values['precision']}; leave one of them out")
         values['precision'] = 'fp16'
     settings = _with_preset(values)
+    _check_sizes(settings)
     _check_length(settings, values)
     _check_towers(settings.towers)
     _check_explain(settings)
@@ -243,6 +252,8 @@ def _with_preset(values):
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
         not_from_preset |= {'max_steps', 'epochs'}
     from_preset = {name: value for name, value in preset.items() if name not in not_from_preset}
+    if from_preset.get('sizes'):
+        from_preset['sizes'] = scaled_sizes(from_preset['sizes'], values.get('image_size', DataSettings.image_size))
     values = {**values, **from_preset}
     meaningless = _meaningless(values)
     for name, (other, required, present) in meaningless.items():
@@ -270,6 +281,15 @@ def _meaningless(values):
             if present != required:
                 found[field.name] = other, required, present
     return found
+
+
+def _check_sizes(settings):
+    """Raises a UsageError if the augmentation would have to enlarge the images."""
+    sizes = settings.recipe.sizes
+    image_size = settings.data.image_size
+    if sizes and (largest := max(size for _, size in parse_sizes(sizes))) > image_size:
+        raise UsageError(f'--sizes={sizes} has images of {largest} pixels, more than --image_size={image_size}; use '
+                         f'smaller --sizes, or --image_size={largest}')
 
 
 def _check_length(settings, given):

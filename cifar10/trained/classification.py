@@ -8,7 +8,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.console import say
 from cifar10.data.pictures import Decoder, NoPicture, shown
-from cifar10.data.records import SIZE
 from cifar10.data.shift import average, views
 from cifar10.errors import UsageError
 from cifar10.parallel.session_config import session_config
@@ -27,7 +26,7 @@ class Classifier:
       device: name of the device that computes the network.
 
     Attributes:
-      images: placeholder uint8 [n, 32, 32, 3].
+      images: placeholder uint8 [n, image_size, image_size, 3], with the image_size of the run.
       probabilities: float32 [n, classes].
       restorer: restores the variables.
     """
@@ -36,7 +35,8 @@ class Classifier:
         # The same name scopes as in evaluation: a variable whose name an operation has already would get another
         # one, and would not be found in the checkpoint.
         with tf.device('/cpu:0'), tf.name_scope('input'):
-            self.images = tf.placeholder(tf.uint8, [None, SIZE, SIZE, 3], name='images')
+            size = run.recipe.image_size
+            self.images = tf.placeholder(tf.uint8, [None, size, size, 3], name='images')
             # An exported model may be fed images of any shape, which this refuses.
             images = tf.ensure_shape(self.images, self.images.shape)
             # A batch of no images is padded with a black one, because no network accepts an empty batch.
@@ -66,7 +66,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
-    decoder = Decoder()
+    decoder = Decoder(run.recipe.image_size)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with checkpoint.plain_errors(), tf.Graph().as_default():

@@ -103,9 +103,9 @@ def _prepare_data(stored, settings):
     data = stored.settings.data
     data_dir = settings.data_dir or data.data_dir
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    images = records.prepare(data.dataset, data_dir, part, data.test_fraction)
+    images = records.prepare(data.dataset, data_dir, part, data.test_fraction, data.image_size)
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
-        count = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction).count
+        count = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction, data.image_size).count
         if count != stored.examples:  # the run may have been trained on images that are test images now
             raise UsageError(f'the run in {settings.checkpoint_dir} was trained on {stored.examples} images of '
                              f'{data.dataset}, which has {count} now; evaluate it on the images it was trained with')

@@ -19,8 +19,8 @@ from cifar10.trained.classification import Classifier
 def export(settings: EvalSettings) -> None:
     """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, whole or not at all.
 
-    Its signature takes `images`, uint8 [n, 32, 32, 3], and returns `probabilities`, float32 [n, classes],
-    `class_index`, int64 [n], and `class_name`, string [n].
+    Its signature takes `images`, uint8 [n, S, S, 3] with the `image_size` S of the run, and returns `probabilities`,
+    float32 [n, classes], `class_index`, int64 [n], and `class_name`, string [n].
     """
     target = os.path.abspath(settings.export_dir)
     is_empty_folder = os.path.isdir(target) and not os.listdir(target)

@@ -60,7 +60,7 @@ def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None =
     if not classes:
         raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training again '
                          'to add them')
-    recipe = Recipe(stored.settings.recipe, len(classes))
+    recipe = Recipe(stored.settings.recipe, len(classes), image_size=stored.settings.data.image_size)
     use_ema = settings.use_ema
     if use_ema is None:
         use_ema = stored.settings.recipe.moving_averages

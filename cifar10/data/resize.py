@@ -1,0 +1,31 @@
+"""How images are brought to another size, the same for records, for picture files and in an exported model."""
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+
+def resized(images: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns images in another size: interpolated bilinearly, with anti-aliasing where they become smaller.
+
+    Args:
+      images: uint8 or float32 [n, height, width, channels].
+      size: height and width in pixels.
+
+    Returns:
+      float32 [n, size, size, channels], in the range of the images.
+    """
+    return tf2.image.resize(images, [size, size], antialias=True)
+
+
+def as_bytes(pixels: tf.Tensor) -> tf.Tensor:
+    """Returns float32 pixels from 0 to 255, rounded, as uint8."""
+    return tf.saturate_cast(tf.round(pixels), tf.uint8)
+
+
+def resized_planes(planes: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns planes uint8 [n, 3, height, width] as uint8 [n, 3, size, size]; as they are if they have that size."""
+    height, width = planes.shape[2:]
+    if (height, width) == (size, size):
+        return planes
+    # Each plane as an image with one channel, so that no bytes are transposed.
+    images = resized(tf.reshape(planes, [-1, height, width, 1]), size)
+    return tf.reshape(as_bytes(images), [-1, 3, size, size])

@@ -1,0 +1,235 @@
+"""Images of another size: how they are resized, what augmentations and networks make of them, and who follows."""
+import os
+
+import numpy as np
+import pytest
+
+from cifar10 import show_inputs, training
+from cifar10.cli.check import check
+from cifar10.data import augment, pictures, pipeline, records, resize, shift
+from cifar10.errors import UsageError
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import completed, train_settings
+from cifar10.trained import classification, evaluation, export
+from tests.helpers import assert_same_bits, last_variables, tf
+
+# A network that takes images of any size: two convolutions and a mean over all positions.
+ANY_SIZE = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = images
+    for i, channels in enumerate((8, num_classes)):
+        x = tf.nn.relu(x)
+        x = tf.nn.conv2d(x, tf.get_variable(f'weights{i}', [3, 3, x.shape[-1], channels]), 2, 'SAME')
+    return tf.reduce_mean(x, [1, 2])
+'''
+
+
+def run(fetches):
+    with tf.Session() as session:
+        return session.run(fetches)
+
+
+def weights_of(size, other):
+    """Returns the weights [other, size] of a resize: a triangle as wide as a pixel of the coarser image."""
+    scale = size / other
+    centres = (np.arange(other) + 0.5) * scale
+    weights = np.maximum(1 - np.abs(np.arange(size) + 0.5 - centres[:, None]) / max(scale, 1), 0)
+    return weights / weights.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize('size', [16, 27, 48, 64])
+def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
+    planes = np.random.default_rng(0).integers(0, 256, [2, 3, 32, 32], np.uint8)
+    pixels, content = run([resize.resized_planes(tf.constant(planes), size),
+                           tf.io.encode_png(planes[1].transpose(1, 2, 0))])
+    weights = weights_of(32, size)
+    np.testing.assert_allclose(pixels, weights @ planes @ weights.T, atol=0.501)
+    (tmp_path / 'x.png').write_bytes(content)
+    np.testing.assert_array_equal(pictures.Decoder(size)(str(tmp_path / 'x.png')), pixels[1].transpose(1, 2, 0))
+
+
+def test_images_that_have_the_size_stay_as_they_are():
+    planes = tf.zeros([2, 3, 32, 32], tf.uint8)
+    assert resize.resized_planes(planes, 32) is planes
+
+
+@pytest.mark.parametrize('size, crop', [(16, 12), (17, 12), (32, 24), (75, 56), (512, 384)])
+def test_classic_crops_three_quarters(size, crop):
+    random = np.random.default_rng(0)
+    planes = random.integers(0, 256, [6, 3, size, size], np.uint8)
+    numbers = np.float32(random.random([6, 4]))
+    numbers[:2, :2] = [[0, 0], [0.999, 0.999]]  # the corners
+    numbers[:, 3] = 0.5  # the contrast as it is
+    images, plain = run([augment.augment(tf.constant(planes), numbers),
+                         augment.Classic(None, None, 0, size).plain(tf.constant(planes))])
+    for image, original, (row, column, mirror, _) in zip(images, planes, numbers):
+        top, left = int(row * (size - crop + 1)), int(column * (size - crop + 1))
+        expected = original[:, top:top + crop, left:left + crop]
+        np.testing.assert_allclose(image, expected[:, :, ::-1] if mirror < 0.5 else expected, atol=1e-3)
+    first = (size - crop) // 2
+    centre = planes[:, :, first:first + crop, first:first + crop].transpose(0, 2, 3, 1).astype(np.float32)
+    np.testing.assert_allclose(plain, run(tf.image.per_image_standardization(centre)), atol=2e-5)
+
+
+def test_shift_takes_the_size_of_the_data_or_smaller_ones():
+    assert shift.Shift(None, None, 0, 48).image_sizes() == [48]
+    planes = np.random.default_rng(0).integers(0, 256, [2, 3, 64, 64], np.uint8)
+    images = run(shift.Shift([(0.0, 32)], None, 0, 64).plain(tf.constant(planes)))
+    expected = planes.reshape(2, 3, 32, 2, 32, 2).mean((3, 5)).transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(images, (expected - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
+
+
+@pytest.mark.parametrize('size, sizes', [(32, '20:0.5,28'), (64, '40:0.5,56'), (17, '12:0.5,14'), (512, '320:0.5,448')])
+def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(size, sizes):
+    assert train_settings(preset='fast', image_size=size).recipe.sizes == sizes
+    assert train_settings(preset='fast', image_size=size, sizes='12:0.5,16').recipe.sizes == '12:0.5,16'
+
+
+def test_a_run_that_stored_no_size_has_images_of_32():
+    assert completed({}).data.image_size == 32
+
+
+@pytest.mark.parametrize('flags, message', [
+    (dict(image_size=64), '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of '
+                          '--image_size=64; use --image_size=32, or another network'),
+    (dict(augmentation='shift'), '--network=classic takes images of 24 pixels, and --augmentation=shift makes 32 of '
+                                 '--image_size=32; use --sizes=24, or another network'),
+    (dict(network='fast', widths='8,8,8,8,8'), '--network=fast takes no images below 33 pixels, and --augmentation='
+                                               'classic makes 24 of --image_size=32; use --image_size=44, or another')])
+def test_a_network_that_does_not_take_the_images_is_refused_before_the_data(settings, flags, message, tmp_path):
+    with pytest.raises(UsageError) as raised:
+        training.train(settings(data_dir=str(tmp_path / 'none'), **flags))
+    assert message in str(raised.value) and not os.path.exists(tmp_path / 'none')
+
+
+def test_the_classic_network_takes_shifted_images_of_24_pixels(settings):
+    training.train(settings(augmentation='shift', sizes='24', image_size=40, max_steps=1))
+
+
+@pytest.mark.parametrize('size', [16, 17, 33, 50])
+def test_the_fast_network_takes_any_size_from_16(settings, size):
+    config = settings(network='fast', widths='8,8,8', augmentation='shift', image_size=size, max_steps=1)
+    training.train(config)
+    assert last_variables(config.run.train_dir)['head/weights'].shape == (8, 10)
+
+
+FIXED = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = tf.reshape(images, {shape})
+    return x @ tf.get_variable('weights', [24 * 24 * 3, num_classes])
+'''
+
+
+@pytest.mark.parametrize('shape, size, parts', [
+    ('[-1, 24 * 24 * 3]', 40, [' is fed 30x30 images: ValueError: Dimension size must be evenly divisible by 1728 but '
+                               'is 21600 (line 4 of ', '; build it for this size, or change --image_size']),
+    ('[images.shape[0] or -1, images.shape[1] * images.shape[2] * 3]', 64, [
+        ' is fed 48x48 images: ValueError: Dimensions must be equal, but are 6912 and 1728 (line 5 of ']),
+    ('[-1, 24 * 24 * 3]', 64, ['it returns a tensor float32 [32, 10]; return logits, float [images, 10] (it is fed '
+                               '48x48 images, a tensor float32 [8, 48, 48, 3])'])])
+def test_an_own_network_for_another_size_is_told_what_it_is_fed(call, tmp_path, shape, size, parts):
+    (tmp_path / 'mine.py').write_text(FIXED.format(shape=shape))
+    status, error = call('multi_gpu_train.py', f"--network={tmp_path / 'mine.py'}:network", f'--image_size={size}',
+                         '--batch_size=8', '--tower_device=cpu')
+    assert status == 2 and all(part in error for part in parts), error
+    assert len(error.strip().splitlines()) == 1 and 'node' not in error
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of generated pictures of two classes, of different shapes."""
+    random = np.random.default_rng(0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        for i in range(12):
+            path = tmp_path / 'own' / ('owl', 'eel')[i % 2] / f'{i}.png'
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pixels = random.integers(0, 256, [20 + 7 * i, 80, 3], np.uint8)
+            path.write_bytes(session.run(tf.io.encode_png(pixels)))
+    return f"{tmp_path / 'own'}/"
+
+
+def test_a_folder_is_converted_once_for_each_size(folder, capsys):
+    before = records.prepare(folder, '/nowhere', test_fraction=0.2)
+    data = [records.prepare(folder, '/nowhere', part, 0.2, 48) for part in (records.TRAIN, records.TEST)]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f'converting 12 files of 2 classes in {folder[:-1]} to {size}x{size} pixels' for size in (32, 48)]
+    assert sorted(os.listdir(folder)) == ['cifar-bin-0.2', 'cifar-bin-0.2-48px', 'eel', 'owl']
+    assert str(data[0]) == f'{folder}, 10 images of 48x48 in {folder}cifar-bin-0.2-48px'
+    assert [each.count for each in data] == [10, 2] and before.count == 10
+    files = [os.path.join(folder, name, file) for name in ('eel', 'owl') for file in os.listdir(folder + name)]
+    expected = {image.tobytes() for image in pictures.Decoder(48).try_each(files)}
+    found = set()
+    for each in data:
+        memory, read = pipeline.load(each)
+        labels, planes = memory.take(tf.range(each.count))
+        with tf.Session() as session:
+            session.run(read)
+            found |= {image.transpose(1, 2, 0).tobytes() for image in session.run(planes)}
+        assert planes.shape == [each.count, 3, 48, 48]
+    assert found == expected
+    with pytest.raises(UsageError, match='--image_size=65 is too large for a folder of images, which is converted to'):
+        records.prepare(folder, '/nowhere', test_fraction=0.2, image_size=65)
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory, data_dir):
+    """A function that makes the settings of runs of two towers on images of 48 pixels, and the train_dir of one."""
+    path = tmp_path_factory.mktemp('trained')
+    (path / 'mine.py').write_text(ANY_SIZE)
+
+    def settings(name, **changes):
+        return train_settings(**dict(dict(
+            dataset='shapes', data_dir=data_dir, train_dir=str(path / name), batch_size=8, max_steps=4, image_size=48,
+            network=f"{path / 'mine.py'}:network", num_towers=2, tower_device='cpu', eval_steps=4), **changes))
+    with tf.Graph().as_default():
+        training.train(settings('whole'))
+    return settings, str(path / 'whole')
+
+
+def test_the_bits_are_those_of_any_number_of_devices_and_of_any_stops(trained):
+    settings, whole = trained
+    for steps in (3, 4):
+        training.train(settings('parts', num_gpus=steps - 2, max_steps=steps))  # one device, then two
+    assert_same_bits(last_variables(whole), last_variables(settings('parts').run.train_dir))
+
+
+def test_another_size_is_another_run(trained):
+    with pytest.raises(UsageError, match=r'holds a run with image_size=48 \(now 32\)'):
+        training.train(trained[0]('whole', image_size=32))
+
+
+def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, data_dir, tmp_path, capsys):
+    _, whole = trained
+    common = dict(checkpoint_dir=whole, tower_device='cpu')
+    evaluation.evaluate(eval_settings(**common, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=3,
+                                      per_class=True))
+    planes = records.prepare('shapes', data_dir, records.TEST).planes(3)
+    resized = run(resize.resized_planes(tf.constant(planes), 48)).transpose(0, 2, 3, 1)
+    paths = [str(tmp_path / f'{i}.png') for i in range(3)]
+    for path, content in zip(paths, run([tf.io.encode_png(plane.transpose(1, 2, 0)) for plane in planes])):
+        with open(path, 'wb') as stream:
+            stream.write(content)
+    capsys.readouterr()
+    classification.classify(eval_settings(**common, image=tuple(paths)))
+    rows = [line.split()[1:3] for line in capsys.readouterr().out.splitlines()[1:]]
+    export.export(eval_settings(**common, export_dir=str(tmp_path / 'model')))
+    with tf.Graph().as_default(), tf.Session() as session:
+        model = tf.saved_model.load(session, ['serve'], str(tmp_path / 'model'))
+        signature = model.signature_def['serving_default']
+        assert [size.size for size in signature.inputs['images'].tensor_shape.dim] == [-1, 48, 48, 3]
+        names, probabilities = session.run(
+            [signature.outputs[name].name for name in ('class_name', 'probabilities')],
+            {signature.inputs['images'].name: resized})
+    assert rows == [[name.decode(), f'{row.max():.3f}'] for name, row in zip(names, probabilities)]
+
+
+def test_show_inputs_and_check_say_the_sizes(trained, capsys):
+    settings, whole = trained
+    block = show_inputs.inputs(settings('none'), 4)[0]
+    assert block.originals.shape == (4, 48, 48, 3) and block.augmented.shape == (4, 36, 36, 3)
+    check(settings('none'))
+    output = capsys.readouterr().out
+    assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36\n' in output
+    assert 'memory     30.73 MB for the training images\n' in output
