@@ -200,7 +200,7 @@ def test_another_size_is_another_run(trained):
         training.train(trained[0]('whole', image_size=32))
 
 
-def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, data_dir, tmp_path, capsys):
+def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, data_dir, tmp_path):
     _, whole = trained
     common = dict(checkpoint_dir=whole, tower_device='cpu')
     evaluation.evaluate(eval_settings(**common, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=3,
@@ -211,9 +211,9 @@ def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, d
     for path, content in zip(paths, run([tf.io.encode_png(plane.transpose(1, 2, 0)) for plane in planes])):
         with open(path, 'wb') as stream:
             stream.write(content)
-    capsys.readouterr()
-    classification.classify(eval_settings(**common, image=tuple(paths)))
-    rows = [line.split()[1:3] for line in capsys.readouterr().out.splitlines()[1:]]
+    lines = []
+    classification.classify(eval_settings(**common, image=tuple(paths)), lines.append)
+    rows = [line.split()[1:3] for line in lines]
     export.export(eval_settings(**common, export_dir=str(tmp_path / 'model')))
     with tf.Graph().as_default(), tf.Session() as session:
         model = tf.saved_model.load(session, ['serve'], str(tmp_path / 'model'))
