@@ -327,7 +327,8 @@ def _intervals(settings):
     every = settings.towers.local_steps
     if every is None:
         return {}, []
-    before = dict(save_steps=settings.reports.save_steps, eval_steps=settings.reports.eval_steps)
+    reports = settings.reports
+    before = dict(save_steps=reports.save_steps, eval_steps=reports.eval_steps, keep_every=reports.keep_every)
     now = {name: -(-value // every) * every for name, value in before.items()}
     changes = [f'--{name} from {value} to {now[name]}' for name, value in before.items() if value != now[name]]
     return now, [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []

@@ -307,9 +307,10 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                     with workers.paused():
                         evaluated, values = session.run(reads)
                     validation.report(evaluated, values, events, log, progress)
-                if due(reports.save_steps, before, step):
+                is_kept = due(reports.keep_every, before, step)
+                if is_kept or due(reports.save_steps, before, step):
                     with workers.paused():
-                        checkpoints.save(session)
+                        checkpoints.save(session, is_kept)
         # From here on no other thread takes steps.
         trace.write()
         step = int(session.run(graph.global_step))

@@ -238,6 +238,9 @@ def _check_space(start, checks):
     most = keep + 1 if keep else 1
     count = max(most - len(start.directory.checkpoints()), 1)
     limit = f'--max_to_keep={keep}' if keep else 'all are kept'
+    if every := keep and settings.reports.keep_every:
+        count += start.plan.last_step // every - start.plan.step // every
+        limit += f', --keep_every={every}'
     if start.plan.finished:
         checks.outlook = 'ended      without --check nothing would be done'
     checks.require_space(

@@ -322,12 +322,7 @@ def _starting_point(directory, begin, given, recorded_from):
       recorded_from: the step of the first start that is known.
     """
     if given:
-        prefix = given.removesuffix('.index')
-        if not os.path.exists(prefix + '.index'):
-            raise UsageError(f'--from={given}: there is no such checkpoint; give the prefix of one, such as '
-                             f'{directory.checkpoint_prefix}-1000')
-        if cause := checkpoint.corruption(prefix):
-            raise UsageError(f'--from={given} cannot be read ({cause}); give another checkpoint')
+        prefix = checkpoint.named('from', given)
         values = _read(prefix)
         step = int(values['global_step'])
         if step >= begin:

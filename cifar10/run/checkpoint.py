@@ -5,6 +5,7 @@ no count of examples.
 """
 import contextlib
 import hashlib
+import os
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.console import say
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.optim.precision import LOSS_SCALE
-from cifar10.run.metrics import CHECKPOINT, Metrics
+from cifar10.run import metrics
 from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
 
@@ -70,6 +71,23 @@ def newest_of_run(directory: TrainDir) -> str | None:
     if prefix is None and directory.checkpoints():
         raise UsageError(f'no checkpoint in --train_dir={directory.path} can be read; use another --train_dir, or '
                          '--restart to delete that run')
+    return prefix
+
+
+def named(flag: str, given: str) -> str:
+    """Returns the prefix of a checkpoint that the user names; raises a UsageError if it cannot be read completely.
+
+    Args:
+      flag: the flag that names it.
+      given: its value: the prefix, or the name of the index.
+    """
+    prefix = given.removesuffix('.index')
+    if not os.path.exists(prefix + '.index'):
+        folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
+        raise UsageError(f'--{flag}={given}: there is no such checkpoint; give the prefix of one, such as '
+                         f'{folder.checkpoint_prefix}-1000')
+    if cause := corruption(prefix):
+        raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
     return prefix
 
 
@@ -229,10 +247,15 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
     directory.tidy(is_ours)
     before = stored.settings.reports.max_to_keep
     keep = max(before, max_to_keep) if before and max_to_keep else 0  # 0: all
-    rotate(directory, [prefix for prefix in directory.checkpoints() if is_ours(prefix)], keep)
+    rotate(directory, [prefix for prefix in directory.checkpoints() if is_ours(prefix)], keep, kept_for_good(directory))
 
 
-def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int) -> list[str]:
+def kept_for_good(directory: TrainDir) -> set[int]:
+    """Returns the steps of the checkpoints that no start of a run removes; their records say so."""
+    return {record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT) if record.get('kept')}
+
+
+def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int, for_good: Collection[int] = ()) -> list[str]:
     """Lists the newest checkpoints and removes the others; returns the prefixes of those that are kept.
 
     Args:
@@ -240,12 +263,15 @@ def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int) -> list[s
       prefixes: the prefixes of this program's checkpoints, oldest first; others are neither listed nor
         removed.
       max_to_keep: how many to keep; 0: all.
+      for_good: the steps of checkpoints that are kept too.
     """
-    kept = prefixes[-max_to_keep:]  # with 0, [-0:] is all
+    newest = prefixes[-max_to_keep:]  # with 0, [-0:] is all
+    kept = [prefix for prefix in prefixes if prefix in newest or step_of(prefix) in for_good]
     if kept:
         directory.list_checkpoints(kept)
-    for prefix in prefixes[:len(prefixes) - len(kept)]:
-        directory.remove_checkpoint(prefix)
+    for prefix in prefixes:
+        if prefix not in kept:
+            directory.remove_checkpoint(prefix)
     return kept
 
 
@@ -260,7 +286,7 @@ class Checkpoints:
       start: prefix of the checkpoint to restore first, known to be readable; or None.
       global_step: int64 variable.
       examples_seen: int64 variable.
-      max_to_keep: how many of the newest checkpoints are kept; 0: all.
+      max_to_keep: how many of the newest checkpoints are kept, besides those that are kept for good; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
       repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
 
@@ -272,10 +298,11 @@ class Checkpoints:
     """
 
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
-                 examples_seen: tf.Variable, max_to_keep: int, log: Metrics, repeatable: bool = True):
+                 examples_seen: tf.Variable, max_to_keep: int, log: metrics.Metrics, repeatable: bool = True):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._kept = []  # the checkpoints that are listed and rotated, oldest first
+        self._for_good = set()  # the steps of those that stay
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
@@ -319,18 +346,23 @@ class Checkpoints:
                 variable.load(np.int64(value), session)
         self.last = prefix
         self._saved_step = step_of(prefix)
+        self._for_good = kept_for_good(self._directory)
         # Checkpoints of earlier processes are rotated too, but not those of other programs.
         ours = [older for older in self._directory.checkpoints()
                 if step_of(older) <= step_of(prefix) and is_ours(older)]
-        self._kept = rotate(self._directory, ours, self._max_to_keep)
+        self._kept = rotate(self._directory, ours, self._max_to_keep, self._for_good)
 
-    def save(self, session: tf.Session) -> None:
+    def save(self, session: tf.Session, for_good: bool = False) -> None:
         """Writes a checkpoint named by its step, and removes the oldest once the new one is on the disk.
 
         Does nothing if this step was saved or restored last.
 
         TensorFlow's Saver writes the files only. It would list and rotate checkpoints before anything is on
         the disk, so a power failure could destroy the new checkpoint and the older ones too.
+
+        Args:
+          session: the session of the graph.
+          for_good: whether it is kept for good: no later start of the run removes it either.
 
         Raises:
           RunError: a variable is not finite, or the checkpoint cannot be written.
@@ -347,7 +379,9 @@ class Checkpoints:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
             # Read back from the files, so the record also proves that they can be read. It is written first, so that
             # it is on the disk with the checkpoint; without its checkpoint, a resume drops it.
-            self._log.add(CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'))
+            kept = dict(kept=True) if for_good else {}
+            self._log.add(metrics.CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'), **kept)
+            self._for_good |= {step} if for_good else set()
             self.last = prefix = self._directory.publish(step)
             self._saved_step = step
         except LOST:
@@ -357,7 +391,7 @@ class Checkpoints:
             raise self._unwritten(step, error) from error
         try:
             others = [other for other in self._kept if other != prefix]
-            self._kept = rotate(self._directory, [*others, prefix], self._max_to_keep)
+            self._kept = rotate(self._directory, [*others, prefix], self._max_to_keep, self._for_good)
         except OSError as error:
             raise self._unwritten(step, error) from error
 

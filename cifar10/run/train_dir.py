@@ -319,6 +319,21 @@ class TrainDir:
             os.remove(os.path.join(self.path, name))
 
 
+class SingleCheckpoint(TrainDir):
+    """The directory of a checkpoint, of which this is the only one that is looked at.
+
+    Args:
+      prefix: of the checkpoint, whatever its name is.
+    """
+
+    def __init__(self, prefix: str):
+        super().__init__(os.path.dirname(prefix) or '.')
+        self._prefix = prefix
+
+    def checkpoints(self):
+        return [self._prefix] if os.path.exists(self._prefix + '.index') else []
+
+
 def _is_index(path):
     return path.endswith('.index')
 

@@ -1,5 +1,6 @@
 """The settings of an evaluation. Every setting is a flag of cifar10_eval.py of the same name."""
 import dataclasses
+import os
 from typing import Any
 
 from cifar10.directories import DATA_DIR, EVAL_DIR, TRAIN_DIR
@@ -16,6 +17,9 @@ class _Checkpoints:
     """What is evaluated and how, and where the results go."""
     TITLE = 'Checkpoints'
     checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', checks=[no_wildcard, utf8])
+    checkpoint: str = setting(
+        None, 'prefix of a single checkpoint to evaluate once, or to use, instead of the newest in checkpoint_dir',
+        checks=[no_wildcard, utf8])
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files, metrics and the best checkpoint', checks=[utf8])
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
@@ -83,4 +87,19 @@ def eval_settings(**given: Any) -> EvalSettings:
         raise UsageError('--image and --export_dir cannot be combined; leave one of them out')
     if settings.json and not settings.image:
         raise UsageError('--json requires --image; add --image or leave --json out')
-    return settings
+    return _of_single_checkpoint(settings, given) if settings.checkpoint else settings
+
+
+def _of_single_checkpoint(settings, given):
+    """Returns the settings with what follows from `checkpoint`; raises a UsageError if it contradicts those given."""
+    if given.get('checkpoint_dir') is not None:
+        raise UsageError(f'--checkpoint={settings.checkpoint} and --checkpoint_dir={settings.checkpoint_dir} both say '
+                         'what to evaluate; leave one of them out')
+    if given.get('run_once') is False:
+        raise UsageError(f'--run_once=false waits for new checkpoints, but --checkpoint={settings.checkpoint} is a '
+                         'single one; leave it out')
+    if given.get('keep_best'):
+        raise UsageError(f'--keep_best compares the checkpoints of a run, but --checkpoint={settings.checkpoint} is a '
+                         'single one; leave it out')
+    folder = os.path.dirname(settings.checkpoint) or '.'
+    return dataclasses.replace(settings, checkpoint_dir=folder, run_once=True, keep_best=False)

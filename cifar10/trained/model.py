@@ -18,7 +18,7 @@ from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
 from cifar10.run import checkpoint
-from cifar10.run.train_dir import SETTINGS, Stored, TrainDir
+from cifar10.run.train_dir import SETTINGS, SingleCheckpoint, Stored, TrainDir
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import best
 
@@ -131,6 +131,8 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     """
     devices = choose(1, settings.tower_device)
     gpus.claim(devices.num_gpus)
+    if settings.checkpoint:
+        return SingleCheckpoint(checkpoint.named('checkpoint', settings.checkpoint)), devices
     directory = TrainDir(settings.checkpoint_dir)
     _check_checkpoint_dir(directory, required)
     return directory, devices

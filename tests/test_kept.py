@@ -1,0 +1,125 @@
+"""What outlives the newest checkpoints: those that are kept for good, and single ones that are evaluated and used."""
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from cifar10 import training
+from cifar10.errors import UsageError
+from cifar10.run import metrics
+from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
+from cifar10.trained import classification, evaluation, export
+from tests.helpers import assert_same_bits, checkpoints, last_variables, rewrite, tf, train, variables
+
+TINY = '''
+import tensorflow.compat.v1 as tf
+def tiny(images, num_classes, training):
+    weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
+    return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ weights
+'''
+
+
+@pytest.fixture
+def tiny(settings, tmp_path):
+    """A function that makes the settings of a run with a network of 30 numbers."""
+    (tmp_path / 'tiny.py').write_text(TINY)
+    return lambda **changes: settings(**dict(dict(network=f"{tmp_path / 'tiny.py'}:tiny"), **changes))
+
+
+def steps(train_dir):
+    """Returns the steps of the checkpoints in a directory."""
+    return [step_of(prefix) for prefix in checkpoints(train_dir)]
+
+
+def test_checkpoints_are_kept_for_good_over_rotation_resumes_and_tidying(tiny):
+    flags = dict(save_steps=2, max_to_keep=2)
+    folder = tiny().run.train_dir
+    train(tiny(max_steps=11, keep_every=5, **flags))
+    assert steps(folder) == [5, 10, 11]  # saved where no checkpoint was due, too
+    listed = tf.train.get_checkpoint_state(folder).all_model_checkpoint_paths
+    assert [step_of(prefix) for prefix in listed] == [5, 10, 11]
+    found = metrics.read(folder, metrics.CHECKPOINT)
+    assert [record['step'] for record in found if record.get('kept')] == [5, 10]
+    train(tiny(max_steps=16, **flags))  # without the flag, and then with another value
+    assert steps(folder) == [5, 10, 14, 16]
+    train(tiny(max_steps=20, keep_every=18, max_to_keep=1))
+    assert steps(folder) == [5, 10, 18, 20]
+    train(tiny(max_steps=20, max_to_keep=1))  # it has ended
+    assert steps(folder) == [5, 10, 18, 20]
+    train(tiny(max_steps=6, max_to_keep=1, restart=True, save_steps=5))  # these steps are another run's
+    assert steps(folder) == [6]
+
+
+def test_local_steps_round_what_is_kept(tiny, capsys):
+    train(tiny(variable_update='local', num_gpus=2, local_steps=4, max_steps=9, keep_every=3, save_steps=8,
+               max_to_keep=1))
+    assert '--keep_every from 3 to 4' in capsys.readouterr().out
+    assert steps(tiny().run.train_dir) == [4, 8, 9]
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory, data_dir):
+    """The train_dir of a run of 40 steps with two checkpoints, of which the older one answers 4 throughout."""
+    config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
+                            batch_size=4, max_steps=2, save_steps=1, tower_device='cpu')
+    with tf.Graph().as_default():
+        training.train(config)
+    older, _ = checkpoints(config.run.train_dir)
+    average = '/ExponentialMovingAverage'
+    rewrite(older, **{'softmax_linear/weights' + average: np.zeros([192, 10], np.float32),
+                      'softmax_linear/biases' + average: 9 * np.eye(10, dtype=np.float32)[4]})
+    return config.run.train_dir
+
+
+@pytest.mark.parametrize('suffix', ['', '.index'])
+def test_a_single_checkpoint_is_evaluated_once_and_no_best_is_kept(run, tmp_path, capsys, suffix):
+    older = checkpoints(run)[0]
+    evaluation.evaluate(eval_settings(checkpoint=older + suffix, eval_dir=str(tmp_path), tower_device='cpu'))
+    assert re.search(r'precision @ 1 = .*, step 1$', capsys.readouterr().out, re.M)
+    record, = metrics.read(str(tmp_path), metrics.EVAL)
+    assert record['step'] == 1 and not os.path.exists(tmp_path / 'best')
+
+
+def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
+    older = checkpoints(run)[0]
+    with tf.Session() as session:
+        (tmp_path / 'any.png').write_bytes(session.run(tf.io.encode_png(np.zeros([32, 32, 3], np.uint8))))
+    classification.classify(eval_settings(checkpoint=older, image=(str(tmp_path / 'any.png'),), tower_device='cpu'))
+    fourth = json.loads(open(os.path.join(run, 'config.json')).read())['classes'][4]
+    assert f'any.png  {fourth} 0.99' in capsys.readouterr().out
+    export.export(eval_settings(checkpoint=older, export_dir=str(tmp_path / 'model'), tower_device='cpu'))
+    assert f'exported   {older}, step 1, to' in capsys.readouterr().out
+
+
+def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path):
+    older, newest = checkpoints(run)
+    for flags, part in ((dict(checkpoint_dir=run), 'both say what to evaluate; leave one of them out'),
+                        (dict(run_once=False), '--run_once=false waits for new checkpoints, but'),
+                        (dict(keep_best=True), '--keep_best compares the checkpoints of a run, but')):
+        with pytest.raises(UsageError, match=part):
+            eval_settings(checkpoint=older, **flags)
+    shutil.copy(newest + '.index', tmp_path / 'broken.index')
+    for given, part in ((run, f'there is no such checkpoint; give the prefix of one, such as {run}/model.ckpt-1000'),
+                        (older + '0', 'there is no such checkpoint'), (str(tmp_path / 'broken'), 'cannot be read')):
+        with pytest.raises(UsageError, match=part) as refused:
+            evaluation.evaluate(eval_settings(checkpoint=given, eval_dir=str(tmp_path / 'eval'), tower_device='cpu'))
+        assert '\n' not in str(refused.value) and not os.path.exists(tmp_path / 'eval')
+
+
+def test_a_run_goes_on_from_an_earlier_checkpoint_in_a_directory_of_its_own(tiny, tmp_path):
+    # As docs/outputs.md has it: the checkpoint and the settings are copied, and the same command takes the same steps.
+    whole = train(tiny(max_steps=6, save_steps=2))
+    folder = tmp_path / 'again'
+    folder.mkdir()
+    for name in os.listdir(tiny().run.train_dir):
+        if name.startswith('model.ckpt-2.') or name == 'config.json':
+            shutil.copy(os.path.join(tiny().run.train_dir, name), folder)
+    assert_same_bits(train(tiny(train_dir=str(folder), max_steps=6)), whole)
+    assert steps(folder) == [2, 6] and variables(checkpoints(folder)[0])['global_step'] == 2
+    assert TrainDir(str(folder)).stored().run == TrainDir(tiny().run.train_dir).stored().run
+    assert last_variables(folder)['global_step'] == 6
