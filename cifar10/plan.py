@@ -7,6 +7,7 @@ that fails, `--check` continues with the others.
 import dataclasses
 import math
 import os
+import re
 from typing import Any, NamedTuple
 
 from cifar10.cluster.membership import Cluster
@@ -18,8 +19,9 @@ from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
 from cifar10.recipe import Recipe
 from cifar10.registry import AUTO, DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
-from cifar10.run import checkpoint
+from cifar10.run import checkpoint, warm_start
 from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
+from cifar10.run.warm_start import WarmStart
 from cifar10.settings.definition import Change, fields
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
@@ -38,6 +40,7 @@ class Plan(NamedTuple):
       mode: the update mode.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after.
+      warm_start: what a new run takes from another model, or None.
     """
     settings: TrainSettings
     recipe: Recipe
@@ -47,6 +50,7 @@ class Plan(NamedTuple):
     checkpoint: str | None
     step: int
     last_step: int
+    warm_start: WarmStart | None = None
 
     @property
     def examples_per_step(self) -> int:
@@ -131,8 +135,8 @@ def decide(start: Start) -> list[str]:
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
-    start.plan = plan
-    return [] if plan.finished else notes + rounded + plan.recipe.warnings
+    start.plan, warm = _with_warm_start(plan, stored)
+    return [] if plan.finished else notes + rounded + warm + plan.recipe.warnings
 
 
 def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None, step: int) -> Plan:
@@ -148,7 +152,9 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     towers = settings.towers
     recipe = Recipe(
         settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
-    recipe.check(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
+    dtype = PRECISIONS.load(towers.precision).dtype
+    recipe.check_frozen(towers.batch_size, dtype)
+    recipe.check(towers.batch_size, dtype)
     recipe.check_parts(towers.gpus_per_tower)
     devices = devices.with_towers(towers.num_towers)
     mode = UPDATE_MODES.load(towers.variable_update)(devices)
@@ -317,6 +323,42 @@ def _towers(start, prefix, stored):
         notes.append(f'in turn    the {asked.gpus_per_tower} devices of a tower wait for each other, because '
                      f'{why}{remedy}')
     return values, notes
+
+
+def _with_warm_start(plan, stored):
+    """Returns (the plan with the model that a new run starts from, notes about it).
+
+    A run that goes on has the one that it started from, whatever the user gives now.
+
+    Args:
+      plan: the plan of the run so far.
+      stored: what the run has stored of itself, or None.
+    """
+    settings = plan.settings
+    given = settings.run.warm_start
+    if plan.checkpoint:
+        taken = stored.settings.run.warm_start if stored else None
+        notes = [f'ignored    --warm_start={given}: the run goes on from its own checkpoint'] if given else []
+        return plan._replace(settings=settings.replace(warm_start=taken)), notes
+    values, notes = {}, []
+    pattern = settings.recipe.freeze
+    variables = variables_of(plan) if given or pattern else {}
+    if given:
+        found = warm_start.read(warm_start.find(given), variables)
+        plan = plan._replace(settings=settings.replace(warm_start=found.prefix), warm_start=found)
+        values = found.values
+        notes.append(f'warm start {found}')
+    untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
+    if untrained:
+        notes.append(f'warning: --freeze={pattern} leaves {warm_start.listed(untrained)} at initial values, which '
+                     'nothing has trained; start from a model with --warm_start')
+    return plan, notes
+
+
+def variables_of(plan: Plan) -> dict[str, Any]:
+    """Returns the variables of the network of a plan, as `Recipe.variables` does."""
+    towers = plan.settings.towers
+    return plan.recipe.variables(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
 
 
 def _intervals(settings):

@@ -3,6 +3,8 @@
 It does not know towers, devices, or the files of a run.
 """
 import functools
+import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,6 +16,7 @@ from cifar10.data.resize import resized_planes
 from cifar10.errors import UsageError
 from cifar10.networks import parts
 from cifar10.networks.draws import at_position
+from cifar10.networks.frozen import freezing
 from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
@@ -98,6 +101,35 @@ class Recipe:
             sizes = self.augmentation.image_sizes()
             self.warnings = self._network.check(self.inference, batch_size, sizes, dtype, self._seed)
 
+    def check_frozen(self, batch_size: int, dtype: tf.DType) -> None:
+        """Raises a UsageError if `freeze` leaves every trainable variable as it is, or finds none at all.
+
+        Args:
+          batch_size, dtype: as for `check`.
+        """
+        pattern = self._settings.freeze
+        if pattern is None:
+            return
+        variables = self.variables(batch_size, dtype)
+        if not any(re.search(pattern, name) for name in variables):
+            raise UsageError(f'--freeze={pattern} is found in no name of a variable of the network, which has '
+                             f"{textwrap.shorten(', '.join(variables), 200, placeholder=' ...')}; correct it")
+        if not any(variable.trainable for variable in variables.values()):
+            raise UsageError(f'--freeze={pattern} is found in the names of all variables that are trained, so nothing '
+                             'would be learnt; leave some out')
+
+    def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
+        """Returns the variables that the network makes in training, in a graph of their own, by their names.
+
+        Args:
+          batch_size, dtype: as for `check`.
+        """
+        with tf.Graph().as_default(), parts.divided(), at_position(self._seed, tf.zeros([], tf.int64)):
+            step = tf.train.get_or_create_global_step()  # a network may ask for it
+            side = max(self.augmentation.image_sizes())
+            self.inference(tf.placeholder(dtype, [batch_size, side, side, 3]), True)
+            return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
+
     def check_parts(self, devices: int) -> None:
         """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
         if devices > 1 and devices > self._parts:
@@ -141,7 +173,8 @@ class Recipe:
           images, training: the arguments of `networks.Network.inference`.
           learnt: what `learn` returned; nothing if the variables are restored from a checkpoint.
         """
-        return self._network.inference(images, training, **self._options, **learnt)
+        with freezing(self._settings.freeze):
+            return self._network.inference(images, training, **self._options, **learnt)
 
     def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Returns the learning rate and the auxiliary one: float32 scalars; the latter is None if there is none.
@@ -175,5 +208,6 @@ class Recipe:
         widths = f' of {settings.widths}' if settings.widths else ''
         sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
         smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''
+        frozen = f', frozen {settings.freeze}' if settings.freeze else ''
         return (f'{name}: network {settings.network}{widths}, {settings.optimizer}, augmentation '
-                f'{settings.augmentation}{sizes}{smoothing}')
+                f'{settings.augmentation}{sizes}{smoothing}{frozen}')

@@ -3,6 +3,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.console import say
@@ -18,7 +19,7 @@ from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
 from cifar10.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
 from cifar10.registry import PRECISIONS
-from cifar10.run import checkpoint, metrics, sessions, starts, summaries
+from cifar10.run import checkpoint, metrics, sessions, starts, summaries, warm_start
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
 from cifar10.run.progress import Progress
@@ -115,6 +116,7 @@ class TrainingGraph(NamedTuple):
       average: makes the towers' variables equal between two steps; None where they are equal after each.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
       initialise: gives variables their first values; a restore may follow.
+      initial_values: what `initialise` must be fed.
       start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
         any restore.
     """
@@ -130,6 +132,7 @@ class TrainingGraph(NamedTuple):
     global_step: tf.Variable
     examples_seen: tf.Variable
     initialise: tf.Operation
+    initial_values: dict[tf.Tensor, np.ndarray]
     start_inputs: tf.Operation
 
     @property
@@ -205,11 +208,11 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     figures = dict(loss=means['total_loss'], learning_rate=rates[0], accuracy=means['accuracy'])
     if 'staleness' in means:  # where towers update on their own
         figures['staleness'] = means['staleness']
-    with tf.name_scope('initialise'):
-        initialise = tf.global_variables_initializer()
+    with tf.name_scope('initialise'), mode.scope():
+        initialise, initial_values = warm_start.initialise(plan.warm_start.values if plan.warm_start else {})
         start_inputs = tf.group(tf.local_variables_initializer(), *starts)
     return TrainingGraph(train_step, async_train_ops, losses, tower_seconds, figures, summary, batches, step,
-                         average, global_step, examples_seen, initialise, start_inputs)
+                         average, global_step, examples_seen, initialise, initial_values, start_inputs)
 
 
 def can_time(towers: TowerSettings) -> bool:
@@ -245,7 +248,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
                     before_session()
                 with sessions.opened(plan.devices.target, options) as session:
                     refuse_absent(session, plan.devices)
-                    session.run(graph.initialise)
+                    session.run(graph.initialise, graph.initial_values)
                     outputs.checkpoints.restore(session)
                     session.run(graph.start_inputs)
                     if attempts:
@@ -278,7 +281,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
     directory, checkpoints, events, log, trace = outputs
     step = int(session.run(graph.global_step))
     log.drop_after(step)
-    log.add(metrics.START, step, **starts.describe(plan.to_store(), plan.devices, plan.last_step))
+    log.add(metrics.START, step, **starts.describe(plan.to_store(), plan.devices, plan.last_step, plan.warm_start))
     events.drop_after(step)
     curves = Curves(events, reports.summary_steps, plan.examples_per_step, step)
     workers = AsyncWorkers(graph.async_train_ops)

@@ -90,7 +90,7 @@ class Variant:
                 self._session = self._open.enter_context(sessions.opened(
                     plan.devices.target, training.session_options(plan)))
         refuse_absent(self._session, plan.devices)
-        self._session.run(graph.initialise)
+        self._session.run(graph.initialise, graph.initial_values)
         self._checkpoints.restore(self._session)
         if position is not None:
             graph.examples_seen.load(np.int64(position), self._session)

@@ -1,8 +1,8 @@
 """The networks: `classic`, `fast`, and a user's own (`own`, which `rehearsal` checks).
 
 `layers` holds what they share, `classifier` the loss of all, `parts` what divides them, `statistics` what they learn
-without gradients, `draws` their random numbers. A network is a function of its images. It knows no towers, no devices
-and no update modes: its caller decides where variables and parts are placed.
+without gradients, `draws` their random numbers, `frozen` what they leave as it is. A network is a function of its
+images. It knows no towers, no devices and no update modes: its caller decides where variables and parts are placed.
 
 A user's own network imports what it is made with from here: `from cifar10.networks import batch_normalisation`.
 """
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.networks.draws import uniform_like
+from cifar10.networks.frozen import is_frozen
 from cifar10.networks.layers import batch_normalisation, dropout
 from cifar10.networks.parts import next_part
 from cifar10.networks.statistics import MOVING_STATISTICS, MovingStatistic, add_moving_statistic
 
 __all__ = ['MOVING_STATISTICS', 'NUM_CLASSES', 'MovingStatistic', 'Network', 'add_moving_statistic',
-           'batch_normalisation', 'dropout', 'next_part', 'uniform_like']
+           'batch_normalisation', 'dropout', 'is_frozen', 'next_part', 'uniform_like']
 
 NUM_CLASSES = 10  # of CIFAR-10
 

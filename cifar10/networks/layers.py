@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.networks.draws import uniform_like
+from cifar10.networks.frozen import is_frozen
 from cifar10.networks.statistics import add_moving_statistic
 
 _SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
@@ -128,7 +129,8 @@ def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, ep
     """Batch normalisation (Ioffe and Szegedy 2015), as `tf.layers.batch_normalization` of TensorFlow 1 computes it.
 
     In training, each tower normalises with the statistics of its own batch, and the update moves the moving mean and
-    variance towards them, averaged over the towers. Evaluation uses the moving statistics.
+    variance towards them, averaged over the towers. Evaluation uses the moving statistics, and so does training where
+    they are frozen.
 
     The defaults are those of TensorFlow 1 and of Keras, so a network that is carried over stays what it was. So are
     the names of the variables in the current scope: gamma, beta, moving_mean and moving_variance. The moving statistics
@@ -169,11 +171,12 @@ def normalise_batch(x: tf.Tensor, training: bool, scale: tf.Tensor, offset: tf.T
         'moving_mean', [channels], initializer=tf.zeros_initializer(), trainable=False)
     moving_variance = tf.get_variable(
         'moving_variance', [channels], initializer=tf.ones_initializer(), trainable=False)
-    statistics = [] if training else [moving_mean.read_value(), moving_variance.read_value()]
+    by_batch = training and not (is_frozen(moving_mean) and is_frozen(moving_variance))
+    statistics = [] if by_batch else [moving_mean.read_value(), moving_variance.read_value()]
     images = x if x.shape.rank == 4 else tf.reshape(x, [-1, 1, 1, channels])
     y, mean, variance = tf.nn.fused_batch_norm(
-        images, scale, offset, *statistics, epsilon=epsilon, is_training=training)
-    if training:
+        images, scale, offset, *statistics, epsilon=epsilon, is_training=by_batch)
+    if by_batch:
         add_moving_statistic(moving_mean, mean, keep)
         add_moving_statistic(moving_variance, variance, keep)
     return y if x.shape.rank == 4 else tf.reshape(y, tf.shape(x))

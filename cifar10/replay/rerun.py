@@ -19,10 +19,10 @@ from cifar10.optim.precision import LOSS_SCALE
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
 from cifar10.parallel.session_config import refuse_absent
-from cifar10.plan import Plan
+from cifar10.plan import Plan, variables_of
 from cifar10.recipe import Recipe
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
-from cifar10.run import checkpoint, metrics, starts
+from cifar10.run import checkpoint, metrics, starts, warm_start
 from cifar10.run.rate import due
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir, step_of
@@ -203,7 +203,7 @@ class _Steps:
                 graph.finalize()
                 self._session = tf.Session(config=training.session_options(plan))
         refuse_absent(self._session, plan.devices)
-        self._session.run(self._graph.initialise)
+        self._session.run(self._graph.initialise, self._graph.initial_values)
         assign(self._session, loads, values)
         self._session.run(self._graph.start_inputs)
 
@@ -410,4 +410,15 @@ def _plan(start, locations, devices, data, step, last):
     recipe = Recipe(
         settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
     mode = UPDATE_MODES.load(settings.towers.variable_update)(devices)
-    return Plan(settings, recipe, data, devices, mode, None, step, last)
+    return _with_warm_start(Plan(settings, recipe, data, devices, mode, None, step, last))
+
+
+def _with_warm_start(plan):
+    """Returns the plan of steps with what they start from, if that is another model."""
+    prefix = plan.settings.run.warm_start
+    if plan.step or not prefix:
+        return plan
+    if not os.path.exists(prefix + '.index'):
+        raise UsageError(f'the run began with --warm_start={prefix}, which is not there any more; give a step after a '
+                         'checkpoint that is kept, or an older checkpoint with --from')
+    return plan._replace(warm_start=warm_start.read(warm_start.find(prefix), variables_of(plan)))

@@ -15,6 +15,7 @@ from cifar10.errors import UsageError
 from cifar10.parallel.devices import Devices
 from cifar10.registry import NETWORKS
 from cifar10.run import metrics
+from cifar10.run.warm_start import WarmStart
 from cifar10.settings.training import TrainSettings, completed
 
 
@@ -31,6 +32,7 @@ class Started(NamedTuple):
       threads: the CPUs that the process could use, and so the threads that its operations were divided over.
       versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
       network_sha256: of the file of the user's own network; None for other networks.
+      warm_start_sha256: of the variables that a new run took from another model; None if it took none.
     """
     step: int
     settings: TrainSettings
@@ -41,20 +43,24 @@ class Started(NamedTuple):
     threads: int
     versions: Mapping[str, str]
     network_sha256: str | None = None
+    warm_start_sha256: str | None = None
 
 
-def describe(settings: Mapping[str, Any], devices: Devices, last_step: int) -> dict[str, Any]:
+def describe(settings: Mapping[str, Any], devices: Devices, last_step: int,
+             warm_start: WarmStart | None = None) -> dict[str, Any]:
     """Returns what the record of a start says beside its step; the names are those of Started.
 
     Args:
       settings: all settings by their names, as the run stores them.
       devices: those of the towers.
       last_step: the step that the run will end after.
+      warm_start: what a new run takes from another model, or None.
     """
     return dict(settings=settings, last_step=last_step,
                 devices=[devices.place(k) for k in range(devices.num_towers)], groups=len(devices.groups),
                 on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)), versions=versions(devices.on_gpus),
-                network_sha256=network_sha256(settings['network']))
+                network_sha256=network_sha256(settings['network']),
+                warm_start_sha256=warm_start.sha256 if warm_start else None)
 
 
 def read(directory: str) -> list[Started]:
@@ -66,7 +72,8 @@ def read(directory: str) -> list[Started]:
     try:
         return [Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
                         record['groups'], record['on_gpus'], record['threads'], record['versions'],
-                        record['network_sha256']) for record in metrics.read(directory, metrics.START)]
+                        record['network_sha256'], record.get('warm_start_sha256'))
+                for record in metrics.read(directory, metrics.START)]
     except (KeyError, TypeError) as error:
         raise UsageError(f'{os.path.join(directory, metrics.NAME)} has a record of a start that this version cannot '
                          'read; use the version that trained the run') from error

@@ -51,6 +51,14 @@ def _above_0(name, value):
         raise UsageError(f'--{name}=0 trains nothing; give a number above 0')
 
 
+def _regular_expression(name, value):
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise UsageError(f'--{name}={value} is not a regular expression of Python: {error}; escape special characters '
+                         'with \\') from None
+
+
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
     """The directory, the length and the start of a run."""
@@ -63,6 +71,9 @@ class RunSettings:
     epochs: float = setting(
         None, "length of the run in passes over the data, instead of --max_steps (default: the preset's)",
         checks=[_above_0])
+    warm_start: str = setting(
+        None, 'checkpoint, or directory with checkpoints, of a model whose variables a new run takes where they fit',
+        checks=[no_wildcard, absolute_utf8])
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit')
@@ -115,6 +126,9 @@ class RecipeSettings:
         checks=[_below_1])
     moving_averages: bool = setting(
         None, 'keep moving averages of the variables, for evaluation', change=Change.NEVER)
+    freeze: str = setting(
+        None, 'regular expression; variables in whose names it is found stay as they are', change=Change.NEVER,
+        checks=[_regular_expression])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cifar10 import files
 from cifar10.data.records import Records
 from cifar10.directories import refuse_default_of_others
 from cifar10.errors import RunError, UsageError, difference
-from cifar10.optim.averages import saved_names
+from cifar10.optim.averages import SUFFIX, saved_names
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
@@ -192,7 +192,7 @@ class Restorer:
         incompatibility = checkpoint.incompatibility(prefix, self._variables)
         if incompatibility is None:
             return
-        plain = {name.removesuffix('/ExponentialMovingAverage'): variable
+        plain = {name.removesuffix(SUFFIX): variable
                  for name, variable in self._variables.items()}
         if checkpoint.incompatibility(prefix, plain) is None:
             remedy = 'use --use_ema=false'

@@ -1,0 +1,265 @@
+"""A run that starts with the variables of another model, and variables that stay as they are."""
+import os
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10 import training
+from cifar10.cli import check
+from cifar10.data import records
+from cifar10.errors import UsageError
+from cifar10.networks import MOVING_STATISTICS
+from cifar10.networks.frozen import freezing, is_frozen
+from cifar10.networks.layers import batch_normalisation
+from cifar10.optim.averages import SUFFIX
+from cifar10.parallel import devices
+from cifar10.registry import UPDATE_MODES
+from cifar10.run import metrics, starts
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
+from cifar10.trained import evaluation
+from tests.helpers import (
+    Tasks,
+    ancestors,
+    assert_close,
+    assert_same_bits,
+    build_training,
+    checkpoints,
+    last_variables,
+    rewrite,
+    train,
+    update_mode,
+    variables,
+)
+
+NETWORKS = '''
+import tensorflow.compat.v1 as tf
+from cifar10.networks.layers import batch_normalisation, read, seed_of
+
+def normal(shape, dtype=tf.float32, partition_info=None):
+    return tf.random.stateless_truncated_normal(shape, seed_of('weights'), stddev=0.3, dtype=dtype)
+
+def narrow(images, num_classes, training, width=5):
+    with tf.variable_scope('first'):
+        x = tf.nn.conv2d(images, tf.cast(read('weights', [3, 3, 3, 4], normal), images.dtype), 2, 'SAME')
+        x = tf.nn.relu(batch_normalisation(x, training, 0.6, 1.0, 0.0))
+    x = tf.cast(tf.reduce_max(x, [1, 2]), tf.float32)
+    with tf.variable_scope('second'):
+        x = tf.nn.relu(x @ read('weights', [4, width], normal))
+    with tf.variable_scope('head'):
+        return x @ read('weights', [width, num_classes], normal)
+
+def wide(images, num_classes, training):
+    return narrow(images, num_classes, training, 6)
+
+def other(images, num_classes, training):
+    return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ read('weights', [3, num_classes], normal)
+'''
+FIRST = ('first/moving_mean', 'first/moving_variance', 'first/offset', 'first/weights')
+TRAINED = ('first/offset', 'first/weights', 'second/weights', 'head/weights')
+
+
+@pytest.fixture(scope='module')
+def file(tmp_path_factory):
+    """The file of the networks."""
+    path = tmp_path_factory.mktemp('networks') / 'nets.py'
+    path.write_text(NETWORKS)
+    return path
+
+
+@pytest.fixture
+def tuned(file, settings):
+    """A function that makes the settings of a run with one of these networks."""
+    return lambda network='narrow', **changes: settings(**dict(dict(network=f'{file}:{network}'), **changes))
+
+
+@pytest.fixture(scope='module')
+def source(file, tmp_path_factory, data_dir):
+    """(The train_dir of a run of the narrow network with moving averages, the values that a warm start takes)."""
+    folder = str(tmp_path_factory.mktemp('source') / 'train')
+    with tf.Graph().as_default():
+        found = train(train_settings(
+            network=f'{file}:narrow', dataset='shapes', data_dir=data_dir, train_dir=folder, batch_size=16,
+            max_steps=20, tower_device='cpu'))
+    assert any(np.abs(found[name] - found[name + SUFFIX]).max() > 1e-4 for name in TRAINED)
+    values = {name: found.get(name + SUFFIX, found[name]) for name in (*FIRST, 'second/weights', 'head/weights')}
+    return folder, values
+
+
+@pytest.fixture(scope='module')
+def tuning_steps(file, source, tmp_path_factory, data_dir):
+    """The variables after a warm start and four steps of one tower of 32, whose first layer is frozen."""
+    with tf.Graph().as_default():
+        return train(train_settings(
+            network=f'{file}:narrow', dataset='shapes', data_dir=data_dir, warm_start=source[0], freeze='^first/',
+            train_dir=str(tmp_path_factory.mktemp('tuning')), batch_size=32, max_steps=4, optimizer='momentum',
+            learning_rate=0.01, tower_device='cpu'))
+
+
+@pytest.mark.parametrize('mode', UPDATE_MODES)
+def test_every_mode_starts_with_what_is_taken_and_leaves_what_is_frozen(mode, tuned, source, tuning_steps):
+    # A copy that started with other values than tower 0's would be seen in the steps.
+    found = train(tuned(variable_update=mode, num_gpus=4, warm_start=source[0], freeze='^first/', max_steps=4,
+                        optimizer='momentum', learning_rate=0.01, **dict(local_steps=1) if mode == 'local' else {}))
+    assert found.keys() == tuning_steps.keys()
+    for name in FIRST:
+        np.testing.assert_array_equal(found[name], source[1][name], err_msg=name)
+    for name in ('second/weights', 'head/weights'):
+        distance = np.abs(found[name] - source[1][name]).max()
+        assert 0 < distance < 0.1 and name + SUFFIX in found and name + '/Momentum' in found
+    assert not [name for name in found if name.startswith('first/') and name not in FIRST]  # neither slot nor average
+    if mode not in ('async', 'local'):
+        assert_close(found, tuning_steps)
+
+
+def test_moving_averages_start_where_their_variables_do(tuned, source):
+    found = train(tuned(warm_start=source[0], max_steps=1, learning_rate=0.0))
+    for name, value in source[1].items():
+        if 'moving' not in name:
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+            np.testing.assert_array_equal(found[name + SUFFIX], value, err_msg=name)
+    assert found['global_step'] == 1 and found['examples_seen'] == 8
+
+
+def test_what_does_not_fit_starts_anew_and_is_listed(tuned, source, capsys, tmp_path):
+    prefix = checkpoints(source[0])[-1]
+    cold = train(tuned('wide', max_steps=1, learning_rate=0.0))
+    capsys.readouterr()
+    warm = train(tuned('wide', max_steps=1, learning_rate=0.0, warm_start=prefix, train_dir=str(tmp_path / 'warm')))
+    assert (f'\nwarm start 4 of 6 variables, as moving averages, from {prefix}; of another shape there: '
+            'second/weights, head/weights\n') in capsys.readouterr().out
+    for name in ('second/weights', 'head/weights'):
+        np.testing.assert_array_equal(warm[name], cold[name])
+    np.testing.assert_array_equal(warm['first/weights'], source[1]['first/weights'])
+    assert np.abs(warm['first/weights'] - cold['first/weights']).max() > 0.01
+    # Plain variables of another program, in another precision, under a name of its own.
+    rewrite(prefix, to=str(tmp_path / 'foreign'), without=[name for name in variables(prefix) if name not in (
+        'first/weights', 'head/weights')], **{'first/weights': np.full([3, 3, 3, 4], 0.5, np.float64)})
+    found = train(tuned(max_steps=1, learning_rate=0.0, warm_start=str(tmp_path / 'foreign'),
+                        train_dir=str(tmp_path / 'plain')))
+    np.testing.assert_array_equal(found['first/weights'], np.full([3, 3, 3, 4], 0.5, np.float32))
+    assert (f'warm start 2 of 6 variables from {tmp_path}/foreign; not there: first/offset, first/moving_mean, '
+            'first/moving_variance, second/weights\n') in capsys.readouterr().out
+
+
+def test_what_is_taken_wins_over_what_the_network_learns(settings, tmp_path, data_dir):
+    flags = dict(preset='fast', widths='8', epochs=0.0032, precision='fp32', sizes='16', schedule='linear')
+    train(settings(max_steps=None, **flags))
+    prefix = checkpoints(settings().run.train_dir)[-1]
+    rewrite(prefix, **{'whiten/weights': np.full([2, 2, 3, 24], 0.25, np.float32)})
+    found = train(settings(max_steps=None, **flags, train_dir=str(tmp_path / 'warm'), warm_start=prefix))
+    np.testing.assert_array_equal(found['whiten/weights'], np.full([2, 2, 3, 24], 0.25, np.float32))
+
+
+def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned, source, tmp_path):
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'broken.index').write_text('of something else')
+    for flags, part in (
+            (dict(warm_start=str(tmp_path / 'nothing')), 'there is no such checkpoint; give the prefix of one'),
+            (dict(warm_start=str(tmp_path / 'empty')), 'holds no model.ckpt-<step> that can be read; give'),
+            (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
+            (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),
+            (dict(freeze='second$'), 'is found in no name of a variable of the network, which has first/weights'),
+            (dict(freeze='weights|offset'), 'is found in the names of all variables that are trained')):
+        with pytest.raises(UsageError, match=part) as refused:
+            training.train(tuned(**flags))
+        assert '\n' not in str(refused.value)
+        assert not checkpoints(tuned().run.train_dir)
+        assert not os.path.exists(os.path.join(tuned().run.train_dir, 'config.json'))
+    with pytest.raises(UsageError, match=r'--freeze=\( is not a regular expression'):
+        tuned(freeze='(')
+
+
+def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the_flag(tuned, source, tmp_path, capsys):
+    prefix = checkpoints(source[0])[-1]
+    flags = dict(freeze='^first/', optimizer='momentum', learning_rate=0.01)
+    whole = train(tuned(warm_start=source[0], max_steps=4, train_dir=str(tmp_path / 'whole'), **flags))
+    train(tuned(warm_start=source[0], max_steps=2, **flags))
+    capsys.readouterr()
+    assert_same_bits(train(tuned(warm_start='/nowhere', max_steps=4, **flags)), whole)
+    assert 'ignored    --warm_start=/nowhere: the run goes on from its own checkpoint\n' in capsys.readouterr().out
+    first, second = starts.read(tuned().run.train_dir)
+    assert [start.settings.run.warm_start for start in (first, second)] == [prefix, prefix]
+    assert re.fullmatch('[0-9a-f]{64}', first.warm_start_sha256) and second.warm_start_sha256 is None
+    check.check(tuned(max_steps=5, **flags))
+    assert f'warm_start={prefix}' in re.sub(r'\n +', ' ', capsys.readouterr().out)
+    check.check(tuned(warm_start=source[0], train_dir=str(tmp_path / 'new')))
+    assert f'\nwarm start 6 of 6 variables, as moving averages, from {prefix}\n' in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r'holds a run with freeze=\^first/ \(now None\)'):
+        training.train(tuned(max_steps=5, **dict(flags, freeze=None)))
+
+
+def test_frozen_initial_values_are_warned_of(tuned, capsys):
+    train(tuned(freeze='first', max_steps=1))
+    assert ('warning: --freeze=first leaves first/weights, first/offset, first/moving_mean, first/moving_variance at '
+            'initial values, which nothing has trained; start from a model') in capsys.readouterr().out
+
+
+def test_a_frozen_run_is_evaluated_with_what_it_froze(tuned, source, tmp_path, capsys):
+    train(tuned(warm_start=source[0], freeze='^first/', max_steps=3, learning_rate=0.0, eval_steps=3))
+    within, = metrics.read(tuned().run.train_dir, metrics.EVAL)
+    flags = dict(run_once=True, tower_device='cpu', keep_best=False)
+    evaluation.evaluate(eval_settings(checkpoint_dir=tuned().run.train_dir, eval_dir=str(tmp_path / 'eval'), **flags))
+    with tf.Graph().as_default():
+        evaluation.evaluate(eval_settings(checkpoint_dir=source[0], eval_dir=str(tmp_path / 'of_source'), **flags))
+    beside, = metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
+    of_source, = metrics.read(str(tmp_path / 'of_source'), metrics.EVAL)
+    assert within['correct'] == beside['correct'] == of_source['correct']
+
+
+def needed(settings, data_dir, freeze):
+    """Returns the types of the operations with filters that a step needs, as often as it needs them."""
+    cpus = devices.choose(2, 'cpu')
+    with tf.Graph().as_default():
+        built = build_training(settings(num_gpus=2, freeze=freeze), records.prepare('shapes', data_dir), cpus,
+                               update_mode('parameter_server', cpus))
+        found = ancestors(built.train_step.op)
+        return sorted(op.type for op in found if op.type.startswith('Conv2DBackprop')), tf.trainable_variables()
+
+
+def test_no_gradients_are_computed_for_what_is_frozen(settings, data_dir):
+    both = ['Conv2DBackpropFilter'] * 2
+    assert needed(settings, data_dir, None)[0] == both * 2 + ['Conv2DBackpropInput'] * 2
+    assert needed(settings, data_dir, '^conv2/')[0] == both + ['Conv2DBackpropInput'] * 2
+    assert needed(settings, data_dir, '^conv1/')[0] == both
+    found, trained = needed(settings, data_dir, 'conv')
+    assert found == [] and len(trained) == 6
+
+
+@pytest.mark.parametrize('pattern, by_batch', [('norm/moving', False), ('moving_mean', True), (None, True)])
+def test_a_frozen_batch_normalisation_uses_its_moving_statistics(pattern, by_batch):
+    x = np.random.default_rng(0).normal(3, 2, size=(4, 5, 5, 8)).astype(np.float32)
+    with tf.variable_scope('replica_1'), freezing(pattern), tf.variable_scope('norm'):
+        y = batch_normalisation(tf.constant(x), True, 0.6, 1.0, 0.0)
+        mean, variance = tf.global_variables()[1:]
+        assert (is_frozen(mean), is_frozen(variance)) == (pattern is not None, pattern == 'norm/moving')
+    assert not is_frozen(mean)
+    moved = [statistic.variable for statistic in tf.get_collection(MOVING_STATISTICS)]
+    assert moved == ([variance, mean][:1] if pattern == 'moving_mean' else [mean, variance] if by_batch else [])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        expected = (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-5) if by_batch else x / np.sqrt(1 + 1e-5)
+        np.testing.assert_allclose(session.run(y), expected, atol=1e-4)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+def test_in_a_cluster_the_chief_takes_the_variables(mode, tuned, source, tuning_steps, tmp_path, data_dir, file):
+    flags = dict(network=f'{file}:narrow', dataset='shapes', data_dir=data_dir, warm_start=source[0], freeze='^first/',
+                 train_dir=tmp_path / 'cluster', batch_size=16, max_steps=4, optimizer='momentum', learning_rate=0.01,
+                 variable_update=mode)
+    with Tasks(workers=2, ps=mode == 'parameter_server', **flags) as tasks:
+        assert all(status == 0 for status, _ in tasks.ends(120).values())
+    assert_close(last_variables(tmp_path / 'cluster'), tuning_steps)
+
+
+def test_the_tutorials_checkpoint_is_taken_whole(settings, capsys):
+    folder = os.environ.get('CLASSIC_CHECKPOINT_DIR')
+    if not folder:
+        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
+    found = train(settings(warm_start=folder, max_steps=1, learning_rate=0.0))
+    assert 'warm start 10 of 10 variables, as moving averages, from' in capsys.readouterr().out
+    expected = variables(checkpoints(folder)[-1])
+    np.testing.assert_array_equal(found['conv1/weights'], expected['conv1/weights' + SUFFIX])
