@@ -1,4 +1,5 @@
 """Training: the graph of a step, and the loop that runs it. From settings to checkpoints in train_dir."""
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.signals import Termination
+from cifar10.trained import best
 from cifar10.trained.validation import Validation
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
@@ -227,6 +229,7 @@ class _Outputs(NamedTuple):
     events: summaries.Events
     log: metrics.Metrics
     trace: Trace
+    kept: best.Best | None
 
 
 def _run(plan, graph, validation, directory, termination, before_session):
@@ -278,7 +281,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
     """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
     local_steps = plan.settings.towers.local_steps or 0  # between two averages; 0: the towers share what they train
-    directory, checkpoints, events, log, trace = outputs
+    directory, checkpoints, events, log, trace, _ = outputs
     step = int(session.run(graph.global_step))
     log.drop_after(step)
     log.add(metrics.START, step, **starts.describe(plan.to_store(), plan.devices, plan.last_step, plan.warm_start))
@@ -307,9 +310,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 curves.report(step, results.get('summary'))
                 trace.write_when_complete(step)
                 if validation and due(reports.eval_steps, before, step):
-                    with workers.paused():
-                        evaluated, values = session.run(reads)
-                    validation.report(evaluated, values, events, log, progress)
+                    evaluated = _validate(session, outputs, validation, reads, workers, progress)
                 is_kept = due(reports.keep_every, before, step)
                 if is_kept or due(reports.save_steps, before, step):
                     with workers.paused():
@@ -320,8 +321,23 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
         if local_steps and step % local_steps:
             session.run(graph.average)
         if validation and step >= plan.last_step and step != evaluated:
-            validation.report(*session.run(reads), events, log, progress)
+            _validate(session, outputs, validation, reads, workers, progress)
         checkpoints.save(session)
+
+
+def _validate(session, outputs, validation, reads, workers, progress):
+    """Evaluates the run as it is now, and keeps it if it is the best so far and that is wanted; returns its step."""
+    kept = outputs.kept
+    with kept.candidate_of_run() if kept else contextlib.nullcontext() as candidate:
+        with workers.paused():
+            step, values = session.run(reads)
+            if kept:
+                outputs.checkpoints.copy(session, candidate)
+        result = validation.report(step, values, outputs.events, outputs.log, progress)
+        # Before the next checkpoint: a run that is killed between the two evaluates this step again.
+        if kept and kept.offer(candidate, int(step), **result.figures):
+            progress.say(f'best       {kept.path}')
+    return step
 
 
 def _open_outputs(plan, graph, directory):
@@ -331,13 +347,21 @@ def _open_outputs(plan, graph, directory):
     checkpoints = checkpoint.Checkpoints(
         directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log,
         plan.mode.synchronous)
+    stored = directory.stored()
+    if stored and stored.run and not plan.checkpoint:  # that run is deleted
+        best.remove(directory.path, stored.run)
     text = directory.begin(plan.to_store(), checkpoint.is_ours if settings.run.restart else None)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
     first, last = settings.reports.traced_steps
-    return _Outputs(directory, checkpoints, events, log, Trace(first, last, directory.trace_path(first, last)))
+    trace = Trace(first, last, directory.trace_path(first, last))
+    evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
+                      use_ema=settings.recipe.moving_averages)
+    kept = best.Best(directory.path, evaluation, is_locked=True)
+    kept.tidy()
+    return _Outputs(directory, checkpoints, events, log, trace, kept if settings.reports.keep_best else None)
 
 
 def _progress(plan, step, log):

@@ -141,6 +141,44 @@ def test_no_power_failure_loses_a_covered_checkpoint(run, flags, tmp_path, capsy
 
 
 @pytest.fixture(scope='module')
+def keeping(flags, tmp_path_factory):
+    """(The flags, the Traced and the train_dir of a run that keeps its best checkpoint, where no checkpoint is due)."""
+    scratch = tmp_path_factory.mktemp('keeping')
+    flags = dict(flags, eval_steps=10, keep_best=True, save_steps=25, moving_averages=False, learning_rate=0.02)
+    command = script_command('multi_gpu_train.py', train_dir=scratch / 'train', **flags)
+    return flags, trace(command, scratch / 'train', scratch / 'traced'), scratch / 'train'
+
+
+def assert_keeps_the_best(state, folder, keeping):
+    """Asserts that a run goes on from a state of its folder and keeps the checkpoint that an unbroken one keeps."""
+    flags, _, train_dir = keeping
+    write_tree(folder, state)
+    with tf.Graph().as_default():
+        training.train(train_settings(train_dir=str(folder), **flags))
+    assert_same_bits(last_variables(folder), last_variables(train_dir))
+    assert_same_bits(last_variables(folder / 'best'), last_variables(train_dir / 'best'))
+    found, expected = (json.loads((each / 'best' / 'best.json').read_text()) for each in (folder, train_dir))
+    assert found.pop('of')['run'] == json.loads((folder / 'config.json').read_text())['run']
+    assert expected.pop('of') and found == expected
+    assert names(folder) == names(train_dir)
+
+
+def test_killed_at_a_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
+    states = [state for _, state in distinct(enumerate(keeping[1].states))]
+    later = states[next(i for i, state in enumerate(states) if 'best/best.json' in state):]
+    between = [state for state in later if 'best/best.json' not in state]
+    assert between  # the two renames of a replacement
+    for i, state in enumerate([*some(later, 3), between[0]]):
+        assert_keeps_the_best(state, tmp_path / str(i), keeping)
+
+
+@pytest.mark.stress
+def test_killed_at_each_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
+    for i, (_, state) in enumerate(distinct(enumerate(keeping[1].states))):
+        assert_keeps_the_best(state, tmp_path / str(i), keeping)
+
+
+@pytest.fixture(scope='module')
 def evaluator(run, tmp_path_factory):
     """(a function eval_dir -> settings, the Traced of an evaluator that replaces its best checkpoint)."""
     folder = tmp_path_factory.mktemp('evaluator')

@@ -123,3 +123,72 @@ def test_a_run_goes_on_from_an_earlier_checkpoint_in_a_directory_of_its_own(tiny
     assert steps(folder) == [2, 6] and variables(checkpoints(folder)[0])['global_step'] == 2
     assert TrainDir(str(folder)).stored().run == TrainDir(tiny().run.train_dir).stored().run
     assert last_variables(folder)['global_step'] == 6
+
+
+KEEPING = dict(eval_steps=2, keep_best=True, max_steps=8, save_steps=100, learning_rate=0.02, moving_averages=False)
+
+
+def best_of(train_dir):
+    """Returns (the figures of the best checkpoint of a run, its step, its variables)."""
+    folder = os.path.join(train_dir, 'best')
+    with open(os.path.join(folder, 'best.json')) as stream:
+        figures = json.load(stream)
+    prefix, = checkpoints(folder)
+    return figures, step_of(prefix), variables(prefix)
+
+
+def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_path, capsys):
+    train(tiny(**KEEPING))
+    folder = tiny().run.train_dir
+    found = metrics.read(folder, metrics.EVAL)
+    precisions = {record['step']: record['precision'] for record in found}
+    highest = max(precisions, key=precisions.get)  # the first of them
+    figures, step, kept = best_of(folder)
+    assert list(precisions) == [2, 4, 6, 8] and steps(folder) == [8]
+    assert (figures['step'], step, round(figures['precision'], 6)) == (highest, highest, precisions[highest])
+    assert capsys.readouterr().out.count(f'best       {folder}/best\n') >= 1
+    whole = train(tiny(train_dir=str(tmp_path / 'whole'), max_steps=highest, moving_averages=False, learning_rate=0.02))
+    assert_same_bits(kept, whole)
+    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
+                                      eval_dir=str(tmp_path / 'eval')))
+    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == figures['correct']
+    assert not [name for name in os.listdir(folder) if name.startswith('.best')]
+
+
+def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_path, capsys):
+    folder = tiny().run.train_dir
+    train(tiny(**KEEPING))
+    first = TrainDir(folder).stored().run
+    train(tiny(**dict(KEEPING, learning_rate=0.0, max_steps=10)))  # goes on, and is not better
+    assert best_of(folder)[0]['of']['run'] == first
+    shutil.copytree(os.path.join(folder, 'best'), tmp_path / 'other')
+    train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
+    assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run != first
+    for prefix in checkpoints(folder):  # as if it had been killed before its first checkpoint
+        TrainDir(folder).remove_checkpoint(prefix)
+    capsys.readouterr()
+    train(tiny(**dict(KEEPING, max_steps=2)))
+    assert 'that ended before its first' in capsys.readouterr().out
+    assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run
+    shutil.rmtree(os.path.join(folder, 'best'))
+    shutil.copytree(tmp_path / 'other', os.path.join(folder, 'best'))
+    train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
+    output = capsys.readouterr().out
+    assert output.count('best belongs to another run or other evaluation settings and is kept; use another --tr') == 1
+    assert best_of(folder)[0]['of']['run'] == first
+
+
+@pytest.mark.parametrize('mode', ['async', 'local', *(pytest.param(mode, marks=pytest.mark.stress) for mode in (
+    'replicated', 'mirrored'))])
+def test_what_is_kept_as_best_is_what_was_evaluated_in_every_mode(mode, tiny, tmp_path):
+    train(tiny(variable_update=mode, num_gpus=2, **KEEPING))
+    folder = tiny().run.train_dir
+    figures = best_of(folder)[0]
+    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
+                                      eval_dir=str(tmp_path / 'eval')))
+    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == figures['correct']
+
+
+def test_nothing_to_compare_is_refused(tiny):
+    with pytest.raises(UsageError, match='--keep_best compares the evaluations of --eval_steps, and there are none'):
+        tiny(keep_best=True)

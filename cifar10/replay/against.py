@@ -21,7 +21,7 @@ _MOST = 10  # variables that are listed
 # what they fetch may change how operations are fused, and so how they round.
 _ELSEWHERE = ('train_dir', 'data_dir', 'restart', 'check', 'job_name', 'task_index', 'worker_hosts', 'ps_hosts',
               'cluster_timeout_secs', 'log_device_placement', 'log_frequency', 'eval_steps', 'save_steps',
-              'max_to_keep', 'keep_every', 'profile_steps')
+              'max_to_keep', 'keep_best', 'keep_every', 'profile_steps')
 
 
 class Recorded(NamedTuple):

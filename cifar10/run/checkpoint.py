@@ -371,10 +371,7 @@ class Checkpoints:
         step = int(session.run(global_step))
         if step == self._saved_step:
             return
-        if not session.run(self._finite):
-            replay = f'; {describe_replay(self._directory, step)}' if self._repeatable else ''
-            raise RunError(f'step {step}: a variable is no longer finite, so no checkpoint is written; '
-                           f'{describe_latest(self._directory)}{replay}')
+        self._refuse_divergence(session, step)
         try:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
             # Read back from the files, so the record also proves that they can be read. It is written first, so that
@@ -394,6 +391,31 @@ class Checkpoints:
             self._kept = rotate(self._directory, [*others, prefix], self._max_to_keep, self._for_good)
         except OSError as error:
             raise self._unwritten(step, error) from error
+
+    def copy(self, session: tf.Session, folder: str) -> None:
+        """Writes a checkpoint into another folder, which is neither recorded nor rotated nor yet on the disk.
+
+        Raises:
+          RunError: as `save`.
+        """
+        global_step, _ = self._counters
+        step = int(session.run(global_step))
+        self._refuse_divergence(session, step)
+        try:
+            self._saver.save(session, TrainDir(folder).checkpoint_prefix, step, write_meta_graph=False,
+                             write_state=False)
+        except LOST:
+            raise
+        except (tf.errors.OpError, OSError) as error:
+            raise self._unwritten(step, error) from error
+
+    def _refuse_divergence(self, session, step):
+        """Raises a RunError if a variable is not finite."""
+        if session.run(self._finite):
+            return
+        replay = f'; {describe_replay(self._directory, step)}' if self._repeatable else ''
+        raise RunError(f'step {step}: a variable is no longer finite, so no checkpoint is written; '
+                       f'{describe_latest(self._directory)}{replay}')
 
     def _unwritten(self, step, error):
         return RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); '

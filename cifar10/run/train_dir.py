@@ -24,6 +24,7 @@ from cifar10.settings.training import TrainSettings, completed
 EVENTS_SUFFIX = '.cifar10'
 _CHECKPOINT = 'model.ckpt'
 SETTINGS = 'config.json'
+BEST = 'best'  # the folder of the best checkpoint, in an eval_dir too
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy in messages

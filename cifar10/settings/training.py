@@ -182,6 +182,7 @@ class ReportSettings:
         0, 'steps between two evaluations on the test images, and one at the end; 0: none', minimum=0)
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0)
+    keep_best: bool = setting(False, 'keep a copy of the best checkpoint of --eval_steps in train_dir/best')
     keep_every: int = setting(
         0, 'steps between two checkpoints that are kept for good, besides the newest; 0: none', minimum=0)
     profile_steps: str = setting(
@@ -239,6 +240,9 @@ def train_settings(**given: Any) -> TrainSettings:
     _check_length(settings, values)
     _check_towers(settings.towers)
     _check_explain(settings)
+    if settings.reports.keep_best and not settings.reports.eval_steps:
+        raise UsageError('--keep_best compares the evaluations of --eval_steps, and there are none; add '
+                         '--eval_steps=1000, or leave it out')
     return settings
 
 

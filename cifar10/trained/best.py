@@ -1,4 +1,4 @@
-"""The best checkpoint of an evaluator, kept as a copy that training does not delete."""
+"""The best checkpoint of an evaluator, or of a run that evaluates itself, kept where training does not delete it."""
 import contextlib
 import fcntl
 import glob
@@ -11,9 +11,8 @@ from typing import Any
 
 from cifar10 import files
 from cifar10.console import say
-from cifar10.run.train_dir import SETTINGS
+from cifar10.run.train_dir import BEST, SETTINGS
 
-_NAME = 'best'
 _FIGURES = 'best.json'
 _EVALUATION = 'of'  # the key in best.json under which the evaluation is
 _LOCK = 'lock'
@@ -21,28 +20,49 @@ _LOCK = 'lock'
 
 def folder(eval_dir: str) -> str:
     """Returns the folder of the best checkpoint in an eval_dir."""
-    return os.path.join(eval_dir, _NAME)
+    return os.path.join(eval_dir, BEST)
+
+
+def remove(directory: str, run: str) -> None:
+    """Removes the best checkpoint of a run that is about to be deleted; that of another run stays.
+
+    Args:
+      directory: the train_dir, whose lock the caller holds.
+      run: identifies the run, as in `Stored`.
+    """
+    for name in os.listdir(directory):
+        path = os.path.join(directory, name)
+        figures = _figures(path) if name == BEST or files.is_private(name, BEST) else None
+        if figures and figures[_EVALUATION].get('run') == run:
+            # Under a private name and without its figures: after a kill, the rest is known to be abandoned.
+            private = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=directory)
+            os.rename(path, private)
+            os.remove(os.path.join(private, _FIGURES))
+            files.remove(private)
 
 
 class Best:
-    """The folder `best` of an eval_dir: a checkpoint, the settings of its run, and its figures in best.json.
+    """The folder `best` of an eval_dir or train_dir: a checkpoint, its run's settings, and its figures in best.json.
 
     Programs can read it as a train_dir. It is replaced as a whole, and only by a checkpoint of the same run that
     was evaluated with the same settings. A candidate is a folder with a private name (see `files`). Its process
     holds its lock, so that other processes can tell whether that process was killed.
 
     Args:
-      eval_dir: the directory of the evaluator.
+      directory: that of the evaluator, or of the run.
       evaluation: what is evaluated and how. Only precisions of the same evaluation are compared.
+      is_locked: whether the caller holds the lock of the directory all the time, as a run does; an evaluator holds it
+        for the time of a call, because there may be others.
 
     Attributes:
       path: the path of the folder.
     """
 
-    def __init__(self, eval_dir: str, evaluation: dict[str, Any]):
-        self.path = folder(eval_dir)
-        self._eval_dir = eval_dir
+    def __init__(self, directory: str, evaluation: dict[str, Any], is_locked: bool = False):
+        self.path = folder(directory)
+        self._directory = directory
         self._evaluation = evaluation
+        self._is_locked = is_locked
         self._has_reported = False
 
     def figures(self) -> dict | None:
@@ -52,12 +72,7 @@ class Best:
     @contextlib.contextmanager
     def candidate(self, prefix: str) -> Iterator[str]:
         """Context with a folder that keeps a checkpoint's files, even if training deletes them meanwhile."""
-        with contextlib.ExitStack() as stack:
-            with files.locked(self._eval_dir):
-                self._tidy()
-                folder = tempfile.mkdtemp(prefix=f'.{_NAME}.', dir=self._eval_dir)
-                stack.callback(shutil.rmtree, folder, ignore_errors=True)
-                stack.enter_context(files.locked(folder))
+        with self._new_folder() as folder:
             # The index last: a checkpoint is there when its index is.
             paths = sorted(glob.glob(glob.escape(prefix) + '.*'), key=lambda path: path.endswith('.index'))
             for path in [*paths, os.path.join(os.path.dirname(prefix), SETTINGS)]:
@@ -65,13 +80,31 @@ class Best:
                     _link(path, os.path.join(folder, os.path.basename(path)))
             yield folder
 
+    @contextlib.contextmanager
+    def candidate_of_run(self) -> Iterator[str]:
+        """Context with a folder for a checkpoint of the run in this directory, which the caller writes into it."""
+        with self._new_folder() as folder:
+            _link(os.path.join(self._directory, SETTINGS), os.path.join(folder, SETTINGS))
+            yield folder
+
+    @contextlib.contextmanager
+    def _new_folder(self):
+        """Context with an empty candidate, whose lock this process holds; it is deleted unless it becomes the best."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.nullcontext() if self._is_locked else files.locked(self._directory):
+                self.tidy()
+                folder = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=self._directory)
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+                stack.enter_context(files.locked(folder))
+            yield folder
+
     def offer(self, candidate: str, step: int, precision: float, **figures: Any) -> bool:
         """Takes a candidate as the best checkpoint if its precision is the highest; returns whether it is.
 
-        The caller holds the lock of the eval_dir.
+        The caller holds the lock of the directory.
 
         Args:
-          candidate: the folder from `candidate`, whose checkpoint has been evaluated.
+          candidate: the folder from `candidate` or `candidate_of_run`, whose checkpoint has been evaluated.
           step: the step of the checkpoint.
           precision: its precision.
           figures: other figures to store.
@@ -79,7 +112,7 @@ class Best:
         Raises:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
-        self._tidy()
+        self.tidy()
         best = self.figures()
         if os.path.lexists(self.path) and (best is None or best[_EVALUATION] != self._evaluation):
             self._report_foreign(best)
@@ -96,7 +129,7 @@ class Best:
         files.sync_tree(candidate)
         previous = None
         if best:
-            previous = tempfile.mkdtemp(prefix=f'.{_NAME}.', dir=self._eval_dir)
+            previous = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=self._directory)
             os.rename(self.path, previous)
         try:
             os.rename(candidate, self.path)
@@ -104,7 +137,7 @@ class Best:
             if previous:
                 os.rename(previous, self.path)
             raise
-        files.sync(self._eval_dir)
+        files.sync(self._directory)
         if previous:
             shutil.rmtree(previous, ignore_errors=True)
         return True
@@ -118,21 +151,22 @@ class Best:
         if self._has_reported:
             return
         self._has_reported = True
+        flag = '--train_dir' if self._is_locked else '--eval_dir'
         if figures is None:
             say(f'best       {self.path} cannot be read as a best checkpoint of this program and is kept; '
-                  'remove it, or use another --eval_dir')
+                f'remove it, or use another {flag}')
         else:
             say(f'best       {self.path} belongs to another run or other evaluation settings and is kept; '
-                  'use another --eval_dir')
+                f'use another {flag}')
 
-    def _tidy(self):
-        """Removes the folders of evaluators that were killed; the caller holds the lock of the eval_dir.
+    def tidy(self) -> None:
+        """Removes the candidates of processes that were killed; the caller holds the lock of the directory.
 
-        An evaluator that was killed between the two renames of a replacement leaves two complete folders with
+        A process that was killed between the two renames of a replacement leaves two complete folders with
         private names, and no folder `best`. The better one is given that name.
         """
-        names = [name for name in os.listdir(self._eval_dir) if files.is_private(name, _NAME)]
-        paths = [os.path.join(self._eval_dir, name) for name in names]
+        names = [name for name in os.listdir(self._directory) if files.is_private(name, BEST)]
+        paths = [os.path.join(self._directory, name) for name in names]
         abandoned = [path for path in paths if _is_abandoned(path)]
         complete = [path for path in abandoned if _figures(path)]
         if complete and not os.path.lexists(self.path):

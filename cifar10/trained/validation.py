@@ -45,8 +45,8 @@ class Validation:
         with tf.name_scope('validation'):
             return {name: by_name[name].read_value() for name in self._values}
 
-    def report(self, step: int, values: dict, events: summaries.Events, metrics: Metrics, progress: Progress) -> None:
-        """Evaluates the values of a step and reports the result: a point of each curve, a record, a line.
+    def report(self, step: int, values: dict, events: summaries.Events, metrics: Metrics, progress: Progress) -> Result:
+        """Evaluates the values of a step and reports the Result: a point of each curve, a record, a line.
 
         Args:
           step: the global_step of the values.
@@ -59,6 +59,7 @@ class Validation:
         events.add(summaries.scalars(scalars_of(result)), step)
         metrics.add(EVAL, step, **result.figures)
         progress.say(result_line(step, result))
+        return result
 
     def evaluate(self, values: dict) -> Result:
         """Returns the Result of a pass over the images with these values of the tensors from `reads`."""
