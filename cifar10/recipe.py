@@ -166,6 +166,11 @@ class Recipe:
             self.inference(tf.placeholder(tf.float32, [None, side, side, 3]))
             return division.parts
 
+    @property
+    def freezes(self) -> bool:
+        """Whether some variables of the network are not trained that would be."""
+        return self._settings.freeze is not None
+
     def inference(self, images: tf.Tensor, training: bool = False, **learnt: Any) -> tf.Tensor:
         """Builds the network; returns logits.
 

@@ -181,7 +181,9 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
     step = mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
                       tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope),
-                      tower_inputs=batches.__getitem__ if can_time(plan.settings.towers) else None)
+                      tower_inputs=batches.__getitem__ if can_time(plan.settings.towers) else None,
+                      # So that those of frozen weights are left out.
+                      gate_gradients=getattr(tf.train.Optimizer, 'GATE_NONE' if recipe.freezes else 'GATE_OP'))
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
         with tf.name_scope('turns/'):

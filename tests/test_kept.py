@@ -89,9 +89,11 @@ def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
     older = checkpoints(run)[0]
     with tf.Session() as session:
         (tmp_path / 'any.png').write_bytes(session.run(tf.io.encode_png(np.zeros([32, 32, 3], np.uint8))))
-    classification.classify(eval_settings(checkpoint=older, image=(str(tmp_path / 'any.png'),), tower_device='cpu'))
+    shown = []
+    classification.classify(eval_settings(checkpoint=older, image=(str(tmp_path / 'any.png'),), tower_device='cpu'),
+                            shown.append)
     fourth = json.loads(open(os.path.join(run, 'config.json')).read())['classes'][4]
-    assert f'any.png  {fourth} 0.99' in capsys.readouterr().out
+    assert f'any.png  {fourth} 0.99' in shown[-1]
     export.export(eval_settings(checkpoint=older, export_dir=str(tmp_path / 'model'), tower_device='cpu'))
     assert f'exported   {older}, step 1, to' in capsys.readouterr().out
 

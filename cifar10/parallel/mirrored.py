@@ -28,7 +28,8 @@ class Mirrored(UpdateMode):
                 _divide(cpu, num_cpus)
         self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
-    def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: [], tower_inputs=None):
+    def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: [], tower_inputs=None,
+              gate_gradients=tf.train.Optimizer.GATE_OP):
         del tower_inputs  # the strategy's replicas have no turns that could be timed
         optimizer = make_optimizer()
         num_replicas = self.devices.num_towers
@@ -40,7 +41,7 @@ class Mirrored(UpdateMode):
                 with tf.variable_creator_scope(_create_averaged):
                     scalars = tower_fn(k, scope)
                 pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
-                                                          colocate_gradients_with_ops=True))
+                                                          gate_gradients, colocate_gradients_with_ops=True))
                 values = [variable.read_value() for _, variable in pairs]
                 # The strategy sums gradients over the replicas; towers are averaged.
                 shares = [(None if gradient is None else gradient / num_replicas, v) for gradient, v in pairs]

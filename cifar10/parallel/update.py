@@ -114,7 +114,8 @@ class UpdateMode:
 
     def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
               global_step: tf.Variable, tower_statistics: Callable[[str], list] = lambda scope: [],
-              tower_inputs: Callable[[int], Sequence] | None = None) -> Step:
+              tower_inputs: Callable[[int], Sequence] | None = None,
+              gate_gradients: int = tf.train.Optimizer.GATE_OP) -> Step:
         """Builds the towers and their updates.
 
         Statistics of the towers' batches are averaged over the towers like gradients; then their variables
@@ -128,6 +129,8 @@ class UpdateMode:
             name scope is built; an update makes the variable keep * variable + (1 - keep) * value.
           tower_inputs: function k -> the tensors that tower k waits for before it computes, called once all
             towers are built: a tower's time does not begin before. None: the towers are not timed.
+          gate_gradients: as `compute_gradients` takes it. With GATE_OP, the gradients of all inputs of an operation
+            are computed, needed or not, before any is used.
         """
         optimizers = self.optimizers(make_optimizer)
         self._turns = turns = Turns(self.devices)
@@ -136,7 +139,8 @@ class UpdateMode:
             with tf.control_dependencies([turns.begin(k)]):
                 scalars = dict(tower_fn(k, scope))
                 gradients = dense(optimizers[k].compute_gradients(
-                    scalars['total_loss'], self.trainable_variables(k), colocate_gradients_with_ops=True))
+                    scalars['total_loss'], self.trainable_variables(k), gate_gradients,
+                    colocate_gradients_with_ops=True))
             triples = tower_statistics(scope)
             statistics = [(value, variable) for variable, value, _ in triples]
             keeps = [keep for _, _, keep in triples]
