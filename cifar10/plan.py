@@ -318,7 +318,7 @@ def _towers(start, prefix, stored):
         kind = 'devices' if asked.gpus_per_tower == 1 else f'groups of {asked.gpus_per_tower} devices'
         notes.append(f'idle       {count - num_towers} of {count} {kind}; --num_towers={count} would use them')
     elif num_towers == count and asked.gpus_per_tower > 1:
-        why = f'{asked.variable_update} has one tower on them' if one_tower else 'no other tower fills the gaps'
+        why = f'{asked.variable_update} has only one tower on them' if one_tower else 'no other tower fills the gaps'
         remedy = '' if one_tower else f'; --num_towers={2 * count} or more would'
         notes.append(f'in turn    the {asked.gpus_per_tower} devices of a tower wait for each other, because '
                      f'{why}{remedy}')

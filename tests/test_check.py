@@ -51,7 +51,7 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
     (dict(), 'in turn    the 2 devices of a tower wait for each other, because no other tower fills the gaps; '
              '--num_towers=2 or more would'),
     (dict(num_gpus=4, variable_update='mirrored'),
-     'in turn    the 2 devices of a tower wait for each other, because mirrored has one tower on them'),
+     'in turn    the 2 devices of a tower wait for each other, because mirrored has only one tower on them'),
     (dict(num_gpus=4, num_towers=1), 'idle       1 of 2 groups of 2 devices; --num_towers=2 would use them'),
     (dict(num_towers=2), None)])
 def test_devices_that_wait_are_named(settings, data_dir, changes, line):
