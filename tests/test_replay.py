@@ -158,10 +158,10 @@ def test_the_probes_agree_with_what_numpy_computes_from_the_step(run, data_dir):
     np.testing.assert_allclose([tower.loss for tower in found.towers], taken.losses, rtol=1e-6)
     rows = np.concatenate([np.fromfile(path, np.uint8) for path in rerun.data.files]).reshape(-1, 3073)
     for k, tower in enumerate(found.towers):
-        fed, _, _, originals = probe.batch(taken, k)
+        batch = probe.batch(taken, k)
         np.testing.assert_array_equal(rows[tower.examples, 0], tower.labels)
-        np.testing.assert_array_equal(rows[tower.examples, 1:].reshape(-1, 3, 32, 32), originals)
-        logits = fed.reshape(5, -1) @ taken.before['weights'] + taken.before['biases']
+        np.testing.assert_array_equal(rows[tower.examples, 1:].reshape(-1, 3, 32, 32), batch.originals)
+        logits = batch.images.reshape(5, -1) @ taken.before['weights'] + taken.before['biases']
         losses = np.log(np.exp(logits).sum(1)) - logits[np.arange(5), tower.labels]
         np.testing.assert_allclose(tower.cross_entropies, losses, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(tower.predictions, logits.argmax(1))
