@@ -10,7 +10,7 @@ from cifar10.errors import UsageError
 from cifar10.networks import own
 from cifar10.replay.probe import Probe
 from cifar10.replay.rerun import Rerun
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
 from tests import helpers
@@ -146,6 +146,12 @@ def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, res
     assert len(error.strip().splitlines()) == 1
 
 
+def test_variables_that_are_not_cast_are_reported_with_the_remedy(call, linear):
+    name = linear('pixels *= tf.get_variable("more", [])')
+    status, error = call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu', '--precision=bf16')
+    assert status == 2 and '; cast variables to the type of the images, or use --precision=fp32' in error
+
+
 def test_a_network_without_variables_is_reported(call, linear, tmp_path):
     name = linear()
     path = tmp_path / 'mine.py'
@@ -279,11 +285,28 @@ def dropped(settings, tmp_path):
     pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'local')]])
 def test_dropout_has_the_same_bits_on_other_devices_and_after_a_resume(dropped, mode):
     given = dict(num_towers=2, variable_update=mode, summary_steps=0)
+    if mode == 'local':
+        given['local_steps'] = 2  # a run that ends between two averages averages once more
     whole = dropped('whole', dict(max_steps=6), **given)
     moved = dropped('moved', dict(max_steps=2, num_gpus=2), dict(max_steps=4), dict(max_steps=6, num_gpus=2), **given)
     assert_same_bits(moved, whole)
     if mode == 'parameter_server':
         assert_same_bits(dropped('cut', dict(max_steps=6, num_gpus=2, gpus_per_tower=2), **given), whole)
+
+
+@pytest.mark.stress
+def test_a_killed_run_with_dropout_ends_with_the_bits_of_an_unbroken_one(dropped, tmp_path, data_dir):
+    killed = tmp_path / 'killed'
+    (tmp_path / 'dropout.py').write_text(DROPOUT)
+    process = helpers.start_script(
+        'multi_gpu_train.py', network=f"{tmp_path / 'dropout.py'}:network", dataset='shapes', data_dir=data_dir,
+        train_dir=killed, batch_size=8, num_gpus=2, tower_device='cpu', max_steps=100000, save_steps=7)
+    helpers.read_until(process, 'step 30')
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    last = step_of(TrainDir(str(killed)).checkpoints()[-1]) + 10
+    assert_same_bits(dropped('killed', dict(max_steps=last)), dropped('whole', dict(max_steps=last, num_towers=2)))
 
 
 @pytest.mark.stress

@@ -22,8 +22,8 @@ def resnet18():
     return module
 
 
-@pytest.mark.parametrize('mode', [mode if mode == 'parameter_server' else pytest.param(mode, marks=pytest.mark.stress)
-                                  for mode in UPDATE_MODES])
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', UPDATE_MODES)
 def test_every_mode_trains_it_and_the_evaluator_reads_it(mode, settings, tmp_path, capsys):
     config = settings(network=f'{PATH}:narrow', num_gpus=2, variable_update=mode, batch_size=4)
     values = train(config)
