@@ -168,13 +168,13 @@ def check_what_travels(found):
     assert with_host(found['replicated in turn']) == {
         (HOST, 0): (6, 2 * BATCH + RATE + STEP), (HOST, 1): (5, 2 * BATCH + RATE), **{
             (k, HOST): (2, 2 * SCALARS) for k in range(2)}}
-    for mode, count, messages in (('replicated', 3, {9, 10}), ('mirrored', 2, {2})):
+    for mode, count, messages in (('replicated', 3, {10, 12}), ('mirrored', 2, {2})):
         # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
         assert with_host(found[mode]) == {
             (HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in range(1, count)},
             **{(k, HOST): (1, SCALARS) for k in range(count)}}
         # Gradients alone, around the ring: each GPU sends 2 P (D - 1) / D bytes, up to the rounding of its chunks. In
-        # `replicated` the largest values go before them, one number for each variable, too few for more than a chunk.
+        # `replicated` the largest values go before each of the two tensors, one number for each variable.
         between = without_host(found[mode])
         assert between.keys() == {(k, (k + 1) % count) for k in range(count)}
         for copies, size in between.values():
@@ -192,7 +192,7 @@ def check_what_travels(found):
     assert without_host(found['replicated in parts']) == {
         **{(k, k + 1): (8, POOLED + LABELS + second) for k in (0, 2)},
         **{(k + 1, k): (7, POOLED + second) for k in (0, 2)},
-        (0, 2): (5, VARIABLES + 40), (2, 0): (5, VARIABLES + 40)}
+        (0, 2): (6, VARIABLES + 40), (2, 0): (6, VARIABLES + 40)}
     assert with_host(found['replicated in parts']) == {
         (HOST, 0): (4, BATCH + RATE + STEP), (HOST, 1): (2, RATE + STEP), (HOST, 2): (3, BATCH + RATE),
         (HOST, 3): (1, RATE), (1, HOST): (1, SCALARS), (3, HOST): (1, SCALARS)}
