@@ -1,6 +1,7 @@
 """The fixtures of the tests."""
 import os
 import runpy
+import shutil
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ from cifar10 import signals
 from cifar10.cli import program
 from cifar10.data import records
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, tf  # it starts TensorFlow with the GPUs hidden
+from tests.helpers import ROOT, tf, training  # it starts TensorFlow with the GPUs hidden
 
 
 @pytest.fixture(scope='session')
@@ -38,14 +39,31 @@ def graph():
         yield graph
 
 
+def small(data_dir, folder):
+    """Returns the flags of a small, quick run in a folder."""
+    return dict(dataset='shapes', data_dir=data_dir, train_dir=str(folder / 'train'), batch_size=8, max_steps=3,
+                tower_device='cpu')
+
+
 @pytest.fixture
 def settings(data_dir, tmp_path):
     """A function that makes the settings of a small, quick run, with the given ones changed."""
-    def make(**changes):
-        small = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=3,
-                     tower_device='cpu')
-        return train_settings(**dict(small, **changes))
-    return make
+    return lambda **changes: train_settings(**dict(small(data_dir, tmp_path), **changes))
+
+
+@pytest.fixture(scope='session')
+def first_step(tmp_path_factory, data_dir):
+    """The train_dir of a run of one step with the settings of `settings`."""
+    flags = dict(small(data_dir, tmp_path_factory.mktemp('first_step')), max_steps=1)
+    with tf.Graph().as_default():
+        training.train(train_settings(**flags))
+    return flags['train_dir']
+
+
+@pytest.fixture
+def one_step(first_step, settings):
+    """Makes the train_dir of `settings` one in which a run of one step is."""
+    shutil.copytree(first_step, settings().run.train_dir)
 
 
 @pytest.fixture

@@ -206,8 +206,7 @@ def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     refuse_another_run(directory, train_settings(**dict(one_size, epochs=0.2)))
 
 
-def test_a_run_from_before_presets_is_a_classic_one(settings, capsys):
-    train(settings(max_steps=1))
+def test_a_run_from_before_presets_is_a_classic_one(one_step, settings, capsys):
     path = pathlib.Path(settings().run.train_dir) / 'config.json'
     old = {name: value for name, value in settings_of(settings().run.train_dir).items()
            if name == 'network' or name not in {*PRESETS['classic'], 'preset'}}

@@ -116,9 +116,25 @@ def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     assert last['examples_seen'] == 2 * 128 + 8
 
 
+@pytest.mark.stress
+def test_a_checkpoint_of_the_tutorial_takes_the_same_step_in_parts_and_in_copies(one_step, settings, tmp_path):
+    prefix = checkpoints(settings().run.train_dir)[-1]
+    rewrite(prefix, without=['num_towers', 'batch_size', 'examples_seen'], global_step=np.float32(1))
+    for name in ('config.json', metrics.NAME):
+        os.remove(os.path.join(settings().run.train_dir, name))
+    found = []
+    for changes in (dict(), dict(num_gpus=2, gpus_per_tower=2), dict(variable_update='replicated'),
+                    dict(variable_update='local', local_steps=1)):
+        shutil.copytree(settings().run.train_dir, tmp_path / str(len(found)))
+        with tf.Graph().as_default():
+            found.append(train(settings(train_dir=str(tmp_path / str(len(found))), max_steps=2, **changes)))
+    assert found[0]['global_step'] == 2 and found[0]['examples_seen'] == 128 + 8
+    for each in found[1:]:
+        assert_same_bits(each, found[0])
+
+
 @pytest.mark.parametrize('changes', [dict(seed=4), dict(dataset='cifar10')])
-def test_another_run_is_refused_with_both_values_and_both_remedies(settings, changes, data_dir, tmp_path):
-    train(settings(max_steps=1))
+def test_another_run_is_refused_with_both_values_and_both_remedies(one_step, settings, changes, data_dir, tmp_path):
     if 'dataset' in changes:
         os.symlink(os.path.join(data_dir, 'shapes-bin'), tmp_path / 'cifar-10-batches-bin')
         changes['data_dir'] = str(tmp_path)
@@ -130,9 +146,8 @@ def test_another_run_is_refused_with_both_values_and_both_remedies(settings, cha
         assert part in str(refused.value)
 
 
-def test_a_run_of_another_network_is_refused(settings):
-    config = settings(max_steps=1)
-    train(config)
+def test_a_run_of_another_network_is_refused(one_step, settings):
+    config = settings()
     path = os.path.join(config.run.train_dir, 'config.json')
     with open(path) as stream:
         saved = json.load(stream)
@@ -175,9 +190,8 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, cap
         training.train(settings())
 
 
-def test_what_can_be_refused_before_the_data_are_fetched_is(settings, tmp_path):
+def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, tmp_path):
     (tmp_path / 'file').write_text('')
-    train(settings(max_steps=1))
     for changes, part in ((dict(train_dir=str(tmp_path / 'file')), 'file is not a directory'),
                           (dict(seed=5), 'holds a run with seed=0'),
                           (dict(network='missing.py:f', train_dir=str(tmp_path / 'other')), 'there is no file'),
@@ -232,8 +246,7 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
     assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [9, 10, 100]
 
 
-def test_restart_does_not_delete_what_is_not_provably_its_own(settings, tmp_path):
-    train(settings(max_steps=1))
+def test_restart_does_not_delete_what_is_not_provably_its_own(one_step, settings, tmp_path):
     prefix = checkpoints(settings().run.train_dir)[-1]
     # A checkpoint of the classic scripts beside our configuration.
     rewrite(prefix, to=os.path.join(settings().run.train_dir, 'model.ckpt-7'), without=['examples_seen'])
@@ -266,8 +279,7 @@ def test_two_processes_do_not_train_in_one_directory(settings):
     train(settings(max_steps=1))
 
 
-def test_restart_leaves_the_lock_that_it_holds(settings):
-    train(settings(max_steps=1))
+def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     lock = os.path.join(settings().run.train_dir, 'lock')
     before = os.stat(lock).st_ino
     directory = TrainDir(settings().run.train_dir)
@@ -297,9 +309,8 @@ def test_a_file_system_without_locks_gives_a_warning(settings, monkeypatch, caps
 
 
 @pytest.mark.stress
-def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(settings, capsys):
+def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(one_step, settings, capsys):
     # A process writes and removes checkpoints as fast as it can, like a trainer that keeps one checkpoint.
-    train(settings(max_steps=1))
     rotate = (
         'import sys, time; import tensorflow.compat.v1 as tf; from cifar10 import console\n'
         'console.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
@@ -317,8 +328,7 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     assert 'cannot be read' not in capsys.readouterr().out
 
 
-def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settings):
-    train(settings(max_steps=1))
+def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(one_step, settings):
     directory = settings().run.train_dir
     prefix = checkpoints(directory)[-1]
     for name in ('config.json', metrics.NAME):
@@ -335,18 +345,16 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(settin
     assert sorted(os.listdir(directory)) == before
 
 
-def test_a_checkpoint_of_other_shapes_is_refused(settings):
+def test_a_checkpoint_of_other_shapes_is_refused(one_step, settings):
     # A restore into resource variables does not check shapes, and the first step would never end.
-    config = settings(max_steps=1)
-    train(config)
+    config = settings()
     rewrite(checkpoints(config.run.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
     with pytest.raises(UsageError, match=r'has conv1/weights of shape \[3, 3, 3, 8\] instead of \[5, 5, 3, 64\]'):
         training.train(settings(max_steps=2))
 
 
-def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(settings):
-    config = settings(max_steps=1)
-    train(config)
+def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step, settings):
+    config = settings()
     data = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(data, 100)
     with pytest.raises(UsageError, match='no checkpoint in .* can be read; use another --train_dir, or --restart'):
@@ -354,9 +362,8 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(settings)
     assert os.path.getsize(data) == 100
 
 
-def test_the_tutorials_own_checkpoints_are_never_rotated_away(settings):
-    config = settings(max_steps=1)
-    train(config)
+def test_the_tutorials_own_checkpoints_are_never_rotated_away(one_step, settings):
+    config = settings()
     prefix = checkpoints(config.run.train_dir)[-1]
     for step in (0, 1):
         rewrite(prefix, to=os.path.join(config.run.train_dir, f'model.ckpt-{step}'), without=['examples_seen'],
@@ -383,8 +390,7 @@ def test_a_run_whose_settings_a_power_failure_took_goes_on_by_its_checkpoints(se
     assert json.loads(path.read_text())['seed'] == 3
 
 
-def test_settings_are_written_only_when_they_change(settings):
-    train(settings(max_steps=1))
+def test_settings_are_written_only_when_they_change(one_step, settings):
     path = os.path.join(settings().run.train_dir, 'config.json')
     before = os.stat(path).st_ino
     train(settings(max_steps=1))  # it has ended
