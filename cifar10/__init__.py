@@ -13,7 +13,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
     plan trained                      all that is decided before a graph is built; what is done with a trained model
     recipe run cluster                what is trained and how; what a run writes; the processes of a cluster
     settings data parallel networks   what can be set; images; towers and update modes; networks
-    optim registry directories files signals console timeline errors
+    optim own registry directories files signals console timeline errors
                                       the ground, each of which may import those to its right
 """
 import importlib
