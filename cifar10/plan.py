@@ -8,23 +8,25 @@ import dataclasses
 import math
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.cluster.membership import Cluster
 from cifar10.data.records import Records
 from cifar10.errors import UsageError, difference
 from cifar10.networks import NUM_CLASSES
+from cifar10.optim import own, rates
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
 from cifar10.recipe import Recipe
-from cifar10.registry import AUTO, DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
 from cifar10.run import checkpoint, warm_start
 from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings.definition import Change, fields
-from cifar10.settings.presets import PRESETS
-from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
+from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.settings.training import GROUPS, RecipeSettings, TowerSettings, TrainSettings
 
 _FEW_STEPS = 50  # fewer teach little
 
@@ -33,7 +35,7 @@ class Plan(NamedTuple):
     """What a run will be.
 
     Attributes:
-      settings: with the number of towers, the batch size and the precision of this run.
+      settings: with the number of towers, the batch size, the learning rates and the precision of this run.
       recipe: what is trained and how.
       data: the training images.
       devices: those of all machines, with the towers on them.
@@ -56,6 +58,11 @@ class Plan(NamedTuple):
     def examples_per_step(self) -> int:
         """Examples of all towers in a step."""
         return self.mode.batches * self.settings.towers.batch_size
+
+    @property
+    def examples_per_gradient(self) -> int:
+        """Examples of which an applied gradient is the mean: those of a step, or of a tower that applies its own."""
+        return self.settings.towers.batch_size if self.mode.drifts else self.examples_per_step
 
     @property
     def finished(self) -> bool:
@@ -104,6 +111,19 @@ def check_network(start: Start) -> list[str]:
     return []
 
 
+def check_optimizer(start: Start) -> list[str]:
+    """Checks that there is such an optimizer, and that the update mode can do what it does with gradients."""
+    recipe, update = start.settings.recipe, start.settings.towers.variable_update
+    averages_within = UPDATE_MODES.load(update).averages_within_optimizer
+    OPTIMIZERS.load(recipe.optimizer)
+    if recipe.clip_norm and averages_within:
+        raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean gradient, which --variable_update={update} '
+                         'has nowhere in one place; use --variable_update=replicated, which takes the same steps')
+    if OPTIMIZERS.is_own(recipe.optimizer):
+        own.check(recipe.optimizer, averages_within)
+    return []
+
+
 def choose_devices(start: Start) -> list[str]:
     """Chooses devices of this machine, unless there are some already."""
     towers = start.settings.towers
@@ -128,10 +148,10 @@ def decide(start: Start) -> list[str]:
     start.replaces = _replaces(start)
     prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
     stored = start.directory.stored() if prefix else None
-    towers, notes = _towers(start, prefix, stored)
+    undecided, notes = _undecided(start, prefix, stored)
     intervals, rounded = _intervals(start.settings)
     step, examples_seen = checkpoint.saved_progress(prefix) if prefix else (0, 0)
-    plan = plan_of(start.settings.replace(**towers, **intervals), start.data, start.devices, prefix, step)
+    plan = plan_of(start.settings.replace(**undecided, **intervals), start.data, start.devices, prefix, step)
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
@@ -143,7 +163,7 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
 
     Args:
-      settings: with the number of towers, the batch size and the precision.
+      settings: with the number of towers, the batch size, the learning rates and the precision.
       data: the training images.
       devices: to spread the towers over.
       prefix: of the checkpoint that the run starts from, or None.
@@ -189,7 +209,28 @@ def describe(start: Start) -> list[str]:
              f'update     {towers.variable_update}{averages}',
              f'data       {plan.data}, fed as {plan.recipe.fed}',
              f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
-             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
+             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
+             *_advice(start)]
+
+
+def _advice(start):
+    """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
+
+    A user who gives a rate needs none.
+    """
+    plan, given = start.plan, start.settings.recipe
+    recipe = plan.settings.recipe
+    if plan.checkpoint or not given.learning_rate is given.auxiliary_learning_rate is None:
+        return []
+    chosen, examples = default_rates(recipe.preset, recipe.optimizer), plan.examples_per_gradient
+    if examples == chosen.examples:
+        return []
+    epochs = plan.last_step * plan.examples_per_step / plan.data.count
+    to_try = rates.to_try(recipe.optimizer, chosen, examples, epochs)
+    flags = ' '.join(f'--{name}={value:.3g}' for name, value in to_try.items() if not getattr(given, name))
+    is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']
+    whose = f"the {recipe.preset} recipe's" if is_presets else f"{recipe.optimizer}'s default"
+    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {examples:,} try {flags}']
 
 
 def describe_run(start: Start) -> list[str]:
@@ -210,12 +251,12 @@ def describe_run(start: Start) -> list[str]:
               f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
     if plan.finished:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
-        remedy = '' if plan.settings.recipe.schedule == 'linear' else f'; a larger {flag} continues it'
+        remedy = '' if plan.settings.recipe.schedule in TO_THE_END else f'; a larger {flag} continues it'
         lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more{remedy}')
     return lines
 
 
-BEFORE_DATA = (check_network, choose_devices, check_directory)
+BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory)
 WITH_DATA = (decide, refuse_other_images, describe, describe_run)
 
 
@@ -247,7 +288,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
              and _identity(field.name, before[field.name]) != _identity(field.name, now[field.name])]
     holds = f'--train_dir={directory.path} holds a run with'
     if not names and before['epochs'] != now['epochs']:
-        if settings.recipe.schedule == 'linear':
+        if settings.recipe.schedule in TO_THE_END:
             follows = 'at whose end the learning rate reaches 0'
         elif ',' in (settings.recipe.sizes or ''):
             follows = 'which the image sizes divide into parts'
@@ -263,7 +304,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
 
 def _identity(name, value):
     """Returns the part of a setting's value that identifies the run: the user's own files may be elsewhere by now."""
-    if name == 'network' and NETWORKS.is_own(value):
+    if (name == 'network' and NETWORKS.is_own(value)) or (name == 'optimizer' and OPTIMIZERS.is_own(value)):
         return os.path.basename(value)  # FILE.py:FUNCTION without its folder
     if name == 'dataset' and DATASETS.is_own(value):
         return 'images of your own'  # their classes and their number are compared when they are there
@@ -278,8 +319,25 @@ def _replaces(start):
     return False
 
 
-def _towers(start, prefix, stored):
-    """Returns (values of the settings `num_towers`, `batch_size` and `precision` for this run, notes about changes).
+def rates_of(recipe: RecipeSettings, before: Mapping[str, Any]) -> dict[str, float | None]:
+    """Returns the values of the settings of learning rates: as given, else as before, else the optimizer's default.
+
+    Args:
+      recipe: settings that may leave them undecided.
+      before: what a run that is resumed has stored of them.
+    """
+    defaults = {}
+    if not OPTIMIZERS.is_own(recipe.optimizer):
+        defaults = default_rates(recipe.preset, recipe.optimizer)._asdict()
+    values = {}
+    for name in ('learning_rate', 'auxiliary_learning_rate'):
+        given = getattr(recipe, name)
+        values[name] = before.get(name, defaults.get(name)) if given is None else given
+    return values
+
+
+def _undecided(start, prefix, stored):
+    """Returns (values of the settings that were undecided, for this run; notes about changes).
 
     A run keeps them unless the user gives others, and then a note says so.
 
@@ -306,7 +364,8 @@ def _towers(start, prefix, stored):
     num_towers = num_towers or before.get('num_towers', count)
     batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
     precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
-    values = dict(num_towers=num_towers, batch_size=batch_size, precision=precision)
+    values = dict(num_towers=num_towers, batch_size=batch_size, precision=precision,
+                  **rates_of(start.settings.recipe, before))
     now = {**start.settings.flat(), **values}
     # A setting that has a meaning only now, or only had one, follows another, whose change is reported.
     changes = [f'{name} from {value} to {now[name]}' for name, value in before.items()

@@ -17,6 +17,7 @@ from cifar10.errors import UsageError
 from cifar10.networks import parts
 from cifar10.networks.draws import at_position
 from cifar10.networks.frozen import freezing
+from cifar10.optim.clipping import Clipped
 from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
@@ -61,7 +62,10 @@ class Recipe:
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
         self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)
-        self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples) if count else None
+        self.schedule = None
+        if count:
+            warm_up = round(settings.warmup_epochs * count)
+            self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
         if self._network.image_sizes:
             self._refuse_other_sizes(self._network.image_sizes(**self._options))
 
@@ -196,9 +200,13 @@ class Recipe:
 
     def optimizer(self, rate: tf.Tensor, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
         """Returns a function that makes an optimizer with these learning rates."""
-        make = OPTIMIZERS.load(self._settings.optimizer)
-        rates = [rate] if auxiliary_rate is None else [rate, auxiliary_rate]
-        return lambda: make(*rates)
+        settings = self._settings
+        make = OPTIMIZERS.load(settings.optimizer)
+        options = dict(auxiliary_rate=auxiliary_rate, weight_decay=settings.weight_decay)
+        given = {name: value for name, value in options.items() if value is not None}
+        if settings.clip_norm is None:
+            return lambda: make(rate, **given)
+        return lambda: Clipped(make(rate, **given), settings.clip_norm)
 
     @property
     def fed(self) -> str:
@@ -212,7 +220,9 @@ class Recipe:
         name = f"{settings.preset} except for {', '.join(changes)}" if changes else settings.preset
         widths = f' of {settings.widths}' if settings.widths else ''
         sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
+        decay = f' with weight decay {settings.weight_decay:g}' if settings.weight_decay else ''
+        clip = f', gradients clipped to {settings.clip_norm:g}' if settings.clip_norm else ''
         smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''
         frozen = f', frozen {settings.freeze}' if settings.freeze else ''
-        return (f'{name}: network {settings.network}{widths}, {settings.optimizer}, augmentation '
-                f'{settings.augmentation}{sizes}{smoothing}{frozen}')
+        return (f'{name}: network {settings.network}{widths}, {settings.optimizer}{decay}{clip}, '
+                f'augmentation {settings.augmentation}{sizes}{smoothing}{frozen}')

@@ -66,6 +66,8 @@ def _imported(entry):
     return getattr(importlib.import_module(module), attribute)
 
 
+_FUNCTION, _IN_A_FILE = 'FILE.py:FUNCTION', r'.*\.py:\w+'
+
 # In each registry, the first entry is the default.
 
 # A `parallel.update.UpdateMode`.
@@ -79,20 +81,25 @@ UPDATE_MODES = Registry({
 # A `networks.Network`.
 NETWORKS = Registry({
     'classic': 'cifar10.networks.classic:NETWORK',
-    'fast': 'cifar10.networks.fast:NETWORK'}, Own('FILE.py:FUNCTION', r'.*\.py:\w+', 'cifar10.networks.own:network'))
+    'fast': 'cifar10.networks.fast:NETWORK'}, Own(_FUNCTION, _IN_A_FILE, 'cifar10.networks.own:network'))
 
-# A function (learning rate) -> `tf.train.Optimizer`; muon's takes an auxiliary learning rate too.
+# A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight
+# decay.
 OPTIMIZERS = Registry({
     'sgd': 'cifar10.optim.optimizers:sgd',
     'momentum': 'cifar10.optim.optimizers:momentum',
     'nesterov': 'cifar10.optim.optimizers:nesterov',
     'muon': 'cifar10.optim.optimizers:muon',
-    'adam': 'cifar10.optim.optimizers:adam'})
+    'adam': 'cifar10.optim.optimizers:adam',
+    'adamw': 'cifar10.optim.optimizers:adamw'}, Own(_FUNCTION, _IN_A_FILE, 'cifar10.optim.own:optimizer'))
 
 # An `optim.schedule.Schedule`.
 SCHEDULES = Registry({
     'staircase': 'cifar10.optim.schedule:Staircase',
-    'linear': 'cifar10.optim.schedule:Linear'})
+    'linear': 'cifar10.optim.schedule:Linear',
+    'cosine': 'cifar10.optim.schedule:Cosine'})
+# Those that reach 0 at the end of the run: its length is given in epochs and stays as it is.
+TO_THE_END = frozenset({'linear', 'cosine'})
 
 # A `data.augment.Augmentation`.
 AUGMENTATIONS = Registry({

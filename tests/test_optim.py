@@ -52,6 +52,28 @@ def test_the_linear_schedule_falls_to_0_at_the_end_and_stays_there():
             np.testing.assert_allclose(session.run(factor, {seen: examples}), expected, rtol=1e-6)
 
 
+def test_the_cosine_falls_to_0_at_the_end_and_stays_there():
+    seen, total = tf.placeholder(tf.int64, []), 137_500
+    factor = schedule.Cosine(50_000, total).factor(seen)
+    with tf.Session() as session:
+        for examples in (0, 1000, 68_750, 130_000, total, 2 * total):
+            expected = 0.5 * (1 + np.cos(np.pi * min(examples / total, 1)))
+            np.testing.assert_allclose(session.run(factor, {seen: examples}), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize('name, decays', [('staircase', lambda fraction: 1), ('linear', lambda fraction: 1 - fraction),
+                                          ('cosine', lambda fraction: 0.5 * (1 + np.cos(np.pi * fraction)))])
+def test_a_warm_up_rises_by_examples_before_the_schedule_begins(name, decays):
+    recipe = Recipe(completed(dict(schedule=name, learning_rate=0.4, warmup_epochs=0.5)).recipe, 10, 0, 100, 2.0)
+    seen = tf.placeholder(tf.int64, [])
+    rate, _ = recipe.learning_rates(seen)
+    with tf.Session() as session:
+        for examples, expected in ((0, 0), (1, 0.02), (25, 0.5), (49, 0.98), (50, 1), (100, decays(1 / 3)),
+                                   (175, decays(5 / 6))):
+            np.testing.assert_allclose(session.run(rate, {seen: examples}), 0.4 * expected, rtol=1e-5)
+    assert recipe.schedule.describe(10).startswith('rising from 0 over 50 images, then ')
+
+
 def test_the_epochs_of_a_run_are_a_whole_number_of_examples():
     # As floating-point numbers these products are 28.999999999999996 and 57.99999999999999.
     assert [Recipe(completed({}).recipe, 10, 0, 100, epochs).total_examples for epochs in (0.29, 0.58)] == [29, 58]

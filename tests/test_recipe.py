@@ -9,9 +9,12 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import training
+from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.optim.precision import BF16
-from cifar10.plan import refuse_another_run
+from cifar10.optim.rates import DEFAULTS
+from cifar10.plan import BEFORE_DATA, WITH_DATA, Start, refuse_another_run
+from cifar10.registry import OPTIMIZERS
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS
@@ -50,7 +53,9 @@ def test_flags_override_the_preset():
     assert [values[name] for name in ('optimizer', 'schedule')] == [
         PRESETS['fast'][name] for name in ('optimizer', 'schedule')]
     assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(values)
-    assert train_settings() == train_settings(**{**PRESETS['classic'], 'batch_size': None})
+    # `plan` decides on these, because a run that is resumed may have others.
+    undecided = dict(batch_size=None, learning_rate=None, auxiliary_learning_rate=None)
+    assert train_settings() == train_settings(**{**PRESETS['classic'], **undecided})
     assert train_settings(epochs=2.0).run.max_steps is None
     classic = train_settings(preset='fast', network='classic', augmentation='classic', optimizer='sgd')
     assert classic.recipe.widths is None
@@ -61,6 +66,10 @@ def test_flags_override_the_preset():
     (dict(preset='fast', max_steps=5), '--preset=fast plans the image sizes over the whole run, whose length must '
                                        'be in epochs; give --epochs instead of --max_steps=5'),
     (dict(schedule='linear'), '--schedule=linear plans the learning rate over the whole run, .* give --epochs'),
+    (dict(schedule='cosine'), '--schedule=cosine plans the learning rate over the whole run, .* give --epochs'),
+    (dict(epochs=2, warmup_epochs=2), '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
+    (dict(clip_norm=0), '--clip_norm=0 makes all gradients 0; give a number above 0, or leave it out'),
+    (dict(weight_decay=0.1), '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave it out'),
     (dict(epochs=0), '--epochs=0 trains nothing'),
     (dict(label_smoothing=1.0), '--label_smoothing=1 leaves no probability for the label itself; give a number'),
     (dict(epochs=-1.0), '--epochs=-1 is negative; the minimum is 0'),
@@ -247,9 +256,59 @@ def test_views_may_be_asked_for_or_left_out(fast, settings, data_dir, tmp_path, 
             use_ema=True, tower_device='cpu'))
 
 
+def lines_of(config):
+    """Returns {first word: the rest} of the lines that a start with these settings prints before it trains."""
+    start = Start(config)
+    lines = [line for stage in BEFORE_DATA for line in stage(start)]
+    start.data = records.prepare(config.data.dataset, config.data.data_dir)
+    lines += [line for stage in WITH_DATA for line in stage(start)]
+    return dict(line.split(maxsplit=1) for line in lines)
+
+
+def test_every_optimizer_has_a_rate_of_its_own(settings):
+    assert set(DEFAULTS) == set(OPTIMIZERS)
+    for name in OPTIMIZERS:
+        rate = float(lines_of(settings(optimizer=name))['rate'].split()[0].rstrip(','))
+        assert rate == (0.1 if name == 'sgd' else DEFAULTS[name].learning_rate)
+    assert lines_of(settings(preset='fast', max_steps=None))['rate'].startswith('0.2 (auxiliary 0.75), ')
+    assert lines_of(settings(preset='fast', max_steps=None, optimizer='adam'))['rate'].startswith('0.001, ')
+    assert lines_of(settings(optimizer='adam', learning_rate=0.3))['rate'].startswith('0.3, ')
+
+
+@pytest.mark.parametrize('changes, advice', [
+    (dict(batch_size=128), None),
+    (dict(batch_size=32, num_gpus=4), None),
+    (dict(batch_size=128, num_gpus=8, max_steps=100000),
+     "the classic recipe's rate is for 128 examples a step; with 1,024 try --learning_rate=0.8 --warmup_epochs=5"),
+    (dict(batch_size=128, num_gpus=8, max_steps=100), 'try --learning_rate=0.8 --warmup_epochs=1.02'),
+    (dict(batch_size=128, num_gpus=8, warmup_epochs=1.0), 'with 1,024 try --learning_rate=0.8'),
+    (dict(batch_size=128, num_gpus=2), 'with 256 try --learning_rate=0.2'),
+    (dict(batch_size=32), 'with 32 try --learning_rate=0.025'),
+    (dict(batch_size=128, num_gpus=4, learning_rate=0.1), None),
+    (dict(batch_size=128, num_gpus=4, optimizer='adam'),
+     "adam's default rate is for 128 examples a step; with 512 try --learning_rate=0.002"),
+    (dict(preset='fast', batch_size=512, num_gpus=2, max_steps=None),
+     "the fast recipe's rate is for 512 examples a step; with 1,024 try --auxiliary_learning_rate=1.5"),
+    (dict(preset='fast', batch_size=512, num_gpus=2, max_steps=None, auxiliary_learning_rate=1.0), None),
+    (dict(batch_size=128, num_gpus=4, variable_update='async'), None),
+    (dict(batch_size=128, num_gpus=4, variable_update='local'), None)])
+def test_a_new_run_with_other_examples_in_a_step_is_told_which_rate_to_try(settings, changes, advice):
+    found = lines_of(settings(**changes)).get('advice')
+    assert found.endswith(advice) if advice else found is None
+
+
+def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
+    train(settings(max_steps=1, optimizer='adam', learning_rate=0.02))
+    lines = lines_of(settings(max_steps=2, optimizer='adam', num_gpus=4, num_towers=4))
+    assert lines['rate'].startswith('0.02, ') and 'advice' not in lines
+    assert lines['changed'] == 'num_towers from 1 to 4, from here on'
+    lines = lines_of(settings(max_steps=2, optimizer='adam', learning_rate=0.01))
+    assert lines['rate'].startswith('0.01, ') and lines['changed'] == 'learning_rate from 0.02 to 0.01, from here on'
+
+
 @pytest.mark.parametrize('optimizer, mode', [
     ('adam', 'mirrored'), *[pytest.param(optimizer, mode, marks=pytest.mark.stress)
-    for optimizer in ('momentum', 'nesterov', 'adam', 'muon') for mode in ('replicated', 'mirrored')]])
+    for optimizer in ('momentum', 'nesterov', 'adam', 'adamw', 'muon') for mode in ('replicated', 'mirrored')]])
 def test_every_optimizer_takes_the_same_step_in_every_mode(optimizer, mode, settings, tmp_path):
     config = dict(optimizer=optimizer, learning_rate=0.01, num_gpus=2, max_steps=3)
     expected = train(settings(**config, train_dir=str(tmp_path / 'expected')))

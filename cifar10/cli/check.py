@@ -43,6 +43,7 @@ def check(settings: TrainSettings) -> None:
             own_addresses(cluster, limit=0)
     if cluster is None or cluster.job == 'worker':
         checks.decide(start, [plan.check_network])
+        checks.decide(start, [plan.check_optimizer])
         checks.decide(start, [plan.choose_devices])
         has_devices = start.devices is not None
         if has_devices:

@@ -126,7 +126,7 @@ def _tries(base, look):
     tries[f'--batch_size={larger}'] = Try(dict(batch_size=larger), report.BATCH)
     if plan.settings.recipe.optimizer != _CHEAPEST and look.updates > _NOTED:
         tries[f'--optimizer={_CHEAPEST} (another recipe)'] = Try(
-            dict(optimizer=_CHEAPEST, auxiliary_learning_rate=None), report.UPDATE)
+            dict(optimizer=_CHEAPEST, auxiliary_learning_rate=None, weight_decay=None), report.UPDATE)
     small = {name: shape for name, shape in base.shapes.items() if np.prod(shape) < _SMALL}
     if len(small) >= _MANY:
         tries[f'the {len(small)} small variables as one'] = Try({}, report.SMALL_VARIABLES, pack=small)

@@ -26,12 +26,45 @@ def adam(rate: tf.Tensor) -> tf.train.Optimizer:
     return _Adam(rate)
 
 
+def adamw(rate: tf.Tensor, weight_decay: float) -> tf.train.Optimizer:
+    """Returns `AdamW`."""
+    return AdamW(rate, weight_decay)
+
+
 class _Adam(tf.train.AdamOptimizer):
     """Adam whose powers of beta have the same names in the checkpoints of all update modes."""
 
     def _create_slots(self, var_list):
         with tf.name_scope(None):  # otherwise their names contain the name scope in which the update is built
             super()._create_slots(var_list)
+
+
+class AdamW(_Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
+
+    Before Adam's step, variables of two or more dimensions are multiplied by 1 - rate * weight decay, as in PyTorch's
+    AdamW; biases, scales and offsets are not. Unlike an L2 loss, the decay does not pass through Adam's moments, and
+    float16's loss scaling does not reach it.
+
+    Args:
+      rate: learning rate, float32 scalar.
+      weight_decay: the fraction of a variable, times the rate, that a step takes away.
+    """
+
+    def __init__(self, rate: tf.Tensor | float, weight_decay: float):
+        super().__init__(rate, name='AdamW')
+        self._weight_decay = weight_decay
+
+    def _prepare(self):
+        super()._prepare()
+        self._decay_tensor = tf.convert_to_tensor(self._weight_decay * self._lr, tf.float32)
+
+    def _resource_apply_dense(self, grad, handle):
+        if handle.shape.rank < 2:
+            return super()._resource_apply_dense(grad, handle)
+        decayed = handle.assign_sub(self._decay_tensor * handle.read_value(), read_value=False)
+        with tf.control_dependencies([decayed]):
+            return super()._resource_apply_dense(grad, handle)
 
 
 def muon(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:

@@ -3,6 +3,7 @@
 They count examples instead of steps, so the rate at a given example does not depend on the batch size.
 """
 import dataclasses
+import math
 
 import tensorflow.compat.v1 as tf
 
@@ -12,35 +13,54 @@ DECAY_EPOCHS = 350
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The factor that the initial learning rate is multiplied by.
+    """The factor that the initial learning rate is multiplied by: it may rise from 0 to 1 first, then it decays.
 
     Attributes:
       examples_per_epoch: number of training images.
       total_examples: examples of the whole run; None if its length is given in steps.
+      warm_up: the examples over which the factor rises. The decay begins after them.
     """
     examples_per_epoch: int
     total_examples: int | None = None
+    warm_up: int = 0
 
     def factor(self, examples_seen: tf.Tensor) -> tf.Tensor:
         """Returns the factor, a float32 scalar, at `examples_seen`, an int64 scalar."""
-        raise NotImplementedError
+        if not self.warm_up:
+            return self.decay(examples_seen)
+        risen = tf.cast(examples_seen, tf.float32) / self.warm_up
+        return tf.where_v2(examples_seen < self.warm_up, risen, self.decay(examples_seen - self.warm_up))
 
     def describe(self, examples_per_step: int) -> str:
-        """Returns a phrase that says how the rate falls in a run with `examples_per_step` examples a step."""
+        """Returns a phrase that says how the rate changes in a run with `examples_per_step` examples a step."""
+        rising = f'rising from 0 over {self.warm_up:,} images, then ' if self.warm_up else ''
+        return rising + self.describe_decay(examples_per_step)
+
+    def decay(self, examples: tf.Tensor) -> tf.Tensor:
+        """Returns the factor, a float32 scalar, so many examples after the warm-up; 1 for none."""
         raise NotImplementedError
+
+    def describe_decay(self, examples_per_step: int) -> str:
+        """Returns a phrase for `describe` that says how the rate falls."""
+        raise NotImplementedError
+
+    def _fraction_left(self, examples):
+        """Returns what is left of the run after the warm-up: from 1 to 0, a float32 scalar."""
+        length = self.total_examples - self.warm_up
+        return tf.maximum(tf.cast(length - examples, tf.float32) / length, 0.0)
 
 
 class Staircase(Schedule):
     """Staircase decay: x0.1 every 350 epochs, as in the classic recipe."""
 
-    def factor(self, examples_seen):
+    def decay(self, examples):
         # The integer division counts whole periods exactly. In float32 it would not: 350 epochs of CIFAR-10
         # are more examples than float32 counts, and graph optimisation turns a division by a constant into a
         # multiplication, which may round to just below the step.
-        stairs = examples_seen // (DECAY_EPOCHS * self.examples_per_epoch)
+        stairs = examples // (DECAY_EPOCHS * self.examples_per_epoch)
         return tf.train.exponential_decay(1.0, stairs, 1, DECAY_FACTOR)
 
-    def describe(self, examples_per_step):
+    def describe_decay(self, examples_per_step):
         steps = -(-DECAY_EPOCHS * self.examples_per_epoch // examples_per_step)
         return f'x{DECAY_FACTOR:g} every {DECAY_EPOCHS} epochs, which are {steps} steps'
 
@@ -48,10 +68,20 @@ class Staircase(Schedule):
 class Linear(Schedule):
     """Linear decay to 0 at the end of the run."""
 
-    def factor(self, examples_seen):
-        remaining = tf.cast(self.total_examples - examples_seen, tf.float32) / self.total_examples
-        return tf.maximum(remaining, 0.0)
+    def decay(self, examples):
+        return self._fraction_left(examples)
 
-    def describe(self, examples_per_step):
+    def describe_decay(self, examples_per_step):
         del examples_per_step
         return f'linearly to 0 after {self.total_examples:,} images'
+
+
+class Cosine(Schedule):
+    """Decay by half a period of a cosine to 0 at the end of the run (Loshchilov and Hutter 2017, without restarts)."""
+
+    def decay(self, examples):
+        return 0.5 - 0.5 * tf.cos(math.pi * self._fraction_left(examples))
+
+    def describe_decay(self, examples_per_step):
+        del examples_per_step
+        return f'by a cosine to 0 after {self.total_examples:,} images'

@@ -16,6 +16,7 @@ class Mirrored(UpdateMode):
     one_tower_per_device = True
     rounds_by_device = True
     spans_machines = False
+    averages_within_optimizer = True
 
     def __init__(self, devices):
         super().__init__(devices)

@@ -95,6 +95,8 @@ class UpdateMode:
       spans_machines: whether the towers may be on several machines.
       rounds_by_device: whether gradients are added device by device, so that roundings depend on their number.
       drifts: whether the towers' variables drift apart until the `Average` is run.
+      averages_within_optimizer: whether gradients are averaged only within the optimizer's `apply_gradients`, so that
+        nothing can be done with their means.
     """
     synchronous = True
     recovers = True
@@ -102,6 +104,7 @@ class UpdateMode:
     spans_machines = True
     rounds_by_device = False
     drifts = False
+    averages_within_optimizer = False
 
     def __init__(self, devices: Devices):
         self.devices = devices

@@ -2,6 +2,7 @@
 import re
 
 from cifar10.errors import UsageError
+from cifar10.optim.rates import DEFAULTS, Rates
 
 # `settings.training` says what each setting means.
 PRESETS = {
@@ -9,12 +10,14 @@ PRESETS = {
     'classic': dict(
         network='classic', widths=None, batch_size=128, max_steps=1000000, epochs=None,
         optimizer='sgd', learning_rate=0.1, auxiliary_learning_rate=None, schedule='staircase',
-        augmentation='classic', sizes=None, label_smoothing=0.0, precision='fp32', moving_averages=True),
+        warmup_epochs=0.0, clip_norm=None, augmentation='classic', sizes=None, label_smoothing=0.0,
+        precision='fp32', moving_averages=True),
     # After the speed records on CIFAR-10, github.com/KellerJordan/cifar10-airbench; docs/fast.md has the figures.
     'fast': dict(
         network='fast', widths='64,128,128', batch_size=512, max_steps=None, epochs=2.75,
         optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
-        augmentation='shift', sizes='20:0.5,28', label_smoothing=0.2, precision='auto', moving_averages=False)}
+        warmup_epochs=0.0, clip_norm=None, augmentation='shift', sizes='20:0.5,28', label_smoothing=0.2,
+        precision='auto', moving_averages=False)}
 
 # The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')
@@ -24,6 +27,14 @@ _SIZES = re.compile(r'([1-9]\d{1,2}:(0?\.\d+),){0,7}[1-9]\d{1,2}')
 _SMALLEST = 12
 LARGEST_IMAGE = 512  # height and width in pixels
 _SCALE = 32  # the size of the images for which the presets' sizes are
+
+
+def default_rates(preset: str, optimizer: str) -> Rates:
+    """Returns the learning rates of a run that gives none: the preset's for its own optimizer, else the optimizer's."""
+    table = PRESETS[preset]
+    if optimizer == table['optimizer']:
+        return Rates(table['learning_rate'], table['auxiliary_learning_rate'], table['batch_size'])
+    return DEFAULTS[optimizer]
 
 
 def parse_widths(text: str) -> tuple[int, ...]:

@@ -9,7 +9,17 @@ from typing import Any
 
 from cifar10.directories import DATA_DIR, TRAIN_DIR
 from cifar10.errors import UsageError
-from cifar10.registry import AUGMENTATIONS, AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
+from cifar10.registry import (
+    AUGMENTATIONS,
+    AUTO,
+    DATASETS,
+    NETWORKS,
+    OPTIMIZERS,
+    PRECISIONS,
+    SCHEDULES,
+    TO_THE_END,
+    UPDATE_MODES,
+)
 from cifar10.settings.definition import Change, absolute_utf8, checked, fields, no_wildcard, setting, utf8
 from cifar10.settings.presets import CLASSIC, LARGEST_IMAGE, PRESETS, parse_sizes, parse_widths, scaled_sizes
 
@@ -44,6 +54,11 @@ def _at_most_largest(name, value):
 def _below_1(name, value):
     if value >= 1:
         raise UsageError(f'--{name}={value:g} leaves no probability for the label itself; give a number below 1')
+
+
+def _clips(name, value):
+    if value == 0:
+        raise UsageError(f'--{name}=0 makes all gradients 0; give a number above 0, or leave it out')
 
 
 def _above_0(name, value):
@@ -110,12 +125,24 @@ class RecipeSettings:
         None, 'channels of each group of layers of the fast network, such as 64,128,128', change=Change.NEVER,
         only_with=('network', 'fast'), checks=[lambda name, value: parse_widths(value)])
     optimizer: str = setting(
-        None, 'optimizer, which applies the gradients to the variables', choices=OPTIMIZERS, change=Change.NEVER)
-    learning_rate: float = setting(None, 'learning rate at the start', change=Change.REPORTED)
+        None, 'optimizer, which applies the gradients to the variables; FILE.py:FUNCTION is one of your own',
+        choices=OPTIMIZERS, change=Change.NEVER)
+    learning_rate: float = setting(
+        None, "learning rate at the start (default: the run's, else the preset's for its optimizer, else the "
+        "optimizer's)", change=Change.REPORTED)
     auxiliary_learning_rate: float = setting(
-        None, "muon's learning rate for everything but convolution filters", change=Change.REPORTED,
-        only_with=('optimizer', 'muon'))
+        None, "muon's learning rate for everything but convolution filters (default: as for the learning rate)",
+        change=Change.REPORTED, only_with=('optimizer', 'muon'))
+    weight_decay: float = setting(
+        0.01, "adamw's weight decay, of variables with two or more dimensions", change=Change.REPORTED,
+        only_with=('optimizer', 'adamw'))
+    clip_norm: float = setting(
+        None, "largest norm of all variables' gradients together; larger ones are scaled down", change=Change.REPORTED,
+        checks=[_clips])
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
+    warmup_epochs: float = setting(
+        None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
+        change=Change.NEVER)
     augmentation: str = setting(
         None, 'augmentation of the training images', choices=AUGMENTATIONS, change=Change.NEVER)
     sizes: str = setting(
@@ -200,8 +227,8 @@ class ReportSettings:
 class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
-    Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the precision
-    'auto') may still be undecided; `plan` decides them.
+    Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rates, the
+    precision 'auto') may still be undecided; `plan` decides them.
     """
     run: RunSettings
     data: DataSettings
@@ -237,6 +264,7 @@ def train_settings(**given: Any) -> TrainSettings:
         values['precision'] = 'fp16'
     settings = _with_preset(values)
     _check_sizes(settings)
+    _check_optimizer(settings.recipe)
     _check_length(settings, values)
     _check_towers(settings.towers)
     _check_explain(settings)
@@ -268,7 +296,8 @@ def _with_preset(values):
     """Returns the TrainSettings with the preset's values of settings that are not given."""
     given = {name for name, value in values.items() if value is not None}
     preset = PRESETS[values.get('preset', CLASSIC['preset'])]
-    not_from_preset = given | {'batch_size'}  # a run that is resumed may have another, so `plan` decides
+    # A run that is resumed may have others, so `plan` decides.
+    not_from_preset = given | {'batch_size', 'learning_rate', 'auxiliary_learning_rate'}
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
         not_from_preset |= {'max_steps', 'epochs'}
     from_preset = {name: value for name, value in preset.items() if name not in not_from_preset}
@@ -312,21 +341,29 @@ def _check_sizes(settings):
                          f'smaller --sizes, or --image_size={largest}')
 
 
+def _check_optimizer(recipe):
+    if OPTIMIZERS.is_own(recipe.optimizer) and recipe.learning_rate is None:
+        raise UsageError(f'--optimizer={recipe.optimizer} has no default learning rate; give --learning_rate')
+
+
 def _check_length(settings, given):
-    """Raises a UsageError if the recipe depends on the length of the run in epochs, but only --max_steps is given.
+    """Raises a UsageError if the recipe depends on the length of the run, which is in steps or too short.
 
     Args:
       settings: of the run.
       given: those that the user gave, by their names; the message blames one of them, or else the preset.
     """
-    recipe = settings.recipe
+    recipe, epochs = settings.recipe, settings.run.epochs
+    if epochs is not None and epochs <= recipe.warmup_epochs:
+        raise UsageError(f'--warmup_epochs={recipe.warmup_epochs:g} leaves nothing of --epochs={epochs:g} for the '
+                         'schedule; give fewer, or more --epochs')
     if recipe.sizes and len(parse_sizes(recipe.sizes)) > 1:
         name, what = 'sizes', 'image sizes'
-    elif recipe.schedule == 'linear':
+    elif recipe.schedule in TO_THE_END:
         name, what = 'schedule', 'learning rate'
     else:
         return
-    if settings.run.epochs is None:
+    if epochs is None:
         cause = f'--{name}={getattr(recipe, name)}' if name in given else f'--preset={recipe.preset}'
         raise UsageError(f'{cause} plans the {what} over the whole run, whose length must be in epochs; give --epochs '
                          f'instead of --max_steps={settings.run.max_steps}')

@@ -1,0 +1,262 @@
+"""A user's own optimizer, clipping and AdamW: the same steps in every mode, exact resumes, rules that are checked."""
+import functools
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.errors import UsageError
+from cifar10.optim import own
+from cifar10.optim.clipping import Clipped
+from cifar10.optim.optimizers import AdamW
+from cifar10.optim.precision import LossScaled
+from cifar10.registry import OPTIMIZERS, UPDATE_MODES
+from cifar10.settings.training import train_settings
+from tests.helpers import ROOT, assert_same_bits, checkpoints, initialise, train, update_mode
+
+LION = f"{ROOT / 'examples' / 'lion.py'}:lion"
+RATE, DECAY, NORM = 0.05, 0.3, 0.7
+
+
+def numpys_steps(name, values, gradients):
+    """Returns variables after an optimizer has applied the same gradients in each of three steps."""
+    values, m, v = [np.array(each, float) for each in values], [0.0] * len(values), [0.0] * len(values)
+    if name == 'clipped':
+        norm = np.sqrt(sum((each ** 2).sum() for each in gradients))
+        gradients = [each * min(1, NORM / norm) for each in gradients]
+    for t in range(1, 4):
+        for i, g in enumerate(gradients):
+            if name == 'clipped':
+                values[i] = values[i] - RATE * g
+            elif name == 'lion':
+                values[i] = values[i] - RATE * np.sign(0.9 * m[i] + 0.1 * g)
+                m[i] = 0.99 * m[i] + 0.01 * g
+            else:
+                m[i], v[i] = 0.9 * m[i] + 0.1 * g, 0.999 * v[i] + 0.001 * g ** 2
+                kept = values[i] * (1 - RATE * DECAY if values[i].ndim > 1 else 1)
+                values[i] = kept - RATE * np.sqrt(1 - 0.999 ** t) / (1 - 0.9 ** t) * m[i] / (np.sqrt(v[i]) + 1e-8)
+    return values
+
+
+MAKE = dict(clipped=lambda: Clipped(tf.train.GradientDescentOptimizer(RATE), NORM), adamw=lambda: AdamW(RATE, DECAY),
+            lion=lambda: OPTIMIZERS.load(LION)(tf.constant(RATE)))
+
+
+@pytest.mark.parametrize('name', MAKE)
+@pytest.mark.parametrize('mode', UPDATE_MODES)
+def test_steps_equal_numpys_in_every_mode(mode, name):
+    if name == 'clipped' and mode == 'mirrored':
+        pytest.skip('refused, because this mode has no mean in one place')
+    rng = np.random.default_rng(1)
+    initial = rng.normal(size=(3, 4)), rng.normal(size=(5,))
+    towers = 1 if mode in ('async', 'local') else 2  # in these, each tower applies its own gradients
+    slopes = rng.normal(size=(towers, 3, 4)), rng.normal(size=(towers, 5))  # the loss is linear: they are its gradients
+
+    def tower_fn(k, scope):
+        variables = [tf.get_variable(f'v{i}', each.shape, initializer=tf.constant_initializer(each))
+                     for i, each in enumerate(initial)]
+        rows = [tf.placeholder_with_default(slope[k].astype(np.float32), slope[k].shape) for slope in slopes]
+        tf.get_variable('unused', [])
+        return dict(total_loss=tf.add_n([tf.reduce_sum(v * row) for v, row in zip(variables, rows)]))
+
+    update = update_mode(mode, [f'/cpu:{k}' for k in range(towers)])
+    step = update.build(tower_fn, MAKE[name], tf.train.create_global_step())
+    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': towers})) as session:
+        initialise(session)
+        for _ in range(3):
+            session.run(step.train_ops[0])
+        by_name = {variable.op.name: variable for variable in tf.global_variables()}
+        actual = session.run([by_name[name].read_value() for name in ('v0', 'v1')])
+    for one, other in zip(actual, numpys_steps(name, initial, [slope.mean(0) for slope in slopes])):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+    slots = dict(clipped=set(), lion={'v0/Lion', 'v1/Lion'}, adamw={
+        'v0/AdamW', 'v0/AdamW_1', 'v1/AdamW', 'v1/AdamW_1', 'beta1_power', 'beta2_power'})[name]
+    assert set(by_name) == slots | {'v0', 'v1', 'unused', 'global_step'}
+
+
+def test_a_gradient_that_is_not_too_long_stays_as_it_is():
+    variable = tf.get_variable('w', initializer=[1.0, 1.0])
+    step = Clipped(tf.train.GradientDescentOptimizer(1.0), 5.0).apply_gradients([(tf.constant([3.0, 3.9]), variable)])
+    with tf.Session() as session:
+        initialise(session)
+        session.run(step)
+        np.testing.assert_allclose(session.run(variable), [-2.0, -2.9], rtol=1e-6)
+
+
+def test_with_a_scaled_loss_the_same_is_clipped_and_decayed_and_nothing_if_it_overflows():
+    variables = [tf.get_variable(name, initializer=[[1.0, -2.0]]) for name in ('scaled', 'plain')]
+    slope = tf.placeholder(tf.float32, [1, 2])
+    steps = []
+    for variable, wrap in zip(variables, (LossScaled, lambda optimizer: optimizer)):
+        optimizer = wrap(Clipped(AdamW(RATE, DECAY), NORM))
+        pairs = optimizer.compute_gradients(tf.reduce_sum(variable * slope), [variable])
+        steps.append(optimizer.apply_gradients(pairs))
+    with tf.Session() as session:
+        initialise(session)
+        for gradient in ([[3.0, 4.0]], [[0.1, -0.2]]):
+            session.run(steps, {slope: gradient})
+        scaled, plain = session.run(variables)
+        np.testing.assert_allclose(scaled, plain, rtol=1e-6)
+        session.run(steps[0], {slope: [[np.inf, 1.0]]})
+        np.testing.assert_array_equal(session.run(variables[0]), scaled)
+
+
+SMALL = '''
+import tensorflow.compat.v1 as tf
+def small(images, num_classes, training):
+    pixels = tf.reshape(images, [-1, 24 * 24 * 3])
+    x = tf.nn.relu(pixels @ tf.get_variable('first', [24 * 24 * 3, 8]) + tf.get_variable('biases', [8]))
+    return x @ tf.get_variable('last', [8, num_classes])
+'''
+
+
+@pytest.fixture(scope='module', params=['adamw', pytest.param('lion', marks=pytest.mark.stress)])
+def runs(request, data_dir, tmp_path_factory):
+    """A function that trains 12 steps with all of a recipe that depends on gradients; returns the variables."""
+    folder = tmp_path_factory.mktemp(request.param)
+    (folder / 'mine.py').write_text(SMALL)
+    optimizer = dict(adamw=dict(optimizer='adamw', weight_decay=0.5), lion=dict(optimizer=LION))[request.param]
+
+    @functools.cache
+    def run(name, **changes):
+        with tf.Graph().as_default():
+            return train(train_settings(**{**optimizer, **dict(
+                dataset='shapes', data_dir=data_dir, train_dir=str(folder / name),
+                network=f"{folder / 'mine.py'}:small", learning_rate=0.01, clip_norm=0.5, schedule='cosine',
+                warmup_epochs=0.0096, epochs=0.0384, batch_size=8, num_towers=4, num_gpus=4, tower_device='cpu',
+                save_steps=5), **changes}))
+    run.folder = folder
+    run.expected = run('four')
+    return run
+
+
+def test_towers_take_the_steps_of_one_with_the_whole_batch(runs):
+    assert runs.expected['global_step'] == 12
+    for name, changes in (('one', dict(num_towers=1, num_gpus=1, batch_size=32)),
+                          ('replicated', dict(variable_update='replicated', num_gpus=2))):
+        found = runs(name, **changes)
+        assert found.keys() == runs.expected.keys()
+        for variable, value in found.items():
+            # Lion steps by signs, which roundings may change where a gradient is almost 0.
+            assert np.median(np.abs(value - runs.expected[variable])) < 1e-5, (name, variable)
+
+
+def test_any_number_of_devices_gives_the_same_bits(runs):
+    assert_same_bits(runs('two', num_gpus=2), runs.expected)
+    assert_same_bits(runs('replicated', variable_update='replicated', num_gpus=2),
+                     runs('of one', variable_update='replicated', num_gpus=1))
+
+
+def test_a_resumed_run_ends_with_the_same_bits(runs):
+    shutil.copytree(runs.folder / 'four', runs.folder / 'again')
+    for path in (runs.folder / 'again').glob('model.ckpt-1?.*'):
+        path.unlink()
+    assert [prefix.rsplit('-')[-1] for prefix in checkpoints(runs.folder / 'again')] == ['5']
+    assert_same_bits(runs('again'), runs.expected)
+
+
+CUSTOM = '''
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+count = 0
+kept = []
+class Mine(tf.train.GradientDescentOptimizer):
+    {}
+def mine(rate):
+    {}
+    return Mine(rate)
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A function that writes an optimizer with some lines; returns its name."""
+    def write(lines='pass', before='pass', text=CUSTOM):
+        (tmp_path / 'mine.py').write_text(text.format(lines, before))
+        return f"{tmp_path / 'mine.py'}:mine"
+    return write
+
+
+@pytest.mark.parametrize('line', ['return tf.train.AdamOptimizer(rate)', 'return tf.train.RMSPropOptimizer(rate)',
+                                  'return tf.train.FtrlOptimizer(rate)', 'return tf.train.AdagradOptimizer(rate)',
+                                  'return tf.train.AdadeltaOptimizer(rate)', 'pass'])
+def test_the_optimizers_of_tensorflow_follow_the_rules(mine, line):
+    own.check(mine(before=line), averages_within=True)
+
+
+APPLY = '_resource_apply_dense(self, grad, handle)'
+
+
+@pytest.mark.parametrize('lines, before, part', [
+    ('pass', 'return tf2.keras.optimizers.SGD(0.1)', 'it returns keras.src.optimizers.sgd.SGD; return a tf.compat.v1.'),
+    ('pass', 'return None', 'it returns builtins.NoneType; return a tf.compat.v1.train.Optimizer'),
+    ('pass', '1 / 0', 'ZeroDivisionError: division by zero (line 9 of '),
+    (f'def {APPLY}: raise KeyError("x")', 'pass', "KeyError: 'x' (line 7 of "),
+    ('pass', 'kept.append(Mine(rate)); return kept[0]', 'it returns the same optimizer twice'),
+    ('def compute_gradients(self, *args, **options): return super().compute_gradients(*args, **options)', 'pass',
+     'Mine overrides compute_gradients, which each tower calls for its own batch'),
+    ('_resource_apply_dense = tf.train.Optimizer._resource_apply_dense', 'pass',
+     'Mine has no _resource_apply_dense(gradient, variable), with which resource variables are updated'),
+    ('pass', 'tf.Variable(1.0, name="mine", trainable=False)', 'the variable mine is made together with the optimizer'),
+    ('def _create_slots(self, var_list): self.x = tf.Variable(1.0, name="mine")', 'pass',
+     'the variable mine would be trained'),
+    ('def _create_slots(self, var_list): tf.get_variable("x", [], collections=[tf.GraphKeys.LOCAL_VARIABLES])', 'pass',
+     'the variable x is a local variable'),
+    ('def _create_slots(self, var_list): tf.get_variable("x", [], collections=["y"])', 'pass',
+     'the variable x is not in the collection'),
+    ('def _prepare(self): super()._prepare(); self.x = tf.Variable(1.0, trainable=False, name="x")', 'pass',
+     'is named after the name scope in which'),
+    (f'def {APPLY}: return super().{APPLY[:21]}(grad / tf.cast(tf.train.get_global_step() + 1, tf.float32), handle)',
+     'pass', 'uses global_step, which changes while'),
+    ('def apply_gradients(self, pairs, global_step=None, name=None): return super().apply_gradients(pairs)', 'pass',
+     'its apply_gradients does not increment global_step'),
+    ('def _finish(self, ops, name): return tf.group(*ops, *[v.assign(0.9 * v) for v in tf.trainable_variables()])',
+     'pass', 'it changes variables whose gradients it was not given'),
+    (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape), handle)', 'pass', 'random'),
+    (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape, seed=3), handle)', 'pass',
+     'after a checkpoint it takes other steps than without'),
+    ('pass', 'global count; count += 1; rate = rate / count', 'two optimizers that it returns take different steps'),
+])
+def test_a_broken_rule_is_reported(mine, lines, before, part):
+    name = mine(lines, before)
+    with pytest.raises(UsageError) as refused:
+        own.check(name, averages_within=False)
+    message = str(refused.value)
+    assert part in message and message.startswith(f'--optimizer={name}: ') and '\n' not in message
+
+
+def test_gradients_that_are_changed_together_need_their_mean(mine):
+    name = mine('def apply_gradients(self, *arguments): return super().apply_gradients(*arguments)')
+    own.check(name, averages_within=False)
+    with pytest.raises(UsageError, match='overrides apply_gradients, which gets no mean gradients in this update mode'):
+        own.check(name, averages_within=True)
+
+
+def test_the_documentation_has_the_example_without_its_docstrings():
+    shown = (ROOT / 'docs' / 'your-own.md').read_text().split('```python\nclass Lion')[1].split('```')[0]
+    lines = (ROOT / 'examples' / 'lion.py').read_text().split('class Lion')[1].splitlines()
+    assert shown.split() == '\n'.join(line for line in lines if '"""' not in line).split()
+
+
+def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
+    name = mine('pass', 'return 3')
+    for arguments, part in (
+            ([f'--optimizer={name}', '--learning_rate=0.1'], 'it returns builtins.int'),
+            ([f'--optimizer={name}'], 'has no default learning rate; give --learning_rate'),
+            (['--optimizer=nowhere.py:mine', '--learning_rate=0.1'], 'there is no file'),
+            (['--clip_norm=1', '--variable_update=mirrored'], '--clip_norm=1 clips the mean gradient, which')):
+        status, error = call('multi_gpu_train.py', '--tower_device=cpu', *arguments)
+        assert status == 2 and part in error and len(error.strip().splitlines()) == 1
+    assert not list((tmp_path / 'train').glob('*'))
+
+
+def test_a_file_that_was_moved_is_still_the_same_optimizer(call, mine, tmp_path):
+    flags = ['--tower_device=cpu', '--learning_rate=0.01', '--batch_size=8']
+    assert call('multi_gpu_train.py', f'--optimizer={mine()}', *flags) == (0, '')
+    (tmp_path / 'elsewhere').mkdir()
+    moved = pathlib.Path(shutil.move(tmp_path / 'mine.py', tmp_path / 'elsewhere'))
+    assert call('multi_gpu_train.py', f'--optimizer={moved}:mine', '--max_steps=2', *flags) == (0, '')
+    status, error = call('multi_gpu_train.py', f'--optimizer={LION}', '--max_steps=3', *flags)
+    assert status == 2 and f'optimizer={moved}:mine (now {LION})' in error
