@@ -14,7 +14,7 @@ from cifar10 import console
 from cifar10.cli import flags, plots, program
 from cifar10.directories import TRAIN_DIR, refuse_default_of_others
 from cifar10.errors import UsageError
-from cifar10.registry import DATASETS, NETWORKS
+from cifar10.registry import DATASETS, NETWORKS, OPTIMIZERS
 from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
 from cifar10.settings.training import TOWER_DEVICES, step_range
 
@@ -43,6 +43,8 @@ class ReplaySettings:
     dataset: str = setting(
         None, "new location of the run's own images, if they were moved", choices=DATASETS, checks=[utf8])
     network: str = setting(None, "new location of the run's own network, if its file was moved", choices=NETWORKS)
+    optimizer: str = setting(
+        None, "new location of the run's own optimizer, if its file was moved", choices=OPTIMIZERS)
 
 
 def replay_settings(**given: object) -> ReplaySettings:
@@ -86,7 +88,8 @@ def replay(settings: ReplaySettings) -> None:
     first, last = step_range('steps', settings.steps) if settings.steps else (settings.step, settings.step)
     with checkpoint.plain_errors(), contextlib.ExitStack() as stack:
         rerun = Rerun(directory, last, first, settings.from_, tower_device=settings.tower_device,
-                      network=settings.network, dataset=settings.dataset, data_dir=settings.data_dir)
+                      network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
+                      data_dir=settings.data_dir)
         if settings.step:
             rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
         _check_tower(settings.tower, rerun.segment_of(last).plan.settings.towers.num_towers, last)
@@ -125,7 +128,8 @@ def compare(settings: ReplaySettings) -> None:
     with checkpoint.plain_errors():
         _print(against.compare(
             TrainDir(settings.train_dir), TrainDir(settings.against), _with_bar, tower_device=settings.tower_device,
-            network=settings.network, dataset=settings.dataset, data_dir=settings.data_dir))
+            network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
+            data_dir=settings.data_dir))
 
 
 def _check_tower(tower, towers, step):

@@ -84,7 +84,7 @@ class Rerun:
       start: prefix of the checkpoint to start from; default: the newest before `first` (or `last`), or the initial
         values where there is none.
       tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
-      network, dataset: new locations of the user's own files; default: those that the run stored.
+      network, optimizer, dataset: new locations of the user's own files; default: those that the run stored.
       data_dir: directory of the data set; default: the run's.
 
     Attributes:
@@ -101,8 +101,8 @@ class Rerun:
     """
 
     def __init__(self, directory: TrainDir, last: int, first: int | None = None, start: str | None = None, *,
-                 tower_device: str = 'auto', network: str | None = None, dataset: str | None = None,
-                 data_dir: str | None = None):
+                 tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
+                 dataset: str | None = None, data_dir: str | None = None):
         stored = _stored(directory)
         started = starts.read(directory.path)
         self.recorded = bool(started)
@@ -116,11 +116,9 @@ class Rerun:
         begin = last if first is None else first
         self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
         self.step = int(self._values['global_step']) if self.prefix else 0
-        own_network = present_name('network', NETWORKS, network, stored.settings.recipe.network, directory)
-        if NETWORKS.is_own(own_network) and not network:
-            refuse_code_of_others(own_network, directory)
         locations = dict(
-            network=own_network,
+            network=_code('network', NETWORKS, network, stored, directory),
+            optimizer=_code('optimizer', OPTIMIZERS, optimizer, stored, directory),
             dataset=present_name('dataset', DATASETS, dataset, stored.settings.data.dataset, directory),
             data_dir=data_dir or stored.settings.data.data_dir,
             log_device_placement=False)
@@ -287,6 +285,14 @@ def _stored(directory):
         raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to replay; '
                          'name the train_dir of a run')
     return stored
+
+
+def _code(flag, registry, given, stored, directory):
+    """Returns the name of a run's network or optimizer; refuses a file that somebody else may have written."""
+    name = present_name(flag, registry, given, stored.settings.flat()[flag], directory)
+    if registry.is_own(name) and not given:
+        refuse_code_of_others(flag, name, directory)
+    return name
 
 
 def _unrecorded(stored, directory):

@@ -1,6 +1,7 @@
 """Compares steps that were taken again with what the run recorded of them, and says what may explain a difference."""
 import os
 
+from cifar10.registry import NETWORKS, OPTIMIZERS
 from cifar10.replay.rerun import Rerun, Segment, Taken
 from cifar10.run import checkpoint, metrics, starts
 from cifar10.run.train_dir import TrainDir
@@ -135,10 +136,12 @@ def _changes(segment: Segment) -> list[str]:
     changes = []
     if not start.versions:
         return ['an early version took these steps, which did not record its settings and versions at each start']
-    sha256 = starts.network_sha256(plan.settings.recipe.network)
-    if sha256 != start.network_sha256:
-        file = os.path.basename(plan.settings.recipe.network.rpartition(':')[0])
-        changes.append(f'{file} has changed since the start at step {start.step}')
+    recipe = plan.settings.recipe
+    for registry, name, before in ((NETWORKS, recipe.network, start.network_sha256),
+                                   (OPTIMIZERS, recipe.optimizer, start.optimizer_sha256)):
+        if starts.own_sha256(registry, name) != before:
+            file = os.path.basename(name.rpartition(':')[0])
+            changes.append(f'{file} has changed since the start at step {start.step}')
     if plan.warm_start and plan.warm_start.sha256 != start.warm_start_sha256:
         changes.append(f'{plan.warm_start.prefix} has changed since the run took its variables')
     now = starts.versions(plan.devices.on_gpus)

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UsageError
 from cifar10.parallel.devices import Devices
-from cifar10.registry import NETWORKS
+from cifar10.registry import NETWORKS, OPTIMIZERS, Registry
 from cifar10.run import metrics
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings.training import TrainSettings, completed
@@ -31,7 +31,7 @@ class Started(NamedTuple):
       on_gpus: whether the devices were GPUs.
       threads: the CPUs that the process could use, and so the threads that its operations were divided over.
       versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
-      network_sha256: of the file of the user's own network; None for other networks.
+      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
     """
     step: int
@@ -44,6 +44,7 @@ class Started(NamedTuple):
     versions: Mapping[str, str]
     network_sha256: str | None = None
     warm_start_sha256: str | None = None
+    optimizer_sha256: str | None = None
 
 
 def describe(settings: Mapping[str, Any], devices: Devices, last_step: int,
@@ -59,7 +60,8 @@ def describe(settings: Mapping[str, Any], devices: Devices, last_step: int,
     return dict(settings=settings, last_step=last_step,
                 devices=[devices.place(k) for k in range(devices.num_towers)], groups=len(devices.groups),
                 on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)), versions=versions(devices.on_gpus),
-                network_sha256=network_sha256(settings['network']),
+                network_sha256=own_sha256(NETWORKS, settings['network']),
+                optimizer_sha256=own_sha256(OPTIMIZERS, settings['optimizer']),
                 warm_start_sha256=warm_start.sha256 if warm_start else None)
 
 
@@ -72,7 +74,7 @@ def read(directory: str) -> list[Started]:
     try:
         return [Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
                         record['groups'], record['on_gpus'], record['threads'], record['versions'],
-                        record['network_sha256'], record.get('warm_start_sha256'))
+                        record['network_sha256'], record.get('warm_start_sha256'), record.get('optimizer_sha256'))
                 for record in metrics.read(directory, metrics.START)]
     except (KeyError, TypeError) as error:
         raise UsageError(f'{os.path.join(directory, metrics.NAME)} has a record of a start that this version cannot '
@@ -97,9 +99,9 @@ def _processor():
     return names[0] if names else platform.machine()
 
 
-def network_sha256(name: str) -> str | None:
-    """Returns the SHA-256 of the file of a user's own network, in hexadecimal; None for other networks."""
-    if not NETWORKS.is_own(name):
+def own_sha256(registry: Registry, name: str) -> str | None:
+    """Returns the SHA-256 of the file of something of the user's own, in hexadecimal; None for what is registered."""
+    if not registry.is_own(name):
         return None
     with open(name.rpartition(':')[0], 'rb') as stream:
         return hashlib.sha256(stream.read()).hexdigest()

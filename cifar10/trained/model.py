@@ -82,7 +82,7 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
     dataset = present_name('dataset', DATASETS, settings.dataset, stored.settings.data.dataset, directory)
     network = present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
     if NETWORKS.is_own(network) and not settings.network:
-        refuse_code_of_others(network, directory)
+        refuse_code_of_others('network', network, directory)
     # What an evaluation is built from. An optimizer that a later version has makes no difference to it.
     for name, registry in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
         value = stored.settings.flat()[name]
@@ -92,7 +92,7 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
 
 
 def present_name(flag: str, registry: Registry, given: str | None, stored: str, directory: TrainDir) -> str:
-    """Returns the name of a run's data set or network. Of the user's own files, the new location may be given.
+    """Returns the name of a run's data set, network or optimizer. Of the user's own files, a new location may be given.
 
     Args:
       flag: the flag that gives it.
@@ -108,9 +108,15 @@ def present_name(flag: str, registry: Registry, given: str | None, stored: str, 
     raise UsageError(f'--{flag}={given}, but the run in {directory.path} has {flag}={stored}; leave --{flag} out')
 
 
-def refuse_code_of_others(network: str, directory: TrainDir) -> None:
-    """Raises a UsageError if somebody else may have written the Python file that a run names, which would be run."""
-    file = network.rpartition(':')[0]
+def refuse_code_of_others(flag: str, name: str, directory: TrainDir) -> None:
+    """Raises a UsageError if somebody else may have written the Python file that a run names, which would be run.
+
+    Args:
+      flag: the flag of what the file has, such as 'network'.
+      name: 'FILE.py:FUNCTION'.
+      directory: the train_dir of the run.
+    """
+    file = name.rpartition(':')[0]
     folder = os.path.dirname(file)
     settings = os.path.join(directory.path, SETTINGS)
     for path in (directory.path, settings, file, folder):
@@ -119,7 +125,7 @@ def refuse_code_of_others(network: str, directory: TrainDir) -> None:
             continue
         if os.path.exists(path) and (why := files.open_to_others(path)):
             raise UsageError(f"the run in {directory.path} names the Python file {file}, which may be somebody else's "
-                             f'code, because {path} {why}; give --network={network} if you trust it')
+                             f'code, because {path} {why}; give --{flag}={name} if you trust it')
 
 
 def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[TrainDir, Devices]:
