@@ -18,7 +18,7 @@ class Rates(NamedTuple):
     examples: int = 128
 
 
-# Each optimizer's, where a recipe has another optimizer. docs/benchmarks.md compares them with others.
+# Each optimizer's, where a recipe has another optimizer. docs/benchmarks.md has figures.
 DEFAULTS = {
     'sgd': Rates(0.1),  # the tutorial's
     'momentum': Rates(0.01),  # with momentum 0.9 gradients add up to ten times themselves
