@@ -13,6 +13,8 @@ from collections.abc import Sequence
 # several operations failed.
 _PREAMBLE = re.compile(r"Graph execution error:\s*(.*\nNode: '[^\n]*\n)?"
                        r'(\d+ root error\(s\) found\.\s*\(0\) [\w ]+: )?', re.DOTALL)
+# What an assertion puts before its message, and the values that may follow.
+_ASSERTION = re.compile(r'^assertion failed: \[(.*?)\](?= \[|$).*')
 # An error of another process, as gRPC quotes it inside its own.
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
@@ -63,4 +65,4 @@ def reason(error: Exception) -> str:
     text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
     text = _PREAMBLE.sub('', text, count=1)
     # The cause comes first; advice may follow it.
-    return text.partition('\n')[0] or type(error).__name__
+    return _ASSERTION.sub(r'\1', text.partition('\n')[0]) or type(error).__name__

@@ -104,7 +104,8 @@ TO_THE_END = frozenset({'linear', 'cosine'})
 # A `data.augment.Augmentation`.
 AUGMENTATIONS = Registry({
     'classic': 'cifar10.data.augment:Classic',
-    'shift': 'cifar10.data.shift:Shift'})
+    'shift': 'cifar10.data.shift:Shift',
+    'resized_crop': 'cifar10.data.resized_crop:ResizedCrop'})
 
 # A `data.records.Dataset`.
 DATASETS = Registry({

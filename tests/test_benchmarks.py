@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from benchmarks import convergence, elastic, harness, pipeline, scaling, throughput, time_to_accuracy, tower_cost
+from benchmarks import (
+    convergence,
+    decoding,
+    elastic,
+    harness,
+    pipeline,
+    scaling,
+    throughput,
+    time_to_accuracy,
+    tower_cost,
+)
 from cifar10.errors import RunError
 from cifar10.networks import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
@@ -311,3 +321,21 @@ def test_the_gpus_are_named_beside_the_processor(tmp_path, monkeypatch):
     command.chmod(0o755)
     monkeypatch.setenv('PATH', f"{tmp_path}:{os.environ['PATH']}")
     assert harness.machine() == processor + ', NVIDIA H100, NVIDIA H100'
+
+
+@pytest.mark.stress
+def test_decoding_measures_all_pipelines_and_a_tower(data_dir, tmp_path):
+    result = run('decoding.py', '--dataset=shapes', '--data_dir=' + data_dir, '--photos=200', '--sizes=72',
+                 '--batches=3', '--rounds=1', f"--json={tmp_path / 'out.json'}")
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / 'out.json').read_text())['figures']
+    assert set(found) == {'this program 72', 'tf.data 72', 'Keras 72', 'a tower 72'}
+    assert all(figures[0] > 0 for figures in found.values())
+
+
+def test_decodings_table_says_how_many_towers_are_fed():
+    results = {('this program', 64): [900.0, 1000.0], ('tf.data', 64): [800.0, 800.0], ('Keras', 64): [None, 700.0],
+               ('a tower', 64): [450.0, 400.0]}
+    assert decoding.table(results, [64])[2:] == [
+        '| this program | 950, 900-1000 |', '| tf.data | 800, 800-800 |', '| Keras | 700, 700-700 |',
+        '| a tower takes | 425, 400-450 |', '| towers that this program feeds | 2.2 |']

@@ -7,6 +7,7 @@ import contextlib
 import os
 import platform
 import shutil
+import tempfile
 import textwrap
 
 import numpy as np
@@ -16,16 +17,20 @@ import tensorflow.compat.v1 as tf
 from cifar10 import plan, training
 from cifar10.cluster import membership, watch
 from cifar10.cluster.address import own_addresses
-from cifar10.data import records
+from cifar10.data import pipeline, records
+from cifar10.data.photos import Photos
 from cifar10.directories import check_dir
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.files import existing
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import choose, spread
 from cifar10.registry import DATASETS, PRECISIONS
+from cifar10.run import metrics
 from cifar10.settings.training import TrainSettings
 
 _WIDTH = 110
+_PHOTOS = 100  # that are decoded to measure how long it takes
+_BATCHES = 3  # that the pipeline has in memory for each stream: one that is made, two that wait
 
 
 def check(settings: TrainSettings) -> None:
@@ -62,6 +67,7 @@ def check(settings: TrainSettings) -> None:
             checks.decide(start, plan.WITH_DATA, prints=has_devices)
         if start.plan:
             _print_memory(start.plan)
+            _print_decoding(start)
             _print_parts(start.plan)
             with checks.collected():
                 _check_space(start, checks)
@@ -174,6 +180,30 @@ def _print_memory(plan):
     print(f'memory     {_size(plan.data.memory_bytes)} for the training images{each}')
 
 
+def _print_decoding(start):
+    """Prints how fast photos are decoded here, for how many towers that is enough, and what batches take in memory."""
+    plan = start.plan
+    if not isinstance(plan.data, Photos):
+        return
+    images = _BATCHES * plan.settings.towers.batch_size
+    ahead = f'the batches ahead of each device take {_size(4 * images * 3 * plan.recipe.image_size ** 2)}'
+    data = plan.settings.data
+    with tempfile.TemporaryDirectory() as folder:
+        photos = plan.data
+        if not os.path.exists(photos.files[0]):
+            dataset = DATASETS.load(data.dataset).configured(data.test_fraction, data.image_size)
+            photos = dataset.sample(folder, _PHOTOS, data.image_size)
+        if not photos.count:
+            return
+        rate = pipeline.decoding_rate(photos, plan.recipe.augmentation, _PHOTOS)
+    feeds = ''
+    if records_of_run := metrics.read(start.directory.path, metrics.TRAIN):
+        last = records_of_run[-1]
+        each = last['images_per_sec'] / last['towers']
+        feeds = f'; a tower of the run took {each:,.0f}, so they are enough for {rate / each:.1f} towers'
+    print(f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores{feeds}; {ahead}')
+
+
 def _print_parts(plan):
     """Prints for each part of the network the memory that its variables and a tower's activations take."""
     towers = plan.settings.towers
@@ -211,8 +241,8 @@ def _expected_data(settings, checks):
     state = 'there'
     if DATASETS.is_own(dataset):
         flag = '--dataset'
-        state = 'converted'
-        action = 'converting it'
+        state = 'examined' if isinstance(data, Photos) else 'converted'
+        action = 'decoding each file once for a manifest' if isinstance(data, Photos) else 'converting it'
     elif download:
         action = f'downloading {download / 1e6:.0f} MB'
     elif DATASETS.load(dataset).archive:

@@ -16,8 +16,11 @@ class Augmentation:
     Attributes:
       test_time_averaging: whether evaluation averages the predictions for several views of an image, unless
         the user says otherwise.
+      centre: the side of the square in the centre of a picture that evaluation takes, as a fraction of the shorter
+        side of the picture.
     """
     test_time_averaging = False
+    centre = 1.0
 
     def image_sizes(self) -> list[int]:
         """Returns the sizes (height and width in pixels) that images have in the course of a run."""
@@ -26,6 +29,18 @@ class Augmentation:
     def flags_for(self, size: int) -> str:
         """Returns the flags with which images would have a size, for messages."""
         raise NotImplementedError
+
+    def boxes(self, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor | None:
+        """Returns which part of each picture becomes an image; None for the largest square in the centre.
+
+        Args:
+          shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
+          positions: where the training batch lies; None for evaluation.
+
+        Returns:
+          int32 [n, 4], the first row, first column, last row and last column. From right to left, a part is mirrored.
+        """
+        del shapes, positions
 
     def train(self, planes: tf.Tensor, positions: Positions) -> tf.Tensor:
         """Returns a training batch, float32 [n, height, width, 3].
@@ -39,6 +54,32 @@ class Augmentation:
     def plain(self, planes: tf.Tensor) -> tf.Tensor:
         """Returns a batch for evaluation, without random changes; shapes as in `train`."""
         raise NotImplementedError
+
+    def train_pixels(self, pixels: tf.Tensor, positions: Positions) -> tf.Tensor:
+        """Returns what `train` does, given pixels uint8 [n, image_size, image_size, 3], as files have them."""
+        return self.train(planes_of(pixels), positions)
+
+    def plain_pixels(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Returns what `plain` does, given pixels uint8 [n, image_size, image_size, 3]."""
+        return self.plain(planes_of(pixels))
+
+
+def planes_of(pixels: tf.Tensor) -> tf.Tensor:
+    """Returns pixels uint8 [n, height, width, 3] as planes uint8 [n, 3, height, width]."""
+    # Not tf.transpose: on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
+    return tf.stack(tf.unstack(pixels, axis=-1), 1)
+
+
+def centre_boxes(shapes: tf.Tensor, fraction: float) -> tf.Tensor:
+    """Returns the squares in the centre of pictures, as `Augmentation.boxes` returns parts.
+
+    Args:
+      shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
+      fraction: the side of a square, as a fraction of the shorter side of its picture.
+    """
+    side = tf.cast(tf.round(tf.cast(tf.reduce_min(shapes, 1, keepdims=True), tf.float32) * fraction), tf.int32)
+    first = (shapes - side) // 2
+    return tf.concat([first, first + side - 1], 1)
 
 
 class Classic(Augmentation):
@@ -95,7 +136,8 @@ def augment(planes: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     boxes = tf.stack([first[:, 0], tf.where(mirror, right, left), last[:, 0], tf.where(mirror, left, right)], 1)
     # One operation crops, mirrors (a box from right to left) and converts to float. Its sampling points are
     # pixels up to rounding, and `nearest` makes them exact. It is given each plane as an image with one
-    # channel.
+    # channel. The boxes are a millionth smaller, because what rounding puts outside the image would be black.
+    boxes = 1e-6 + (1 - 2e-6) * boxes
     crops = tf.image.crop_and_resize(tf.reshape(planes, [-1, size, size, 1]), tf.repeat(boxes, 3, 0),
                                      tf.range(3 * planes.shape[0]), [crop, crop], method='nearest')
     crops = tf.reshape(crops, [-1, 3, crop, crop])

@@ -61,12 +61,15 @@ def permuted(index: tf.Tensor, count: int, seed: int, epochs: tf.Tensor | None =
         index=index, seed=tf.cast(seeds, tf.int32), max_index=tf.constant(count - 1, tf.int64), rounds=_SHUFFLE_ROUNDS)
 
 
-def draws(first_position: tf.Tensor, n: int, seed: int) -> tf.Tensor:
+def draws(first_position: tf.Tensor, n: int, seed: int, block: int = 0) -> tf.Tensor:
     """Returns four random numbers for each of `n` positions: float32 [n, 4], uniform in [0, 1).
 
     One call of the counter-based generator Philox gives 128 bits. The position is its counter, so a position
     has the same numbers in whichever batch it lies.
+
+    Args:
+      block: which four numbers of each position; another block has others.
     """
-    counter = tf.stack([tf.cast(first_position, tf.uint64), tf.constant(0, tf.uint64)])
+    counter = tf.stack([tf.cast(first_position, tf.uint64), tf.constant(block, tf.uint64)])
     return tf.raw_ops.StatelessRandomUniformV2(
         shape=[n, 4], key=tf.constant([seed], tf.uint64), counter=counter, alg=_PHILOX)

@@ -1,4 +1,7 @@
-"""A user's own images: a folder for each class, converted once to CIFAR's binary layout, at the size of the run.
+"""A user's own images: a folder for each class.
+
+Up to 64 pixels they are converted once to CIFAR's binary layout, at the size of the run. Larger ones stay in their
+files, and a manifest is made once.
 
 The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
 class is set apart for testing.
@@ -13,7 +16,8 @@ import unicodedata
 import numpy as np
 
 from cifar10.console import say
-from cifar10.data import pictures, records
+from cifar10.data import manifest, pictures, records
+from cifar10.data.photos import Examiner, Photos
 from cifar10.data.records import CLASSES_FILE, SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 from cifar10.errors import UsageError
 from cifar10.files import new_folder
@@ -51,6 +55,8 @@ class _ImageFolder(Dataset):
       is_divided: whether it has train/ and test/.
       test_fraction: if it has not, the fraction of the images of each class that is for testing; otherwise None.
     """
+    _WHAT, _MADE, _REMEDY = 'the converted images are', 'the conversion', 'convert them again'
+
     path: str = ''
     is_divided: bool = True
     test_fraction: float | None = None
@@ -60,12 +66,13 @@ class _ImageFolder(Dataset):
             test_fraction = None
         elif test_fraction is None:
             raise ValueError(f'{self.path} is not divided into train/ and test/, so it needs a test_fraction')
-        if image_size > _LARGEST:
-            raise UsageError(f'--image_size={image_size} is too large for a folder of images, which is converted to at '
-                             f'most {_LARGEST} pixels; use --image_size={_LARGEST}')
         name = os.path.join(self.path, _CONVERTED)
         if test_fraction is not None:
             name += f'-{test_fraction:g}'
+        if image_size > _LARGEST:
+            return _PhotoFolder(name + '-manifest', functools.partial(_make_manifest, self.path, test_fraction),
+                                files={part: (file,) for part, file in manifest.EXAMPLES.items()}, path=self.path,
+                                is_divided=self.is_divided, test_fraction=test_fraction)
         if image_size != SIZE:
             name += f'-{image_size}px'
         return dataclasses.replace(self, folder=name, test_fraction=test_fraction, size=image_size,
@@ -74,8 +81,8 @@ class _ImageFolder(Dataset):
     def check(self):
         _layout(self.path, self.test_fraction)
         if not os.access(self.path, os.W_OK):
-            raise UsageError(f'--dataset={self.path} is not writable, but the converted images are stored there; use a '
-                             'writable directory with symbolic links to its class directories')
+            raise UsageError(f'--dataset={self.path} is not writable, but {self._WHAT} stored there; use a writable '
+                             'directory with symbolic links to its class directories')
 
     def expected(self):
         classes, folders = _layout(self.path, self.test_fraction)
@@ -93,9 +100,28 @@ class _ImageFolder(Dataset):
         class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
         newest = max(map(os.path.getmtime, class_folders), default=0)
         if newest > os.path.getmtime(self.folder):
-            return (f'images were added or removed after the conversion; delete {self.folder} to convert them again '
-                    '(a run can go on only with the same classes and number of training images)')
+            return (f'images were added or removed after {self._MADE}; delete {self.folder} to {self._REMEDY} (a run '
+                    'can go on only with the same classes and number of training images)')
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _PhotoFolder(_ImageFolder):
+    """The images below a folder, which stay in their files."""
+    _WHAT, _MADE, _REMEDY = 'the manifest of its photos is', 'the manifest was made', 'have it made again'
+
+    def records(self, name, folder, part, count, classes, image_size):
+        return Photos(name, (os.path.join(folder, *self.files[part]),), count, classes, size=image_size, root=self.path)
+
+    def verified_count(self, folder, part, num_classes):
+        return manifest.verified_count(folder, part, self.path)
+
+    def sample(self, folder: str, count: int, image_size: int) -> Photos:
+        """Returns some photos for training, at most `count`; writes a manifest of them into an empty folder."""
+        classes, folders = _layout(self.path, self.test_fraction)
+        examples = _made(Examiner(), _files(folders[TRAIN], classes)[:count])
+        manifest.write(folder, TRAIN, self.path, examples)
+        return self.records(self.path, folder, TRAIN, len(examples), tuple(classes), image_size)
 
 
 def _class_names(folder):
@@ -159,12 +185,26 @@ def _convert(path, test_fraction, size, folder):
     files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
     count = sum(map(len, files.values()))
     say(f'converting {count:,} files of {len(classes)} classes in {path} to {size}x{size} pixels')
-    decoded = {part: _decode(part_files, size) for part, part_files in files.items()}
+    decoded = {part: _made(pictures.Decoder(size), part_files) for part, part_files in files.items()}
     parts = _parts(path, classes, decoded, test_fraction)
     with new_folder(folder) as temporary:
         for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
             labels, images = zip(*parts[part])
             records.write(temporary, names, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
+        records.write_classes(temporary, classes)
+
+
+def _make_manifest(path, test_fraction, folder):
+    """Examines the images below `path`, and writes a manifest of them into a new folder."""
+    classes, folders = _layout(path, test_fraction)
+    files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
+    count = sum(map(len, files.values()))
+    say(f'examining  {count:,} files of {len(classes)} classes in {path}; later runs look only at sizes and times')
+    examined = {part: _made(Examiner(), part_files) for part, part_files in files.items()}
+    parts = _parts(path, classes, examined, test_fraction)
+    with new_folder(folder) as temporary:
+        for part, examples in parts.items():
+            manifest.write(temporary, part, path, examples)
         records.write_classes(temporary, classes)
 
 
@@ -216,12 +256,12 @@ def _divide(examples, test_fraction):
     return parts
 
 
-def _decode(files, size):
-    """Returns (label, image uint8 [size, size, 3]) of the files that can be decoded; warns about the others."""
-    images = pictures.Decoder(size).try_each([path for _, path in files], progress=True)
+def _made(reader, files):
+    """Returns (label, what a `pictures.Reader` makes) of the files that can be decoded; warns about the others."""
+    images = reader.try_each([path for _, path in files], progress=True)
     failures = [(path, image) for (_, path), image in zip(files, images) if isinstance(image, Exception)]
     if failures:
         path, error = min(failures, key=lambda failure: failure[0])
         say(f'warning: left out {len(failures)} of {len(files)} files; the first is {pictures.shown(path)} '
               f'({error})')
-    return [(label, image) for (label, _), image in zip(files, images) if isinstance(image, np.ndarray)]
+    return [(label, image) for (label, _), image in zip(files, images) if not isinstance(image, Exception)]

@@ -13,6 +13,7 @@ _EXIF_ORIENTATION = 0x112  # a tag; its value is a SHORT
 _EXIF_SHORT = 3
 
 UPRIGHT = 1  # the orientation of a picture that is shown as it is stored
+TRANSPOSED = 5  # the first orientation of those whose stored rows are shown as columns
 
 _GIF = b'GIF8'
 _GIF_EXTENSION = b'!'

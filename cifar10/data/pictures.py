@@ -1,16 +1,20 @@
-"""Decodes picture files of any size to square images of one size: PNG, JPEG, GIF, BMP, and WebP if TensorFlow can."""
+"""Reads picture files of any size, and decodes them to square images of one size.
+
+The formats are PNG, JPEG, GIF, BMP, and WebP if TensorFlow can decode it.
+"""
 import contextlib
 import multiprocessing.pool
 import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.console import progress_bar, quiet_stderr
 from cifar10.data import bmp, headers
+from cifar10.data.augment import centre_boxes
 from cifar10.data.records import SIZE
 from cifar10.data.resize import as_bytes, resized
 
@@ -58,26 +62,39 @@ class MemoryBudget:
                 self._changed.notify_all()
 
 
-class Decoder:
-    """Decodes picture files on the CPU. Several threads may call it; they share a memory budget.
+class File(NamedTuple):
+    """A file that is being read.
 
-    Args:
-      size: height and width in pixels of the images that it makes.
+    Attributes:
+      path: of the file.
+      status: what the operating system says of it.
+      width, height: of the picture as it is stored, in pixels.
+      orientation: as `headers.orientation` returns it.
+      contents: all its bytes.
+    """
+    path: str
+    status: os.stat_result
+    width: int
+    height: int
+    orientation: int
+    contents: bytes
+
+
+class Reader:
+    """Reads picture files, and makes of each what a subclass says. Several threads may call it.
+
+    They share a memory budget.
     """
 
-    def __init__(self, size: int = SIZE):
-        with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
-            self._contents = tf.placeholder(tf.string, [])
-            self._pixels = tf.io.decode_image(self._contents, channels=0, expand_animations=False)
-            self._orientation = tf.placeholder(tf.int32, [])
-            self._image = _image(_square(self._pixels), self._orientation, size)
-        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+    def __init__(self):
         self._memory = MemoryBudget(_MEMORY)
 
-    def __call__(self, path: str) -> np.ndarray:
-        """Returns the centre square of the picture in a file, uint8 [size, size, 3].
+    def make(self, file: File) -> Any:
+        """Returns what is made of a file; may raise a NoPicture or an error of TensorFlow."""
+        raise NotImplementedError
 
-        Of an animation it is the first frame's. A JPEG is turned and mirrored as its EXIF orientation says.
+    def __call__(self, path: str) -> Any:
+        """Returns what is made of a file.
 
         Raises:
           NoPicture: the file cannot be read or decoded, or the memory is too little for it.
@@ -86,7 +103,7 @@ class Decoder:
             if not os.path.isfile(path) and os.path.exists(path):
                 raise NoPicture('not a file')
             with open(path, 'rb') as stream:
-                return self._decode(stream)
+                return self._read(path, stream)
         except OSError as error:
             raise NoPicture(error.strerror) from error
         except (MemoryError, tf.errors.ResourceExhaustedError) as error:
@@ -94,9 +111,10 @@ class Decoder:
         except tf.errors.OpError as error:
             raise NoPicture(_UNREADABLE) from error
 
-    def _decode(self, stream):
-        """Returns the image in an open file; refuses what is too large by its header, before it takes memory."""
-        file_bytes = os.fstat(stream.fileno()).st_size
+    def _read(self, path, stream):
+        """Returns what is made of an open file; refuses what is too large by its header, before it takes memory."""
+        status = os.fstat(stream.fileno())
+        file_bytes = status.st_size
         if file_bytes > _MOST_BYTES:
             raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
         head = stream.read(_HEAD)
@@ -109,21 +127,11 @@ class Decoder:
         if width * height > _MOST_PIXELS:
             raise NoPicture(f'{width} x {height} pixels, more than {_MOST_PIXELS // 10 ** 6} million; make it smaller')
         with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * file_bytes):
-            feed_dict = self._feed_dict(head + stream.read(file_bytes - len(head)))
-            feed_dict[self._orientation] = headers.orientation(head)
-            return self._session.run(self._image, feed_dict)
-
-    def _feed_dict(self, contents):
-        """Returns what to feed to the graph for a file: its contents, or the pixels of a BMP."""
-        if contents.startswith(b'BM'):
-            try:
-                return {self._pixels: bmp.decode(contents)}
-            except ValueError as error:
-                raise NoPicture(str(error)) from error
-        return {self._contents: headers.first_frame(contents)}
+            contents = head + stream.read(file_bytes - len(head))
+            return self.make(File(path, status, width, height, headers.orientation(head), contents))
 
     def try_each(self, paths: Sequence[str], progress: bool = False) -> list:
-        """Returns for each file the image that a call returns, or the NoPicture that it raises.
+        """Returns for each file what a call returns, or the NoPicture that it raises.
 
         Args:
           paths: the files.
@@ -140,21 +148,53 @@ class Decoder:
             return list(progress_bar(attempts, total=len(paths), unit='file', leave=False) if progress else attempts)
 
 
-def _square(pixels):
-    """Returns the square in the centre of pixels [height, width, channels]."""
-    height = tf.shape(pixels)[0]
-    width = tf.shape(pixels)[1]
-    side = tf.minimum(height, width)
-    top = (height - side) // 2
-    left = (width - side) // 2
-    return pixels[top:top + side, left:left + side]
+class Decoder(Reader):
+    """Decodes picture files on the CPU: a call returns the centre square of a picture, uint8 [size, size, 3].
+
+    Of an animation it is the first frame's. A JPEG is turned and mirrored as its EXIF orientation says.
+
+    Args:
+      size: height and width in pixels of the images that it makes.
+      centre: the side of the square that they show, as a fraction of the shorter side of the picture.
+    """
+
+    def __init__(self, size: int = SIZE, centre: float = 1.0):
+        super().__init__()
+        with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
+            self._contents = tf.placeholder(tf.string, [])
+            self._pixels = tf.io.decode_image(self._contents, channels=0, expand_animations=False)
+            self._orientation = tf.placeholder(tf.int32, [])
+            self._image = as_bytes(upright(on_white(_square(self._pixels, centre), size), self._orientation))
+        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+
+    def make(self, file):
+        return self._session.run(self._image, {self._orientation: file.orientation, **self._feed_dict(file.contents)})
+
+    def _feed_dict(self, contents):
+        """Returns what to feed to the graph for a file: its contents, or the pixels of a BMP."""
+        if contents.startswith(b'BM'):
+            try:
+                return {self._pixels: bmp.decode(contents)}
+            except ValueError as error:
+                raise NoPicture(str(error)) from error
+        return {self._contents: headers.first_frame(contents)}
 
 
-def _image(pixels, orientation, size):
-    """Returns uint8 [side, side, 1 to 4 channels] as uint8 [size, size, 3], on a white ground and upright.
+def _square(pixels, fraction):
+    """Returns the square in the centre of pixels [height, width, channels]; `fraction` is that of `centre_boxes`."""
+    top, left, bottom, right = tf.unstack(centre_boxes(tf.shape(pixels)[None, :2], fraction)[0])
+    return pixels[top:bottom + 1, left:right + 1]
+
+
+def on_white(pixels: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns pixels resized to float32 [size, size, 3], where transparent ones are on a white ground.
 
     A photo takes four times as much memory in floats. So only pictures with an alpha channel are converted
     before they are resized, one colour after the other.
+
+    Args:
+      pixels: uint8 [height, width, 1 to 4 channels].
+      size: height and width in pixels.
     """
     channels = tf.shape(pixels)[-1]
 
@@ -168,7 +208,7 @@ def _image(pixels, orientation, size):
     has_alpha = tf.equal(channels % 2, 0)  # grey and alpha, or colours and alpha
     image = tf.cond(has_alpha, opaque, lambda: resized(pixels[None], size)[0])
     image = tf.cond(channels < 3, lambda: tf.repeat(image, 3, -1), lambda: image)
-    return tf.ensure_shape(as_bytes(upright(image, orientation)), [size, size, 3])
+    return tf.ensure_shape(image, [size, size, 3])
 
 
 def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
@@ -182,7 +222,7 @@ def upright(pixels: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
     Returns:
       float32 [height, width, channels], or [width, height, channels] for an orientation from 5.
     """
-    pixels = tf.cond(orientation >= 5, lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
+    pixels = tf.cond(orientation >= headers.TRANSPOSED, lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
     upside_down = tf.reduce_any(tf.equal(orientation, [3, 4, 7, 8]))
     right_to_left = tf.reduce_any(tf.equal(orientation, [2, 3, 6, 7]))
     flipped = tf.cond(upside_down, lambda: tf.reverse(pixels, [0]), lambda: pixels)

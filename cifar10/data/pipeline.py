@@ -3,6 +3,7 @@
 A batch is a pure function of (seed, position), where a position is an index into the endless stream of
 shuffled epochs. So the number of consumed positions is all the state that has to be saved.
 """
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions, shuffled
+from cifar10.data.photos import PhotoFiles, Photos
 from cifar10.data.records import Records
-from cifar10.data.resize import resized_planes
+from cifar10.data.resize import cut_planes, resized_planes
 
 # The functions given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to
 # read them.
@@ -43,19 +45,44 @@ class Images(NamedTuple):
         Returns:
           (labels int32 [n], planes uint8 [n, 3, size, size] in the size of the run's images).
         """
+        labels, planes = self._stored(examples)
+        return labels, resized_planes(planes, self.records.size)
+
+    def batch(self, augmentation: Augmentation, examples: tf.Tensor,
+              positions: Positions | None) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns (images float32 [n, height, width, 3], labels int32 [n]).
+
+        Args:
+          augmentation: what is applied to the images.
+          examples: int64 [n], their indices in the data set.
+          positions: where a training batch lies; None for evaluation.
+        """
+        labels, planes = self._stored(examples)
+        n = examples.shape[0] or tf.shape(examples)[0]
+        boxes = augmentation.boxes(tf.fill([n, 2], self.records.stored_size), positions)
+        if boxes is None:
+            planes = resized_planes(planes, self.records.size)
+        else:
+            planes = cut_planes(planes, boxes, self.records.size)
+        return augmentation.plain(planes) if positions is None else augmentation.train(planes, positions), labels
+
+    def _stored(self, examples):
+        """Returns (labels int32 [n], planes uint8 [n, 3, stored_size, stored_size])."""
         rows = tf.gather(self.rows, examples)
         labels = tf.cast(rows[:, 0], tf.int32)
         stored_size = self.records.stored_size
-        planes = tf.reshape(rows[:, 1:], [-1, 3, stored_size, stored_size])
-        return labels, resized_planes(planes, self.records.size)
+        return labels, tf.reshape(rows[:, 1:], [-1, 3, stored_size, stored_size])
 
 
-def load(records: Records) -> tuple[Images, tf.Operation]:
-    """Makes the variable that holds a data set in memory, on the device of the caller.
+def load(records: Records) -> tuple[Images | PhotoFiles, tf.Operation]:
+    """Makes the variables for a data set on the device of the caller: for its records, or for where its photos are.
 
     Returns:
-      (the images, the operation that reads the files into memory).
+      (the images, the operation that reads the files, or the manifest, into memory).
     """
+    if isinstance(records, Photos):
+        photos = PhotoFiles(records)
+        return photos, photos.read
     row_bytes = 1 + 3 * records.stored_size ** 2
     memory = tf.Variable(lambda: tf.raw_ops.Empty(shape=[records.count, row_bytes], dtype=tf.uint8), trainable=False,
                          collections=[tf.GraphKeys.LOCAL_VARIABLES], name='records')
@@ -78,8 +105,8 @@ def load(records: Records) -> tuple[Images, tf.Operation]:
     return Images(memory, records), complete
 
 
-def train_batch(images: Images, augmentation: Augmentation, first_position: tf.Tensor, step_position: tf.Tensor,
-                batch_size: int, seed: int) -> tuple[tf.Tensor, tf.Tensor]:
+def train_batch(images: Images | PhotoFiles, augmentation: Augmentation, first_position: tf.Tensor,
+                step_position: tf.Tensor, batch_size: int, seed: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the batch of `batch_size` consecutive positions.
 
     Args:
@@ -90,13 +117,14 @@ def train_batch(images: Images, augmentation: Augmentation, first_position: tf.T
     Returns:
       (images float32 [batch_size, height, width, 3], labels int32 [batch_size]).
     """
+    return images.batch(augmentation, *_chosen(images.count, first_position, step_position, batch_size, seed))
+
+
+def _chosen(count, first_position, step_position, batch_size, seed):
+    """Returns (the examples, the Positions) of a training batch; `count` is that of the examples in an epoch."""
     positions = first_position + tf.range(batch_size, dtype=tf.int64)
-    count = images.count
     examples = shuffled(positions, count, seed)
-    labels, planes = images.take(examples)
-    augmented = augmentation.train(
-        planes, Positions(first_position, step_position, examples, positions // count, count))
-    return augmented, labels
+    return examples, Positions(first_position, step_position, examples, positions // count, count)
 
 
 class Source:
@@ -186,8 +214,13 @@ class Source:
 
     def _batches(self, positions, host, device=None):
         """Returns (an iterator of the batches at positions, the operation that reads the records and starts it)."""
-        memory, read = self._loaded[host]
-        batches = positions.map(_as_graph(lambda first, step: self._batch(memory, first, step))).prefetch(2)
+        images, read = self._loaded[host]
+        if isinstance(images, PhotoFiles):
+            batches = images.batches(self._augmentation, positions, lambda first, step: _chosen(
+                images.count, first, step, self._batch_size, self._seed), self._batch_size)
+        else:
+            batches = positions.map(_as_graph(lambda first, step: self._batch(images, first, step)))
+        batches = batches.prefetch(2)
         if device is None:
             return _iterator(batches, [read])
         with tf.device(device):
@@ -208,8 +241,30 @@ def _iterator(dataset, dependencies):
         return iterator, iterator.make_initializer(dataset)
 
 
-def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, batch_size: int, share: int = 0,
-                 shares: int = 1) -> tuple[tf.data.Iterator, tf.Operation]:
+def decoding_rate(photos: Photos, augmentation: Augmentation, count: int) -> float:
+    """Measures how many photos a second this machine decodes and augments for training.
+
+    Args:
+      photos: at least one photo, whose manifest exists.
+      augmentation: what is applied to them.
+      count: about how many photos to decode, some of them several times if there are fewer.
+    """
+    batch_size = max(count // 11, 1)
+    on_cpu = tf.ConfigProto(device_count={'GPU': 0})
+    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
+        source = Source(photos, ['/cpu:0'], 1, augmentation, batch_size, seed=0)
+        next_batch, starts = source.batches(tf.constant(0, tf.int64), tf.constant(11 * batch_size, tf.int64))
+        batch = next_batch(0)
+        session.run(starts)
+        session.run(batch)  # the first photos wait for the graph to be prepared
+        begin = time.perf_counter()
+        for _ in range(10):
+            session.run(batch)
+        return 10 * batch_size / (time.perf_counter() - begin)
+
+
+def eval_batches(images: Images | PhotoFiles, augmentation: Augmentation, num_examples: int, batch_size: int,
+                 share: int = 0, shares: int = 1) -> tuple[tf.data.Iterator, tf.Operation]:
     """Returns the batches of the first `num_examples` examples, in order and without random changes.
 
     Args:
@@ -221,10 +276,13 @@ def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, 
       (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), the operation that
       starts it at the first example). n is `batch_size`, except in the last batch.
     """
-    def batch(first):
+    def chosen(first):
         # Not a slice of the rows: slicing a variable that was scattered into copies the whole variable.
-        labels, planes = images.take(tf.range(first, tf.minimum(first + batch_size, num_examples)))
-        return augmentation.plain(planes), labels
+        return tf.range(first, tf.minimum(first + batch_size, num_examples)), None
 
     starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)
-    return _iterator(starts.map(_as_graph(batch)).prefetch(2), [])
+    if isinstance(images, PhotoFiles):
+        batches = images.batches(augmentation, tf.data.Dataset.zip((starts,)), chosen, batch_size)
+    else:
+        batches = starts.map(_as_graph(lambda first: images.batch(augmentation, *chosen(first))))
+    return _iterator(batches.prefetch(2), [])

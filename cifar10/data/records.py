@@ -82,6 +82,16 @@ class Dataset:
         """Returns a warning about the made files, or None."""
         return None
 
+    def records(self, name: str, folder: str, part: str, count: int, classes: tuple[str, ...],
+                image_size: int) -> 'Records':
+        """Returns the Records of a part that was made in `folder`, or will be; the others are attributes of Records."""
+        paths = tuple(os.path.join(folder, file) for file in self.files[part])
+        return Records(name, paths, count, classes, self.label_bytes, self.label, self.size, image_size)
+
+    def verified_count(self, folder: str, part: str, num_classes: int) -> int:
+        """Returns how many images a part has that was made in `folder`; raises a UsageError if its files are wrong."""
+        return sum(_verified_count(os.path.join(folder, file), self, num_classes) for file in self.files[part])
+
 
 @dataclasses.dataclass(frozen=True)
 class Records:
@@ -143,7 +153,7 @@ def expected(name: str, data_dir: str, test_fraction: float | None = None,
         return None
     dataset.check()
     classes, counts = dataset.expected()
-    return {part: _records(name, dataset, folder, part, counts[part], classes, image_size) for part in dataset.files}
+    return {part: dataset.records(name, folder, part, counts[part], classes, image_size) for part in dataset.files}
 
 
 def download_bytes(name: str, data_dir: str) -> int:
@@ -166,12 +176,6 @@ def _locate(name, data_dir, test_fraction, image_size):
     return dataset, folder
 
 
-def _records(name, dataset, folder, part, count, classes, image_size):
-    """Returns the Records of a part of a data set."""
-    paths = tuple(os.path.join(folder, file) for file in dataset.files[part])
-    return Records(name, paths, count, classes, dataset.label_bytes, dataset.label, dataset.size, image_size)
-
-
 def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | None = None,
             image_size: int = SIZE) -> Records:
     """Returns the Records of a part; downloads, renders or converts the data set first if its files do not exist.
@@ -183,7 +187,8 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
       test_fraction: the fraction of the images to set apart for testing; needed for a folder of images
         without train/ and test/, ignored for other data sets.
       image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
-        images is converted at this size, other data sets are resized as they are used.
+        images is converted at this size, or stays in its files if it is above 64; other data sets are resized as
+        they are used.
     """
     dataset, folder = _locate(name, data_dir, test_fraction, image_size)
     if not os.path.isdir(folder):
@@ -203,8 +208,8 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         if part == TRAIN and (notice := dataset.notice()):
             say(f'warning: {notice}')
     classes = dataset.read_classes(folder)
-    count = sum(_verified_count(os.path.join(folder, file), dataset, len(classes)) for file in dataset.files[part])
-    return _records(name, dataset, folder, part, count, classes, image_size)
+    count = dataset.verified_count(folder, part, len(classes))
+    return dataset.records(name, folder, part, count, classes, image_size)
 
 
 def _verified_count(path, dataset, num_classes):

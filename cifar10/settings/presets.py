@@ -22,6 +22,10 @@ PRESETS = {
 # The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')
 
+# Images above this height and width get the augmentation that is usual there, unless a preset or another is asked for.
+SMALL_IMAGE = 64
+OF_LARGE_IMAGES = dict(augmentation='resized_crop')
+
 _WIDTHS = re.compile(r'[1-9]\d{0,4}(,[1-9]\d{0,4}){0,7}')
 _SIZES = re.compile(r'([1-9]\d{1,2}:(0?\.\d+),){0,7}[1-9]\d{1,2}')
 _SMALLEST = 12

@@ -21,7 +21,16 @@ from cifar10.registry import (
     UPDATE_MODES,
 )
 from cifar10.settings.definition import Change, absolute_utf8, checked, fields, no_wildcard, setting, utf8
-from cifar10.settings.presets import CLASSIC, LARGEST_IMAGE, PRESETS, parse_sizes, parse_widths, scaled_sizes
+from cifar10.settings.presets import (
+    CLASSIC,
+    LARGEST_IMAGE,
+    OF_LARGE_IMAGES,
+    PRESETS,
+    SMALL_IMAGE,
+    parse_sizes,
+    parse_widths,
+    scaled_sizes,
+)
 
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 JOBS = ('worker', 'ps')
@@ -295,14 +304,17 @@ def _grouped(values):
 def _with_preset(values):
     """Returns the TrainSettings with the preset's values of settings that are not given."""
     given = {name for name, value in values.items() if value is not None}
+    image_size = values.get('image_size', DataSettings.image_size)
     preset = PRESETS[values.get('preset', CLASSIC['preset'])]
+    if image_size > SMALL_IMAGE and 'preset' not in given:
+        preset = {**preset, **OF_LARGE_IMAGES}
     # A run that is resumed may have others, so `plan` decides.
     not_from_preset = given | {'batch_size', 'learning_rate', 'auxiliary_learning_rate'}
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
         not_from_preset |= {'max_steps', 'epochs'}
     from_preset = {name: value for name, value in preset.items() if name not in not_from_preset}
     if from_preset.get('sizes'):
-        from_preset['sizes'] = scaled_sizes(from_preset['sizes'], values.get('image_size', DataSettings.image_size))
+        from_preset['sizes'] = scaled_sizes(from_preset['sizes'], image_size)
     values = {**values, **from_preset}
     meaningless = _meaningless(values)
     for name, (other, required, present) in meaningless.items():

@@ -42,9 +42,7 @@ class Classifier:
             # A batch of no images is padded with a black one, because no network accepts an empty batch.
             count = tf.shape(images)[0]
             images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
-            # Not tf.transpose: on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
-            planes = tf.stack(tf.unstack(images, axis=-1), 1)
-            images = run.recipe.augmentation.plain(planes)
+            images = run.recipe.augmentation.plain_pixels(images)
         with tf.device(device), tf.name_scope('tower_0'):
             if run.averaging:
                 logits = average(run.recipe.inference(views(images)))
@@ -66,7 +64,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
-    decoder = Decoder(run.recipe.image_size)
+    decoder = Decoder(run.recipe.image_size, run.recipe.augmentation.centre)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with checkpoint.plain_errors(), tf.Graph().as_default():

@@ -1,0 +1,106 @@
+"""Augmentation of photos: a random part of the picture, resized and mirrored at random.
+
+The part is chosen before a picture is decoded, from its size alone, so that no more than the part is decoded.
+"""
+import math
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.data.augment import Augmentation, centre_boxes
+from cifar10.data.draws import draws
+from cifar10.data.records import SIZE
+
+# Of the area of the picture, and width / height (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop).
+_AREAS = (0.08, 1.0)
+_ASPECTS = (3 / 4, 4 / 3)
+_PAIRS = 5  # two attempts each, so ten, as in torchvision
+
+# Means and standard deviations of ImageNet's red, green and blue, from 0 to 255, as torchvision has them.
+_MEAN = (123.675, 116.28, 103.53)
+_DEVIATION = (58.395, 57.12, 57.375)
+
+
+class ResizedCrop(Augmentation):
+    """Trains on a random part of each picture, resized and mirrored at random; evaluates the centre.
+
+    The part has 8 to 100% of the picture's area, evenly distributed, and a width of 3/4 to 4/3 of its height, evenly
+    distributed on a logarithmic scale (Szegedy et al. 2015, "Going deeper with convolutions", section 6). Ten draws are
+    tried, as in torchvision. If none fits into the picture, the part is the largest one whose aspect is allowed, at a
+    random place. Half of the parts are mirrored. Evaluation takes the centre square of 7/8 of the shorter side.
+
+    The images are normalised by the channel means and standard deviations of ImageNet.
+
+    It takes the same arguments as `Shift`, but uses only the seed and the size of the images.
+    """
+    centre = 7 / 8
+
+    def __init__(self, sizes: None, total_examples: int | None, seed: int, image_size: int = SIZE):
+        del sizes, total_examples
+        self._image_size = image_size
+        self._seed = seed
+
+    def image_sizes(self):
+        return [self._image_size]
+
+    def flags_for(self, size):
+        return f'--image_size={size} --augmentation=resized_crop'
+
+    def boxes(self, shapes, positions=None):
+        if positions is None:
+            return centre_boxes(shapes, self.centre)
+        chosen = _crops(tf.cast(shapes, tf.float32), positions, self._seed)
+        numbers = draws(positions.first, shapes.shape[0], self._seed)
+        free = tf.cast(shapes - chosen + 1, tf.float32)
+        first = tf.minimum(tf.cast(numbers[:, :2] * free, tf.int32), shapes - chosen)  # a product may round up
+        last = first + chosen - 1
+        mirror = numbers[:, 2] < 0.5
+        left, right = first[:, 1], last[:, 1]
+        return tf.stack([first[:, 0], tf.where(mirror, right, left), last[:, 0], tf.where(mirror, left, right)], 1)
+
+    def train(self, planes, positions):
+        del positions
+        return self.plain(planes)
+
+    def plain(self, planes):
+        # Before the transposition, because on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
+        scale = 1 / tf.constant(_DEVIATION)[:, None, None]
+        images = (tf.cast(planes, tf.float32) - tf.constant(_MEAN)[:, None, None]) * scale
+        return tf.transpose(images, [0, 2, 3, 1])
+
+    def train_pixels(self, pixels, positions):
+        del positions
+        return self.plain_pixels(pixels)
+
+    def plain_pixels(self, pixels):
+        # By whole rows of pixels: with three values in the last axis it takes five times as long.
+        height, width = pixels.shape[1:3]
+        scale = tf.tile(1 / tf.constant(_DEVIATION), [width])
+        rows = tf.cast(tf.reshape(pixels, [-1, height, 3 * width]), tf.float32)
+        return tf.reshape((rows - tf.tile(tf.constant(_MEAN), [width])) * scale, [-1, height, width, 3])
+
+
+def _crops(shapes, positions, seed):
+    """Returns the heights and widths of random parts of pictures.
+
+    Args:
+      shapes: float32 [n, 2], heights and widths of the pictures in pixels.
+      positions: where the batch lies.
+      seed: of the draws.
+
+    Returns:
+      int32 [n, 2], each from 1 to the height or width of its picture.
+    """
+    blocks = [draws(positions.first, shapes.shape[0], seed, 1 + i) for i in range(_PAIRS)]
+    numbers = tf.concat([block[:, 2 * half:2 * half + 2] for block in blocks for half in (0, 1)], 1)
+    numbers = tf.reshape(numbers, [shapes.shape[0], 2 * _PAIRS, 2])
+    smallest, largest = _AREAS
+    narrowest, widest = _ASPECTS
+    areas = (smallest + (largest - smallest) * numbers[..., 0]) * tf.reduce_prod(shapes, 1)[:, None]
+    aspects = tf.exp(math.log(narrowest) + math.log(widest / narrowest) * numbers[..., 1])
+    tried = tf.stack([tf.sqrt(areas / aspects), tf.sqrt(areas * aspects)], 2)
+    height, width = shapes[:, 0], shapes[:, 1]
+    fallback = tf.stack([tf.minimum(height, width / narrowest), tf.minimum(width, height * widest)], 1)
+    tried = tf.maximum(tf.cast(tf.round(tf.concat([tried, fallback[:, None]], 1)), tf.int32), 1)
+    fits = tf.reduce_all(tried <= tf.cast(shapes, tf.int32)[:, None], 2)
+    return tf.gather(tried, tf.argmax(tf.cast(fits, tf.int32), 1), batch_dims=1)  # the first that fits
+

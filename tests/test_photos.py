@@ -1,0 +1,420 @@
+"""Photos in files: the manifest, what is cut out of them, and that a batch is a function of (seed, position)."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from cifar10 import show_inputs, training
+from cifar10.cli.check import check
+from cifar10.data import augment, draws, manifest, pipeline, records, resized_crop
+from cifar10.data.draws import Positions
+from cifar10.errors import RunError, UsageError
+from cifar10.run import metrics
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
+from cifar10.trained import evaluation
+from tests.helpers import Tasks, assert_same_bits, last_variables, read_until, run_script, start_script, tf, train
+from tests.test_picture_files import AS_SHOWN, with_exif
+
+SIZE = 72
+CLASSES = ('ant', 'bee', 'cat')
+BLUE = (40, 120, 200)  # of the photos of each class
+
+
+def ramps(height, width, blue):
+    """Returns a picture whose red says in which row a pixel is, and whose green in which column: uint8."""
+    red = np.linspace(0, 255, height)[:, None].repeat(width, 1)
+    green = np.linspace(0, 255, width)[None].repeat(height, 0)
+    return np.rint(np.stack([red, green, np.full([height, width], blue)], -1)).astype(np.uint8)
+
+
+def write_photos(folder, count=14):
+    """Writes a folder of photos of three classes, in sizes and orientations of all kinds."""
+    random = np.random.default_rng(0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        pixels = tf.placeholder(tf.uint8)
+        as_jpeg = tf.io.encode_jpeg(pixels, quality=100, chroma_downsampling=False)
+        as_png = tf.io.encode_png(pixels)
+        for label, name in enumerate(CLASSES):
+            (folder / name).mkdir(parents=True)
+            for i in range(count):
+                shown = ramps(*random.integers(80, 700, 2), BLUE[label])
+                path = folder / name / f'{i}.jpg'
+                if i == 3:
+                    alpha = np.full([*shown.shape[:2], 1], 255, np.uint8)
+                    content = session.run(as_png, {pixels: np.concatenate([shown, alpha], -1)})
+                    path.with_suffix('.png').write_bytes(content)
+                    continue
+                orientation = 1 + i % 8
+                stored = np.ascontiguousarray(AS_STORED[orientation](shown))
+                content = session.run(as_jpeg, {pixels: stored})
+                path.write_bytes(content if orientation == 1 else with_exif(content, orientation))
+
+
+# What turns a picture as it is shown into one that is stored with an orientation.
+AS_STORED = {**AS_SHOWN, 6: AS_SHOWN[8], 8: AS_SHOWN[6]}
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A folder of photos with a manifest."""
+    path = tmp_path_factory.mktemp('photos') / 'mine'
+    write_photos(path)
+    prepare(path)
+    return path
+
+
+def prepare(folder, part=records.TRAIN, size=SIZE):
+    return records.prepare(f'{folder}/', '/nowhere', part, 0.2, size)
+
+
+def rows_of(folder, part=records.TRAIN):
+    """Returns the rows of a manifest, as dictionaries."""
+    lines = (pathlib.Path(folder) / manifest.EXAMPLES[part]).read_text().splitlines()
+    return [dict(zip(manifest.COLUMNS, line.split('\t'))) for line in lines[1:]]
+
+
+def test_the_manifest_has_every_photo_as_it_is_shown(folder):
+    data, test = prepare(folder), prepare(folder, records.TEST)
+    assert data.classes == CLASSES and (data.count, test.count) == (33, 9) and data.size == SIZE
+    rows = rows_of(data.folder) + rows_of(test.folder, records.TEST)
+    assert {row['file'] for row in rows} == {str(path.relative_to(folder)) for path in folder.glob('*/*.*')
+                                             if path.parent.name in CLASSES}
+    random = np.random.default_rng(0)
+    shapes = {f'{name}/{i}': tuple(random.integers(80, 700, 2)) for name in CLASSES for i in range(14)}
+    for row in rows:
+        path = folder / row['file']
+        assert CLASSES[int(row['label'])] == path.parent.name
+        assert int(row['bytes']) == path.stat().st_size
+        assert (int(row['height']), int(row['width'])) == shapes[os.path.splitext(row['file'])[0]]
+        assert int(row['orientation']) == (1 if path.suffix == '.png' else 1 + int(path.stem) % 8)
+
+
+def test_photos_are_examined_once_and_then_only_looked_at(folder, capsys):
+    data = prepare(folder)
+    before = os.stat(data.files[0])
+    assert prepare(folder, size=224).files == data.files  # the size is that of a run, not of the manifest
+    assert os.stat(data.files[0]) == before and capsys.readouterr().out == ''
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    """A copy of the folder that a test may change, with a manifest."""
+    return pathlib.Path(shutil.copytree(folder, tmp_path / 'mine'))
+
+
+@pytest.mark.parametrize('change, what', [
+    (lambda path: path.unlink(), 'has gone'), (lambda path: path.write_bytes(b'x'), 'has changed'),
+    (lambda path: os.utime(path, ns=(0, 1)), 'has changed')])
+def test_photos_that_have_changed_are_refused(copy, change, what):
+    row = rows_of(prepare(copy).folder)[5]
+    change(copy / row['file'])
+    remedy = f"since {copy}/cifar-bin-0.2-manifest was made; delete {copy}/cifar-bin-0.2-manifest to have it made again"
+    with pytest.raises(UsageError, match=f"^{copy / row['file']} {what} {remedy}$"):
+        prepare(copy)
+
+
+def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
+    shutil.rmtree(copy / 'cifar-bin-0.2-manifest')
+    photo = next((copy / 'ant').glob('*.jpg')).read_bytes()
+    (copy / 'ant' / 'cut.jpg').write_bytes(photo[:len(photo) // 2])
+    (copy / 'ant' / 'a\tb.jpg').write_bytes(photo)
+    (copy / 'bee' / 'x.bmp').write_bytes(b'BM' + bytes(60))
+    (copy / 'bee' / os.fsdecode(b'\xff.jpg')).write_bytes(photo)
+    assert prepare(copy).count + prepare(copy, records.TEST).count == 43
+    output = capsys.readouterr().out
+    assert 'left out 3 of 46 files; the first is ' in output
+    assert "a\\tb.jpg' (its name has a tab or a line break; rename it)" in output
+
+
+def test_a_photo_that_was_added_is_noticed(copy, capsys):
+    prepare(copy)
+    shutil.copy(next((copy / 'ant').glob('*.jpg')), copy / 'ant' / 'new.jpg')
+    os.utime(copy / 'ant', (2 ** 31, 2 ** 31))
+    assert prepare(copy).count == 33
+    assert 'warning: images were added or removed' in capsys.readouterr().out
+
+
+# What is cut out.
+
+def crops(shape, n=20000, first=0, seed=0):
+    """Returns boxes [n, 4] of random parts, with top <= bottom and left <= right, and which are mirrored."""
+    positions = Positions(tf.constant(first, tf.int64), None, None, None, None)
+    boxes = resized_crop.ResizedCrop(None, None, seed).boxes(tf.tile(tf.constant([shape]), [n, 1]), positions)
+    with tf.Session() as session:
+        boxes = session.run(boxes)
+    mirrored = boxes[:, 1] > boxes[:, 3]
+    boxes[:, 1::2].sort(1)
+    return boxes, mirrored
+
+
+@pytest.mark.parametrize('shape', [(375, 500), (500, 375), (224, 224)])
+def test_random_parts_have_the_areas_and_aspects_that_are_documented(shape):
+    boxes, mirrored = crops(shape)
+    heights, widths = (boxes[:, 2:] - boxes[:, :2] + 1).T
+    areas = heights * widths / np.prod(shape)
+    aspects = widths / heights
+    assert 0.079 < areas.min() < 0.085 and 0.9 < areas.max() <= 1
+    assert 0.735 < aspects.min() < 0.76 and 1.32 < aspects.max() < 1.36  # rounded to whole pixels
+    # Even: as torchvision draws them, which also draws again what does not fit.
+    drawn = np.random.default_rng(0)
+    area = drawn.uniform(0.08, 1, 10 ** 6)
+    aspect = np.exp(drawn.uniform(np.log(3 / 4), np.log(4 / 3), 10 ** 6))
+    fits = (np.sqrt(area * aspect * np.prod(shape)) <= shape[1]) & (np.sqrt(area / aspect * np.prod(shape)) <= shape[0])
+    for found, expected in ((areas, area[fits]), (np.log(aspects), np.log(aspect[fits]))):
+        np.testing.assert_allclose(np.quantile(found, np.linspace(0, 1, 11)[1:-1]),
+                                   np.quantile(expected, np.linspace(0, 1, 11)[1:-1]), atol=0.015)
+    assert abs(mirrored.mean() - 0.5) < 0.02
+
+
+@pytest.mark.parametrize('shape', [(60, 80), (10, 200), (300, 9), (1, 1), (2, 3)])
+def test_every_pixel_is_reached_and_none_beyond(shape):
+    boxes, _ = crops(shape)
+    reached = np.zeros(shape, int)
+    for top, left, bottom, right in boxes[:4000]:
+        assert 0 <= top <= bottom < shape[0] and 0 <= left <= right < shape[1]
+        reached[top:bottom + 1, left:right + 1] += 1
+    assert reached.min() > 0
+    heights, widths = (boxes[:, 2:] - boxes[:, :2] + 1).T
+    if min(shape) > 5:
+        assert (widths / heights).min() > 0.66 and (widths / heights).max() < 1.5  # rounded to whole pixels
+
+
+def test_the_part_of_a_position_does_not_depend_on_the_batch():
+    whole, mirrored = crops((375, 500), 64, 100)
+    part, turned = crops((375, 500), 16, 132)
+    np.testing.assert_array_equal(whole[32:48], part)
+    np.testing.assert_array_equal(mirrored[32:48], turned)
+    assert not np.array_equal(crops((375, 500), 64, 100, seed=1)[0], whole)
+    # Draws of several blocks are independent.
+    with tf.Session() as session:
+        blocks = np.concatenate(session.run([draws.draws(tf.constant(0, tf.int64), 20000, 0, i) for i in range(6)]), 1)
+    shifted = np.concatenate([blocks[:-1], blocks[1:]], 1)
+    assert np.abs(np.corrcoef(shifted.T) - np.eye(48)).max() < 0.04
+
+
+def expected_part(shape, box, blue, size=SIZE):
+    """Returns the pixels of a part of a picture made by `ramps`, float [size, size, 3]."""
+    (height, width), (top, left, bottom, right) = shape, box
+    mirrored = right < left
+    left, right = min(left, right), max(left, right)
+    places = (np.arange(size) + 0.5) / size
+    rows = np.clip(top + places * (bottom + 1 - top) - 0.5, top, bottom)
+    columns = np.clip(left + places * (right + 1 - left) - 0.5, left, right)
+    columns = columns[::-1] if mirrored else columns
+    red = 255 * rows[:, None].repeat(size, 1) / (height - 1)
+    green = 255 * columns[None].repeat(size, 0) / (width - 1)
+    return np.stack([red, green, np.full([size, size], blue)], -1)
+
+
+class Parts(augment.Augmentation):
+    """Cuts given parts out of pictures, and leaves their pixels as they are."""
+
+    def __init__(self, boxes):
+        self._boxes = boxes
+
+    def boxes(self, shapes, positions=None):
+        return tf.constant(self._boxes, tf.int32)
+
+    def plain_pixels(self, pixels):
+        return tf.cast(pixels, tf.float32)
+
+
+def test_parts_of_photos_are_decoded_as_they_are_shown(folder):
+    data = prepare(folder)
+    random = np.random.default_rng(1)
+    shapes = [(int(row['height']), int(row['width'])) for row in rows_of(data.folder)]
+    boxes = []
+    for height, width in shapes:
+        (top, bottom), (left, right) = (np.sort(random.integers(0, n, 2)) for n in (height, width))
+        boxes.append((top, right, bottom, left) if random.random() < 0.5 else (top, left, bottom, right))
+    images, read = pipeline.load(data)
+    with tf.Session() as session:
+        session.run(read)
+        pixels, labels = session.run(images.batch(Parts(boxes), tf.range(data.count, dtype=tf.int64), None))
+    assert labels.tolist() == [int(row['label']) for row in rows_of(data.folder)]
+    for i, (shape, box, label) in enumerate(zip(shapes, boxes, labels)):
+        difference = np.abs(pixels[i] - expected_part(shape, box, BLUE[label]))
+        extent = 255 * np.ptp(np.reshape(box, (2, 2)), 0) / shape
+        # Half a pixel of the part, and what JPEG and rounding lose.
+        assert (difference.mean((0, 1)) < 3 + np.append(extent, 0) / SIZE).all(), (i, shape, box)
+
+
+def test_evaluation_takes_the_centre_of_each_photo_once(folder):
+    data = prepare(folder, records.TEST)
+    images, read = pipeline.load(data)
+    augmentation = resized_crop.ResizedCrop(None, None, 0, SIZE)
+    iterator, start = pipeline.eval_batches(images, augmentation, data.count, 4)
+    batch = iterator.get_next()
+    with tf.Session() as session:
+        session.run([read])
+        session.run(start)
+        pixels, labels = map(np.concatenate, zip(*[session.run(batch) for _ in range(3)]))
+        with pytest.raises(tf.errors.OutOfRangeError):
+            session.run(batch)
+    rows = rows_of(data.folder, records.TEST)
+    assert labels.tolist() == [int(row['label']) for row in rows]
+    pixels = pixels * (58.395, 57.12, 57.375) + (123.675, 116.28, 103.53)
+    for found, row, label in zip(pixels, rows, labels):
+        shape = int(row['height']), int(row['width'])
+        side = round(min(shape) * 7 / 8)
+        top, left = (shape[0] - side) // 2, (shape[1] - side) // 2
+        expected = expected_part(shape, (top, left, top + side - 1, left + side - 1), BLUE[label])
+        assert np.abs(found - expected).mean() < 5
+
+
+def test_images_in_memory_are_cut_out_too(data_dir):
+    data = records.prepare('shapes', data_dir, image_size=48)
+    images, read = pipeline.load(data)
+    augmentation = resized_crop.ResizedCrop(None, None, 3, 48)
+    n = 64
+    first = tf.constant(100, tf.int64)
+    batch = pipeline.train_batch(images, augmentation, first, first, n, 3)
+    examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, 3)
+    boxes = augmentation.boxes(tf.fill([n, 2], 32), Positions(first, None, None, None, None))
+    with tf.Session() as session:
+        session.run(read)
+        (pixels, labels), boxes, examples = session.run([batch, boxes, examples])
+    assert pixels.shape == (n, 48, 48, 3)
+    rows = np.concatenate([np.fromfile(path, np.uint8) for path in data.files]).reshape(-1, 3073)[examples]
+    np.testing.assert_array_equal(labels, rows[:, 0])
+    pixels = pixels * (58.395, 57.12, 57.375) + (123.675, 116.28, 103.53)
+    for found, row, (top, left, bottom, right) in zip(pixels, rows, boxes):
+        part = row[1:].reshape(3, 32, 32)[:, top:bottom + 1, min(left, right):max(left, right) + 1]
+        part = part[:, :, ::-1] if right < left else part
+        corners = found[[0, 0, -1, -1], [0, -1, 0, -1]].T  # which are pixels of the file
+        np.testing.assert_allclose(corners, part[:, [0, 0, -1, -1], [0, -1, 0, -1]], atol=0.6)
+        assert abs(found.mean() - part.mean()) < 12
+
+
+# Runs.
+
+NETWORK = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    x = images
+    for i, channels in enumerate((4, num_classes)):
+        x = tf.nn.relu(x)
+        x = tf.nn.conv2d(x, tf.get_variable(f'weights{i}', [5, 5, x.shape[-1], channels]), 4, 'SAME')
+    return tf.reduce_mean(x, [1, 2])
+'''
+
+
+@pytest.fixture(scope='module')
+def flags(folder):
+    """The flags of a small run on the photos."""
+    (folder.parent / 'mine.py').write_text(NETWORK)
+    return dict(dataset=f'{folder}/', test_fraction=0.2, image_size=SIZE,
+                network=f"{folder.parent / 'mine.py'}:network", batch_size=4, max_steps=12, save_steps=3,
+                learning_rate=0.01, tower_device='cpu')
+
+
+@pytest.fixture(scope='module')
+def two_towers(flags, tmp_path_factory):
+    """The variables after a run of two towers on two devices."""
+    with tf.Graph().as_default():
+        return train(train_settings(**flags, num_gpus=2, train_dir=str(tmp_path_factory.mktemp('two'))))
+
+
+def test_photos_have_the_augmentation_that_is_usual_for_them(flags):
+    assert train_settings(**flags).recipe.augmentation == 'resized_crop'
+    assert train_settings(**{**flags, 'image_size': 64}).recipe.augmentation == 'classic'
+    assert train_settings(**flags, augmentation='shift').recipe.augmentation == 'shift'
+    assert train_settings(**flags, preset='classic').recipe.augmentation == 'classic'
+
+
+def test_a_run_has_the_same_bits_on_one_device_after_a_resume(flags, two_towers, tmp_path):
+    settings = train_settings(**flags, num_towers=2, train_dir=str(tmp_path))
+    training.train(settings.replace(max_steps=5))
+    assert_same_bits(train(settings), two_towers)
+
+
+@pytest.mark.stress
+def test_a_killed_run_ends_with_the_same_bits(flags, two_towers, tmp_path):
+    command = dict(flags, num_gpus=2, train_dir=tmp_path, log_frequency=1)
+    with start_script('multi_gpu_train.py', **command) as process:
+        read_until(process, 'step 7,')
+        process.kill()
+    assert run_script('multi_gpu_train.py', **command).returncode == 0
+    assert_same_bits(last_variables(tmp_path), two_towers)
+
+
+@pytest.mark.parametrize('mode, augmentation', [
+    ('replicated', 'shift'), pytest.param('async', 'classic', marks=pytest.mark.stress),
+    pytest.param('mirrored', 'resized_crop', marks=pytest.mark.stress),
+    pytest.param('local', 'resized_crop', marks=pytest.mark.stress)])
+def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentation, tmp_path):
+    settings = train_settings(**{**flags, 'max_steps': 8}, num_gpus=2, train_dir=str(tmp_path), variable_update=mode,
+                              augmentation=augmentation, eval_steps=4)
+    training.train(settings)
+    last = metrics.read(str(tmp_path), metrics.EVAL)[-1]
+    assert (last['step'], last['examples']) == (8, 9)
+
+
+@pytest.mark.parametrize('change, what', [
+    pytest.param(lambda path: path.unlink(), 'No such file', marks=pytest.mark.stress),
+    (lambda path: path.write_bytes(path.read_bytes()[:-1] + b'x'), 'has changed since the run began')])
+def test_a_photo_that_changes_under_way_ends_the_run(flags, copy, tmp_path, change, what):
+    settings = train_settings(**{**flags, 'dataset': f'{copy}/'}, train_dir=str(tmp_path / 'train'))
+    training.train(settings.replace(max_steps=3))
+    changed = copy / rows_of(prepare(copy).folder)[7]['file']
+    with pytest.raises(RunError) as raised:
+        training.train(settings, before_session=lambda: change(changed))
+    line = str(raised.value)
+    assert line.startswith(str(changed)) and what in line and '\n' not in line and 'model.ckpt-' in line, line
+    with pytest.raises(UsageError, match='to have it made again'):
+        training.train(settings)
+
+
+def test_the_consumers_follow(flags, folder, tmp_path, capsys):
+    settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
+    check(settings)
+    training.train(settings)
+    check(settings.replace(max_steps=4))
+    output = capsys.readouterr().out
+    assert output.count('photos/s on ') == 2 and 'towers; the batches ahead of each device take' in output
+    evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'eval'),
+                                      run_once=True, tower_device='cpu'))
+    assert 'of 9)' in capsys.readouterr().out
+    blocks = show_inputs.inputs(settings, 4)
+    assert blocks[0].originals.shape == (4, SIZE, SIZE, 3) and blocks[0].augmented.shape == (4, SIZE, SIZE, 3)
+
+
+@pytest.mark.stress
+def test_the_workers_of_a_cluster_read_their_own_photos(flags, two_towers, tmp_path):
+    with Tasks(2, 0, **flags, train_dir=tmp_path / 'train') as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert_same_bits(last_variables(tmp_path / 'train'), two_towers)
+    with Tasks(2, 0, **flags, train_dir=tmp_path / 'async', variable_update='async') as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
+                    reason='no mount namespaces of our own here')
+def test_a_worker_with_other_photos_is_refused(flags, folder, copy, tmp_path):
+    shutil.rmtree(copy / 'cifar-bin-0.2-manifest')
+    path = copy / rows_of(prepare(folder).folder)[0]['file']
+    path.write_bytes(path.read_bytes() + b'x')
+    prepare(copy)
+    with Tasks(2, 0, started=['worker 0'], **flags, train_dir=tmp_path / 'train') as tasks:
+        mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        tasks.commands['worker 1'][:0] = ['unshare', '-m', 'sh', '-c', mount, str(copy), str(folder)]
+        tasks.start('worker 1')
+        ends = tasks.ends()
+    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
+    assert f"its {folder}/cifar-bin-0.2-manifest/train.tsv differs from the chief's" in ends['worker 0'][1]
+
+
+def test_memory_has_a_row_for_each_photo_and_no_pixels(folder):
+    images, read = pipeline.load(prepare(folder))
+    with tf.Session() as session:
+        session.run(read)
+        columns = session.run(tf.local_variables())
+    for column in columns:
+        assert len(column) == images.count and column.size <= 4 * images.count
