@@ -308,7 +308,8 @@ def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
 
 @pytest.mark.parametrize('optimizer, mode', [
     ('adam', 'mirrored'), *[pytest.param(optimizer, mode, marks=pytest.mark.stress)
-    for optimizer in ('momentum', 'nesterov', 'adam', 'adamw', 'muon') for mode in ('replicated', 'mirrored')]])
+    for optimizer in ('momentum', 'nesterov', 'adam', 'adamw', 'muon') for mode in ('replicated', 'mirrored')
+    if (optimizer, mode) != ('adam', 'mirrored')]])
 def test_every_optimizer_takes_the_same_step_in_every_mode(optimizer, mode, settings, tmp_path):
     config = dict(optimizer=optimizer, learning_rate=0.01, num_gpus=2, max_steps=3)
     expected = train(settings(**config, train_dir=str(tmp_path / 'expected')))

@@ -24,7 +24,7 @@ def one_tower(tmp_path_factory, data_dir):
                              batch_size=32, max_steps=8, tower_device='cpu'))
 
 
-@pytest.mark.parametrize('num_gpus', [2, 4])
+@pytest.mark.parametrize('num_gpus', [2, pytest.param(4, marks=pytest.mark.stress)])  # 4 by default: test_modes.py
 def test_towers_take_the_steps_of_one_large_tower(num_gpus, settings, one_tower):
     split = train(settings(num_gpus=num_gpus, batch_size=32 // num_gpus, max_steps=8))
     assert split.keys() == one_tower.keys()
@@ -58,6 +58,7 @@ def test_another_seed_gives_other_variables(settings, one_tower):
     assert not np.allclose(other['conv1/weights'], one_tower['conv1/weights'], atol=0.01)
 
 
+@pytest.mark.stress  # by default with the order of the examples: test_inputs.py
 def test_a_run_can_change_towers_and_batch_between_resumes(settings):
     train(settings(num_gpus=2, batch_size=16, max_steps=2))
     last = train(settings(num_towers=1, batch_size=8, max_steps=5))
