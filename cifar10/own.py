@@ -99,8 +99,8 @@ def _remedy(text):
     """Returns what to do about an error that TensorFlow 1 code meets in TensorFlow 2, to be added to its text."""
     if re.search(_GONE, text):
         return '; docs/your-own.md has a table of what to write in place of tf.layers'
-    missing = re.search(r"module 'tensorflow' has no attribute '(\w+)'", text)
-    if missing and hasattr(tf, missing[1]):
+    missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
+    if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
     if re.search(r'float32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b', text):
         return '; cast variables to the type of the images, or use --precision=fp32'

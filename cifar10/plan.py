@@ -368,8 +368,9 @@ def _undecided(start, prefix, stored):
                   **rates_of(start.settings.recipe, before))
     now = {**start.settings.flat(), **values}
     # A setting that has a meaning only now, or only had one, follows another, whose change is reported.
+    follow = {field.name for field in fields(*GROUPS) if field.metadata['only_with']}
     changes = [f'{name} from {value} to {now[name]}' for name, value in before.items()
-               if value != now[name] and None not in (value, now[name])]
+               if value != now[name] and not (name in follow and None in (value, now[name]))]
     notes += warnings
     if changes:
         notes.append(f"changed    {', '.join(changes)}")

@@ -302,6 +302,8 @@ def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
     lines = lines_of(settings(max_steps=2, optimizer='adam', num_gpus=4, num_towers=4))
     assert lines['rate'].startswith('0.02, ') and 'advice' not in lines
     assert lines['changed'] == 'num_towers from 1 to 4'
+    lines = lines_of(settings(max_steps=2, optimizer='adam', clip_norm=1.0))
+    assert lines['changed'] == 'clip_norm from None to 1.0'
     lines = lines_of(settings(max_steps=2, optimizer='adam', learning_rate=0.01))
     assert lines['rate'].startswith('0.01, ') and lines['changed'] == 'learning_rate from 0.02 to 0.01'
 
