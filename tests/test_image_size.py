@@ -46,7 +46,9 @@ def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     weights = weights_of(32, size)
     np.testing.assert_allclose(pixels, weights @ planes @ weights.T, atol=0.501)
     (tmp_path / 'x.png').write_bytes(content)
-    np.testing.assert_array_equal(pictures.Decoder(size)(str(tmp_path / 'x.png')), pixels[1].transpose(1, 2, 0))
+    image = pictures.Decoder(size)(str(tmp_path / 'x.png'))
+    # Another operation where they become larger, so a sum may round the other way.
+    np.testing.assert_allclose(image.astype(int), pixels[1].transpose(1, 2, 0).astype(int), atol=size > 32)
 
 
 def test_images_that_have_the_size_stay_as_they_are():
