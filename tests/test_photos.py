@@ -335,9 +335,10 @@ def test_a_run_has_the_same_bits_on_one_device_after_a_resume(flags, two_towers,
 @pytest.mark.stress
 def test_a_killed_run_ends_with_the_same_bits(flags, two_towers, tmp_path):
     command = dict(flags, num_gpus=2, train_dir=tmp_path, log_frequency=1)
-    with start_script('multi_gpu_train.py', **command) as process:
-        read_until(process, 'step 7,')
-        process.kill()
+    process = start_script('multi_gpu_train.py', **command)
+    read_until(process, 'step 7,')
+    process.kill()
+    process.communicate()
     assert run_script('multi_gpu_train.py', **command).returncode == 0
     assert_same_bits(last_variables(tmp_path), two_towers)
 
