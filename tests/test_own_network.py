@@ -8,6 +8,7 @@ from cifar10 import training
 from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.networks import own
+from cifar10.networks.rehearsal import rehearse
 from cifar10.replay.probe import Probe
 from cifar10.replay.rerun import Rerun
 from cifar10.run.train_dir import TrainDir, step_of
@@ -244,6 +245,18 @@ def test_random_operations_that_are_not_stateless_are_told_before_the_run(settin
     training.train(settings(network=linear(line), max_steps=1))
     warning, = [text for text in capsys.readouterr().out.splitlines() if text.startswith('warning: --network=')]
     assert part in warning
+
+
+@pytest.mark.parametrize('channels, size, warned', [(8, 1, True), (16, 1, False), (8, 3, False)])
+def test_a_convolution_whose_gradient_may_crash_is_told_before_the_run(channels, size, warned):
+    def network(images, training):
+        x = tf.nn.conv2d(images, tf.get_variable('first', [3, 3, 3, channels]), 1, 'SAME')
+        x = tf.nn.conv2d(x, tf.get_variable('shortcut', [size, size, channels, 16]), 2, 'SAME', name='strided')
+        return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('last', [16, 10])
+    found = rehearse(network, 4, [48], tf.float32, 0)
+    assert found.violation is None
+    assert [warning.split(',')[0] for warning in found.warnings] == warned * [
+        'its operation strided has 1x1 filters for 8 channels and a stride']
 
 
 def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, tmp_path, capsys):

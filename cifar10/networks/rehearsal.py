@@ -26,6 +26,8 @@ _DRAWS = re.compile(
     r'|Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*Skip|Multinomial|\w*CandidateSampler'
     r'|SampleDistortedBoundingBox(V2)?')
 
+_SAFE_CHANNELS = 16  # from which oneDNN's gradient of strided 1x1 filters keeps to its memory
+
 
 class Findings(NamedTuple):
     """What a rehearsal has found.
@@ -59,6 +61,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         if violation:
             return Findings(violation)
         drawn = _stateful_draws()
+        warnings = _stride_warnings()
         _, second_scope, _ = _build_tower(inference, 1, dtype, [batch_size, side, side, 3], seed)
         violation = _tower_rule(scope, second_scope)
         if violation:
@@ -71,7 +74,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         violation = (_variable_rule() or _placeholder_rule(images) or _write_rule()
                      or _evaluation_rule(training_variables, _variables())
                      or _part_rule(division.parts, evaluated.parts))
-        return Findings(violation, _draw_warnings(drawn, _stateful_draws()))
+        return Findings(violation, warnings + _draw_warnings(drawn, _stateful_draws()))
 
 
 def _build_tower(inference, k, dtype, shape, seed):
@@ -266,6 +269,22 @@ def _draw_warnings(in_training, in_evaluation):
     if in_training:
         return [f'its operation {in_training[0]} draws other random numbers after a resume, so the run does not end '
                 'with the same bits; use cifar10.networks.dropout(x, rate, training), or uniform_like(x)']
+    return []
+
+
+def _stride_warnings():
+    """Returns what there is to say of convolutions whose gradient crashes.
+
+    On CPUs, in TensorFlow 2.21 with oneDNN, the gradient of 1x1 filters with a stride writes beyond its memory where
+    there are fewer than 16 input channels: `malloc(): invalid size` or a segmentation fault, at some image sizes.
+    """
+    for operation in tf.get_default_graph().get_operations():
+        if operation.type == 'Conv2D' and max(operation.get_attr('strides')) > 1:
+            height, width, channels, _ = operation.inputs[1].shape.as_list()
+            if height == width == 1 and channels < _SAFE_CHANNELS:
+                return [f'its operation {_relative(operation.name)} has 1x1 filters for {channels} channels and a '
+                        'stride, whose gradient can crash TensorFlow 2.21 on CPUs; subsample first, x[:, ::2, ::2], '
+                        'and convolve without a stride']
     return []
 
 
