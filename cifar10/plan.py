@@ -287,6 +287,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.NEVER
              and _identity(field.name, before[field.name]) != _identity(field.name, now[field.name])]
     holds = f'--train_dir={directory.path} holds a run with'
+    remedy = f'repeat its flags to go on with it, {ANOTHER_RUN}'
     if not names and before['epochs'] != now['epochs']:
         if settings.recipe.schedule in TO_THE_END:
             follows = 'at whose end the learning rate reaches 0'
@@ -294,12 +295,12 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
             follows = 'which the image sizes divide into parts'
         else:
             return
-        raise UsageError(f"{holds} epochs={before['epochs']:g} (now {now['epochs']:g}), {follows}; {ANOTHER_RUN}")
+        raise UsageError(f"{holds} epochs={before['epochs']:g} (now {now['epochs']:g}), {follows}; {remedy}")
     if len(names) > 1 and before['preset'] != now['preset']:
         names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
     if names:
         differences = ', '.join(f'{name}={before[name]} (now {now[name]})' for name in names)
-        raise UsageError(f'{holds} {differences}; {ANOTHER_RUN}')
+        raise UsageError(f'{holds} {differences}; {remedy}')
 
 
 def _identity(name, value):

@@ -207,7 +207,7 @@ def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     os.makedirs(directory.path)
     directory.begin(train_settings(**config).flat())
     open(directory.checkpoint_prefix + '-1.index', 'w').close()
-    message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; use another'
+    message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; repeat'
     with pytest.raises(UsageError, match=message):
         refuse_another_run(directory, train_settings(**dict(config, epochs=0.2)))
     one_size = dict(config, sizes='20')
