@@ -12,7 +12,10 @@ from collections.abc import Sequence
 # What a session puts before the message of an operation: where the operation was built, and the number of messages if
 # several operations failed.
 _PREAMBLE = re.compile(r"Graph execution error:\s*(.*\nNode: '[^\n]*\n)?"
-                       r'(\d+ root error\(s\) found\.\s*\(0\) [\w ]+: )?', re.DOTALL)
+                       r'(\d+ root error\(s\) found\.\s*\(0\) [\w ]+: |=+\n[A-Z_]+: )?', re.DOTALL)
+# Where the operation was: in a cluster its task, in a dataset the way to its function.
+_PLACE = re.compile(r'^(From /job:\S+:\n)?'
+                    r'(Error in user-defined function passed to \S+ transformation with iterator: \S+: )?')
 # What an assertion puts before its message, and the values that may follow.
 _ASSERTION = re.compile(r'^assertion failed: \[(.*?)\](?= \[|$).*')
 # An error of another process, as gRPC quotes it inside its own.
@@ -63,6 +66,6 @@ def reason(error: Exception) -> str:
     if relayed:
         text = relayed.group(1).replace('\\n', '\n').replace('\\t', '\t').replace('\\"', '"')
     text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
-    text = _PREAMBLE.sub('', text, count=1)
+    text = _PLACE.sub('', _PREAMBLE.sub('', text, count=1))
     # The cause comes first; advice may follow it.
     return _ASSERTION.sub(r'\1', text.partition('\n')[0]) or type(error).__name__
