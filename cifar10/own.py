@@ -18,6 +18,7 @@ from cifar10.errors import UsageError
 
 # What Python says where code uses the layers of TensorFlow 1, which Keras 3 does not have.
 _GONE = r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|tensorflow\S*\.layers"
+_GRAPHS = ' (graphs are <'  # begins the part of a message that shows the addresses of two graphs
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
 
@@ -86,19 +87,25 @@ def _is_about_shapes(error):
 
 def _describe_error(error, path):
     """Returns an error of the user's code in one line, with the line of their file that raised it."""
-    line_numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-                    if os.path.abspath(frame.filename) == os.path.abspath(path)]
+    frames = traceback.extract_tb(error.__traceback__)
+    line_numbers = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(path)]
     if isinstance(error, SyntaxError):
         line_numbers = [error.lineno]
-    text = ' '.join(str(error).partition(_OPERATION)[0].split()) or 'no message'
+    text = ' '.join(str(error).partition(_OPERATION)[0].partition(_GRAPHS)[0].split())
+    if isinstance(error, NotImplementedError) and any('initialized_value' in (frame.line or '') for frame in frames):
+        text = 'resource variables have no initialized_value()'
     place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''
-    return f'{type(error).__name__}: {text}{place}{_remedy(text)}'
+    return f"{type(error).__name__}: {text or 'no message'}{place}{_remedy(text)}"
 
 
 def _remedy(text):
     """Returns what to do about an error that TensorFlow 1 code meets in TensorFlow 2, to be added to its text."""
     if re.search(_GONE, text):
-        return '; docs/your-own.md has a table of what to write in place of tf.layers'
+        return '; docs/your-own.md says what to write in place of tf.layers and contrib'
+    if 'must be from the same graph' in text:
+        return '; a tensor that is made outside the function belongs to another graph: make it in the function'
+    if 'initialized_value()' in text:
+        return '; begin with a constant, and take the value of the variable in the first step'
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'

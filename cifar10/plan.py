@@ -117,8 +117,9 @@ def check_optimizer(start: Start) -> list[str]:
     averages_within = UPDATE_MODES.load(update).averages_within_optimizer
     OPTIMIZERS.load(recipe.optimizer)
     if recipe.clip_norm and averages_within:
-        raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean gradient, which --variable_update={update} '
-                         'has nowhere in one place; use --variable_update=replicated, which takes the same steps')
+        raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
+                         f'--variable_update={update} averages those of each variable by themselves; use '
+                         '--variable_update=replicated, which takes the same steps')
     if OPTIMIZERS.is_own(recipe.optimizer):
         own.check(recipe.optimizer, averages_within)
     return []

@@ -22,6 +22,7 @@ RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 LINEAR = '''
 import tensorflow.compat.v1 as tf
 from cifar10.networks import add_moving_statistic, uniform_like
+OUTSIDE = tf.constant(2.0)
 def weights_of():
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
         return tf.get_variable('weights', [24 * 24 * 3, 10])
@@ -76,7 +77,7 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ("half = tf.get_variable('half', [], tf.bfloat16)", 'pixels @ weights * tf.cast(half, tf.float32)',
      'the variable half is not float32'),
     ('pass', 'pixels[:, :10]', 'its logits depend on no trainable variable'),
-    ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 10 of '),
+    ('1 / 0', 'None', 'ZeroDivisionError: division by zero (line 11 of '),
     ('tf.get_variable("weights")', 'None', 'ValueError: Variable weights already exists'),
     ('tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, tf.nn.l2_loss(weights))', 'pixels @ weights',
      'in place of regularizer= write tf.add_to_collection(tf.GraphKeys.LOSSES, '),
@@ -90,11 +91,13 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
      'it makes the placeholder keep_prob, which nothing feeds; make it a constant, or use the argument `training`'),
     ('keep = 1.0 if training else tf.placeholder_with_default(1.0, [], name="keep_prob")', 'pixels @ weights * keep',
      'it makes the placeholder keep_prob, which nothing feeds'),
-    *[(line, 'pixels @ weights', 'of mine.py); docs/your-own.md has a table of what to write in place of tf.layers')
+    *[(line, 'pixels @ weights', 'of mine.py); docs/your-own.md says what to write in place of tf.layers and contrib')
       for line in ('tf.layers.dense(pixels, 10)', 'tf.layers.batch_normalization(pixels, training=training)',
                    'from tensorflow.compat.v1.layers import dense', 'tf.contrib.layers.conv2d(pixels, 10, 3)')],
+    ('pass', 'pixels @ weights * OUTSIDE',
+     '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_variable("more", [])', 'pixels @ weights',
-     "no attribute 'get_variable' (line 10 of mine.py); write import tensorflow.compat.v1 as tf"),
+     "no attribute 'get_variable' (line 11 of mine.py); write import tensorflow.compat.v1 as tf"),
     ('uniform_like(pixels)', 'pixels @ weights', 'random numbers are drawn for a training batch; draw them only'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(tf.cast(weights, tf.bfloat16)))', 'pixels @ weights',
      'it adds a tensor bfloat16 [] to the collection tf.GraphKeys.LOSSES; add float32 scalars'),
@@ -103,7 +106,7 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.reduce_sum(pixels))', 'pixels @ weights',
      'float32 [] to the collection tf.GraphKeys.ACTIVATIONS; add float tensors [images, ...]'),
     ('pass', 'pixels @ tf.stop_gradient(weights)', 'its logits depend on no trainable variable'),
-    ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 10 of '),
+    ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 11 of '),
     ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
      'it makes the variable more only where `training` is false'),
     ('more = tf.get_variable("more", [], trainable=training)', 'pixels @ weights * more',
@@ -113,7 +116,7 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('more = tf.get_variable("more", [4, 10], partitioner=tf.fixed_size_partitioner(2))',
      'pixels @ weights + tf.reduce_sum(tf.convert_to_tensor(more))', 'leave out the partitioner'),
     ('more = tf.get_variable("more", [], use_resource=False)', 'pixels @ weights * more', 'not a resource variable'),
-    ('more = tf.cast(tf.train.get_global_step(), tf.float32)', 'pixels @ weights * more', 'line 10 of '),
+    ('more = tf.cast(tf.train.get_global_step(), tf.float32)', 'pixels @ weights * more', 'line 11 of '),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
     ('tf.add_to_collection("moving_statistics", (weights, weights))', 'pixels @ weights',
@@ -138,7 +141,7 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
          'AssignAddVariableOp'))],
     ('None if tf.get_variable_scope().reuse else tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(weights))',
      'pixels @ weights', 'it adds L2Loss to the collection losses in one tower and not in the other'),
-    ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 10 of '),
+    ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),
 ])
 def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, result, part):
     name = linear(line, result)

@@ -187,6 +187,7 @@ def test_the_optimizers_of_tensorflow_follow_the_rules(mine, line):
 
 
 APPLY = '_resource_apply_dense(self, grad, handle)'
+PAIRS = 'def apply_gradients(self, pairs, global_step=None, name=None)'
 
 
 @pytest.mark.parametrize('lines, before, part', [
@@ -207,14 +208,20 @@ APPLY = '_resource_apply_dense(self, grad, handle)'
      'the variable x is a local variable'),
     ('def _create_slots(self, var_list): tf.get_variable("x", [], collections=["y"])', 'pass',
      'the variable x is not in the collection'),
-    ('def _prepare(self): super()._prepare(); self.x = tf.Variable(1.0, trainable=False, name="x")', 'pass',
-     'is named after the name scope in which'),
+    ('x = None\n    def _prepare(self): super()._prepare(); self.x = tf.Variable(1.0, False, name="x") '
+     'if self.x is None else self.x', 'pass', 'is named after the name scope in which'),
     (f'def {APPLY}: return super().{APPLY[:21]}(grad / tf.cast(tf.train.get_global_step() + 1, tf.float32), handle)',
      'pass', 'uses global_step, which changes while'),
     ('def apply_gradients(self, pairs, global_step=None, name=None): return super().apply_gradients(pairs)', 'pass',
      'its apply_gradients does not increment global_step'),
     ('def _finish(self, ops, name): return tf.group(*ops, *[v.assign(0.9 * v) for v in tf.trainable_variables()])',
      'pass', 'it changes variables whose gradients it was not given'),
+    (f'{PAIRS}: tf.get_variable("x", [], trainable=False); return super().apply_gradients(pairs, global_step)', 'pass',
+     'its apply_gradients can be called only once (Variable x already exists, disallowed.'),
+    (f'{PAIRS}: tf.Variable(1.0, trainable=False); return super().apply_gradients(pairs, global_step)', 'pass',
+     'each call of its apply_gradients makes another variable, such as again/Variable; make its variables in _create_'),
+    (f'def {APPLY}: return handle.assign(handle.initialized_value())', 'pass',
+     'NotImplementedError: resource variables have no initialized_value() (line 7 of '),
     (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape), handle)', 'pass', 'random'),
     (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape, seed=3), handle)', 'pass',
      'after a checkpoint it takes other steps than without'),
@@ -247,7 +254,7 @@ def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
             ([f'--optimizer={name}', '--learning_rate=0.1'], 'it returns builtins.int'),
             ([f'--optimizer={name}'], 'has no default learning rate; give --learning_rate'),
             (['--optimizer=nowhere.py:mine', '--learning_rate=0.1'], 'there is no file'),
-            (['--clip_norm=1', '--variable_update=mirrored'], '--clip_norm=1 clips the mean gradient, which')):
+            (['--clip_norm=1', '--variable_update=mirrored'], '--clip_norm=1 clips the mean of all gradients')):
         status, error = call('multi_gpu_train.py', '--tower_device=cpu', *arguments)
         assert status == 2 and part in error and len(error.strip().splitlines()) == 1
     assert not list((tmp_path / 'train').glob('*'))

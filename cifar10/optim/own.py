@@ -107,7 +107,7 @@ def _build(make, scope, averages_within):
         pairs = [*zip(gradients, variables), (None, unused)]
         with tf.variable_scope('copy' if number else '', auxiliary_name_scope=False), tf.name_scope(scope):
             applied = made.apply_gradients(pairs, None if number else global_step)
-        violation = _variable_rule(known) or _global_step_rule(global_step, before)
+        violation = _variable_rule(known) or _global_step_rule(global_step, before) or _repetition_rule(made, pairs)
         if violation:
             return violation, []
         known |= {variable.op.name for variable in tf.global_variables()}
@@ -125,8 +125,8 @@ def _class_rule(made, averages_within):
     kind = type(made)
     applies = kind.apply_gradients is not base.apply_gradients
     if kind.compute_gradients is not base.compute_gradients:
-        return (f'{kind.__name__} overrides compute_gradients, which each tower calls for its own batch; change '
-                'gradients in apply_gradients, which gets their mean')
+        return (f'{kind.__name__} overrides compute_gradients, which each tower calls for its own batch; leave it '
+                'out, and change gradients in apply_gradients, which gets their mean')
     if kind._resource_apply_dense is base._resource_apply_dense and not applies:
         return (f'{kind.__name__} has no _resource_apply_dense(gradient, variable), with which resource variables are '
                 'updated; write one in place of _apply_dense')
@@ -169,6 +169,21 @@ def _global_step_rule(global_step, before):
         if operation not in before and operation.type != 'AssignAddVariableOp':
             return (f'its operation {operation.name} uses global_step, which changes while copies of the variables are '
                     'updated; use the learning rate, or count steps in a variable that _create_slots makes')
+    return None
+
+
+def _repetition_rule(made, pairs):
+    """Gradients are applied again to the same variables without new state, as in `async`, once for each tower."""
+    remedy = 'make its variables in _create_slots, with _zeros_slot and _create_non_slot_variable'
+    before = {variable.op.name for variable in tf.global_variables()}
+    try:
+        with tf.name_scope('again'):
+            made.apply_gradients(pairs)
+    except ValueError as error:
+        return f"its apply_gradients can be called only once ({' '.join(str(error).split())}); {remedy}"
+    for variable in tf.global_variables():
+        if variable.op.name not in before:
+            return f'each call of its apply_gradients makes another variable, such as {variable.op.name}; {remedy}'
     return None
 
 
