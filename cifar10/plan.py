@@ -72,7 +72,7 @@ class Plan(NamedTuple):
     def to_store(self) -> dict[str, Any]:
         """Returns what the run stores of itself. Its data can be found from any working directory."""
         return dict(self.settings.flat(), data_dir=os.path.abspath(self.settings.data.data_dir),
-                    classes=self.data.classes, examples=self.data.count)
+                    classes=self.data.classes, examples=self.data.count, images_sha256=self.data.digest())
 
 
 @dataclasses.dataclass
@@ -183,7 +183,10 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
 
 
 def refuse_other_images(start: Start) -> list[str]:
-    """Checks that a resumed run was trained on the same images, as far as the images exist already."""
+    """Checks that a resumed run was trained on as many images of the same classes, if they exist already.
+
+    If single photos are others, which may have been repaired, a note says so.
+    """
     stored = start.directory.stored() if start.plan.checkpoint else None
     if stored is None or not os.path.isdir(start.data.folder):
         return []
@@ -192,6 +195,8 @@ def refuse_other_images(start: Start) -> list[str]:
         raise UsageError(f'{holds} other classes (now {difference(stored.classes, start.data.classes)}); {ANOTHER_RUN}')
     if stored.examples not in (None, start.data.count):
         raise UsageError(f'{holds} {stored.examples} images (now {start.data.count}); {ANOTHER_RUN}')
+    if stored.images_sha256 not in (None, start.data.digest()):
+        return ['changed    the training photos: other files, or other contents']
     return []
 
 

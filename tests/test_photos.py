@@ -370,6 +370,20 @@ def test_a_photo_that_changes_under_way_ends_the_run(flags, copy, tmp_path, chan
         training.train(settings)
 
 
+def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):
+    settings = train_settings(**{**flags, 'dataset': f'{copy}/', 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
+    training.train(settings)
+    shutil.rmtree(prepare(copy).folder)
+    training.train(settings.replace(max_steps=2))
+    assert 'changed' not in capsys.readouterr().out
+    folder = prepare(copy).folder
+    one, other = (copy / row['file'] for row in rows_of(folder)[:2])
+    one.write_bytes(other.read_bytes())
+    shutil.rmtree(folder)
+    training.train(settings.replace(max_steps=3))
+    assert 'changed    the training photos' in capsys.readouterr().out
+
+
 def test_the_consumers_follow(flags, folder, tmp_path, capsys):
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)

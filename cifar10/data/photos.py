@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import headers, pictures
+from cifar10.data import download, headers, pictures
 from cifar10.data.augment import Augmentation, centre_boxes, planes_of
 from cifar10.data.draws import Positions
 from cifar10.data.manifest import COLUMNS, SEPARATORS, Photo
@@ -42,6 +42,9 @@ class Photos(Records):
     @property
     def memory_bytes(self):
         return 2 * self.count * _ROW_BYTES
+
+    def digest(self):
+        return download.sha256(self.files[0])  # its rows have the fingerprint of each photo
 
     def planes(self, n):
         on_cpu = tf.ConfigProto(device_count={'GPU': 0})

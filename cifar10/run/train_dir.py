@@ -49,11 +49,13 @@ class Stored(NamedTuple):
       run: a random string that identifies the run; None in version 1.0.
       classes: the names of its classes; None in early versions.
       examples: the number of its training images; None in early versions.
+      images_sha256: what tells other training images from its own; None in early versions, and without a manifest.
     """
     settings: TrainSettings
     run: str | None = None
     classes: tuple[str, ...] | None = None
     examples: int | None = None
+    images_sha256: str | None = None
 
     @classmethod
     def of_tutorial(cls) -> 'Stored':
@@ -130,7 +132,7 @@ class TrainDir:
             raise UsageError(f'{path} was not written by this program; use another directory')
         classes = values.get('classes')
         return Stored(completed(values), values.get('run'), None if classes is None else tuple(classes),
-                      values.get('examples'))
+                      values.get('examples'), values.get('images_sha256'))
 
     def _settings_text(self):
         """Returns the content of the settings file; '' if it was lost, None if there is no file.
