@@ -174,7 +174,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     def tower(k, scope):
         batches.append(next_batch(k))
         images, labels = batches[k]
-        with recipe.divided(devices.parts[k], mode.gate(k)), at_position(seed, examples_seen + k * batch_size):
+        with recipe.divided(devices.parts[k], mode.gate(k)), at_position(seed, examples_seen, k * batch_size):
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
                 network, images, labels, precision.dtype, plan.settings.recipe.label_smoothing))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))

@@ -86,7 +86,7 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     assert (trained.step, trained.finished) == (4, True) and trained.checkpoint.endswith('model.ckpt-4')
     assert trained.figures['loss'] == records[3]['loss'] and trained.evaluation['precision'] == records[4]['precision']
     assert [line.split()[0] for line in lines if not line.startswith('20')] == [
-        'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'run', 'watch', 'saved']
+        'recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch', 'saved']
     assert sum('loss = ' in line for line in lines) == 2
     evaluated = []
     tested = cifar10.evaluate(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', on_record=evaluated.append)
@@ -175,7 +175,7 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
-    settings = dict(small, max_steps=300, save_steps=2, log_frequency=1)
+    settings = dict(small, max_steps=300, save_steps=20, log_frequency=1)
     process = subprocess.Popen([sys.executable, '-c', INTERRUPTED, json.dumps(settings)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, cwd=ROOT)
     read_until(process, 'step 5')

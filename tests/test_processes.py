@@ -296,8 +296,8 @@ def test_nothing_but_ours_is_printed(small):
                             timeout=60)
     assert result.returncode == 0 and result.stderr == ''
     kinds = [line.split()[0] for line in result.stdout.splitlines()]
-    assert kinds[:8] == ['recipe', 'towers', 'update', 'data', 'batch', 'rate', 'run', 'watch']
-    assert kinds[-1] == 'saved' and len(kinds) == 11
+    assert kinds[:9] == ['recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch']
+    assert kinds[-1] == 'saved' and len(kinds) == 12
 
 
 def test_device_placement_is_printed_when_asked_for(small):

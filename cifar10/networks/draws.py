@@ -19,21 +19,23 @@ _place = contextvars.ContextVar('place', default=None)
 class _Place:
     """Where the batch of a network lies in the stream of examples, and how often the network has drawn so far."""
 
-    def __init__(self, seed, first):
+    def __init__(self, seed, start, offset):
         self.seed = seed
-        self.first = first
+        self.start = start
+        self.offset = offset
         self.count = 0
 
 
 @contextlib.contextmanager
-def at_position(seed: int, first: tf.Tensor) -> Iterator[None]:
+def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int = 0) -> Iterator[None]:
     """Context in which a network is built on a training batch, for what it draws.
 
     Args:
       seed: seed of the run.
-      first: int64 scalar, the position of the first example of the batch; the others follow it.
+      start: int64 scalar, read only if the network draws.
+      offset: how far from `start` the first example of the batch is; the others follow it.
     """
-    token = _place.set(_Place(seed, first))
+    token = _place.set(_Place(seed, start, offset))
     try:
         yield
     finally:
@@ -64,7 +66,7 @@ def uniform_like(x: tf.Tensor) -> tf.Tensor:
     size = x.shape[1:].num_elements() or tf.reduce_prod(tf.shape(x, out_type=tf.int64)[1:])
     counts = -(-size // _PER_COUNT)  # an example takes whole counts, so that it begins with one
     # The images' own draws (crops, for example) have 0 in the upper half.
-    counter = tf.stack([tf.cast(place.first * counts, tf.uint64), tf.constant(place.count, tf.uint64)])
+    counter = tf.stack([tf.cast((place.start + place.offset) * counts, tf.uint64), tf.constant(place.count, tf.uint64)])
     drawn = tf.raw_ops.StatelessRandomUniformV2(
         shape=tf.stack([tf.shape(x, out_type=tf.int64)[0], tf.cast(counts * _PER_COUNT, tf.int64)]),
         key=tf.constant([place.seed], tf.uint64), counter=counter, alg=_PHILOX)
