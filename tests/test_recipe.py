@@ -291,7 +291,8 @@ def test_every_optimizer_has_a_rate_of_its_own(settings):
      "the fast recipe's rate is for 512 examples a step; with 1,024 try --auxiliary_learning_rate=1.5"),
     (dict(preset='fast', batch_size=512, num_gpus=2, max_steps=None, auxiliary_learning_rate=1.0), None),
     (dict(batch_size=128, num_gpus=4, variable_update='async'), None),
-    (dict(batch_size=128, num_gpus=4, variable_update='local'), None)])
+    (dict(batch_size=128, num_gpus=4, variable_update='local'), None),
+    (dict(batch_size=64, num_gpus=2, variable_update='local'), 'with 64 of each tower try --learning_rate=0.05')])
 def test_a_new_run_with_other_examples_in_a_step_is_told_which_rate_to_try(settings, changes, advice):
     found = lines_of(settings(**changes)).get('advice')
     assert found.endswith(advice) if advice else found is None
