@@ -16,8 +16,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UsageError
 
-# What Python says where code uses the layers of TensorFlow 1, which Keras 3 does not have.
-_GONE = r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|tensorflow\S*\.layers"
+# What Python says where code uses the layers of TensorFlow 1, which Keras 3 does not have, or contrib.
+_GONE = (r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
+         r'tensorflow\S*\.(layers|contrib)')
 _GRAPHS = ' (graphs are <'  # begins the part of a message that shows the addresses of two graphs
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 

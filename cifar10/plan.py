@@ -236,8 +236,8 @@ def _advice(start):
     flags = ' '.join(f'--{name}={value:.3g}' for name, value in to_try.items() if not getattr(given, name))
     is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']
     whose = f"the {recipe.preset} recipe's" if is_presets else f"{recipe.optimizer}'s default"
-    of_towers = '' if examples == plan.examples_per_step else ' of each tower'
-    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {examples:,}{of_towers} try {flags}']
+    here = f'{examples:,}' if examples == plan.examples_per_step else f'{examples:,} of each tower'
+    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}']
 
 
 def describe_run(start: Start) -> list[str]:

@@ -93,7 +93,8 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
      'it makes the placeholder keep_prob, which nothing feeds'),
     *[(line, 'pixels @ weights', 'of mine.py); docs/your-own.md says what to write in place of tf.layers and contrib')
       for line in ('tf.layers.dense(pixels, 10)', 'tf.layers.batch_normalization(pixels, training=training)',
-                   'from tensorflow.compat.v1.layers import dense', 'tf.contrib.layers.conv2d(pixels, 10, 3)')],
+                   'from tensorflow.compat.v1.layers import dense', 'tf.contrib.layers.conv2d(pixels, 10, 3)',
+                   'import tensorflow.contrib.slim')],
     ('pass', 'pixels @ weights * OUTSIDE',
      '(line 12 of mine.py); a tensor that is made outside the function belongs to another graph: make it in the'),
     ('import tensorflow as tf2; tf2.get_variable("more", [])', 'pixels @ weights',
