@@ -106,7 +106,7 @@ def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path
         with pytest.raises(UsageError, match=part):
             eval_settings(checkpoint=older, **flags)
     shutil.copy(newest + '.index', tmp_path / 'broken.index')
-    for given, part in ((run, f'there is no such checkpoint; give the prefix of one, such as {run}/model.ckpt-1000'),
+    for given, part in ((run, f'there is no such checkpoint; give the prefix of one, such as {newest}$'),
                         (older + '0', 'there is no such checkpoint'), (str(tmp_path / 'broken'), 'cannot be read')):
         with pytest.raises(UsageError, match=part) as refused:
             evaluation.evaluate(eval_settings(checkpoint=given, eval_dir=str(tmp_path / 'eval'), tower_device='cpu'))

@@ -159,7 +159,7 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'broken.index').write_text('of something else')
     for flags, part in (
-            (dict(warm_start=str(tmp_path / 'nothing')), 'there is no such checkpoint; give the prefix of one'),
+            (dict(warm_start=str(tmp_path / 'nothing')), 'there is no such checkpoint; give .*/model.ckpt-1000$'),
             (dict(warm_start=str(tmp_path / 'empty')), 'holds no model.ckpt-<step> that can be read; give'),
             (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
             (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),

@@ -84,8 +84,8 @@ def named(flag: str, given: str) -> str:
     prefix = given.removesuffix('.index')
     if not os.path.exists(prefix + '.index'):
         folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
-        raise UsageError(f'--{flag}={given}: there is no such checkpoint; give the prefix of one, such as '
-                         f'{folder.checkpoint_prefix}-1000')
+        example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
+        raise UsageError(f'--{flag}={given}: there is no such checkpoint; give the prefix of one, such as {example}')
     if cause := corruption(prefix):
         raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
     return prefix
