@@ -306,8 +306,14 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if len(names) > 1 and before['preset'] != now['preset']:
         names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
     if names:
-        differences = ', '.join(f'{name}={before[name]} (now {now[name]})' for name in names)
+        differences = ', '.join(_change(name, before[name], now[name]) for name in names)
         raise UsageError(f'{holds} {differences}; {remedy}')
+
+
+def _change(name, before, now):
+    """Returns how a message shows the change of a setting; None is one that was not given."""
+    was = f'no {name}' if before is None else f'{name}={before}'
+    return f"{was} (now {'none' if now is None else now})"
 
 
 def _identity(name, value):
