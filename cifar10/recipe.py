@@ -95,12 +95,16 @@ class Recipe:
         return self._network.learn(images)
 
     def check(self, batch_size: int, dtype: tf.DType) -> None:
-        """Raises a UsageError if a network of the user's own breaks a rule of networks.
+        """Raises a UsageError if a user's own network breaks a rule, or if weight decay leaves nothing of variables.
 
         Args:
           batch_size: images in a tower's batch.
           dtype: the type that the towers compute in.
         """
+        rate, decay = self._settings.learning_rate, self._settings.weight_decay
+        if decay and rate * decay >= 1:
+            raise UsageError(f'--weight_decay={decay:g} times the learning rate of {rate:g} takes away all of a '
+                             f'variable in a step; give less than {1 / rate:g}')
         if self._network.check:
             sizes = self.augmentation.image_sizes()
             self.warnings = self._network.check(self.inference, batch_size, sizes, dtype, self._seed)

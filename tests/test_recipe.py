@@ -93,6 +93,11 @@ def test_invalid_and_contradicting_flags_are_refused_in_a_line(flags, message):
     assert '\n' not in str(raised.value)
 
 
+def test_weight_decay_that_leaves_nothing_is_refused(settings):
+    with pytest.raises(UsageError, match='--weight_decay=1000 times the learning rate of 0.001 takes away all of a'):
+        training.train(settings(optimizer='adamw', weight_decay=1000))
+
+
 def test_a_network_that_does_not_take_the_images_is_refused(settings):
     with pytest.raises(UsageError, match='--network=classic takes images of 24 pixels, and --augmentation=shift makes'):
         train(settings(augmentation='shift'))

@@ -121,7 +121,7 @@ def _variable_rule():
                 return (f'tf.train.ExponentialMovingAverage makes {_relative(name)}, and each tower would have its '
                         f'own; {_FOR_STATISTICS}')
             return (f'the variable {_relative(name)} was not made with tf.get_variable, so each tower would have its '
-                    'own; use tf.get_variable')
+                    'own; use tf.get_variable (for layers of Keras, docs/keras-to-tower.md says how)')
         if variable.op.type != 'VarHandleOp':
             return f'the variable {name} is not a resource variable; leave out use_resource=False'
         if re.search(r'/part_\d+$', name):
