@@ -161,8 +161,9 @@ def test_a_callback_can_end_a_run_and_the_signals_are_given_back(small):
 
 # Ctrl-C in one run, whose steps since the newest checkpoint are lost; then the same call again.
 INTERRUPTED = """
-import json, sys
+import json, signal, sys
 import cifar10
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started the tests with SIGINT ignored
 settings = json.loads(sys.argv[1])
 def note(record):
     if record['step'] == 5:
