@@ -11,18 +11,9 @@ from cifar10.errors import UsageError
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.trained import classification, evaluation, export
-from tests.helpers import assert_same_bits, last_variables, tf
+from tests.helpers import any_size_network, assert_same_bits, last_variables, tf
 
-# A network that takes images of any size: two convolutions and a mean over all positions.
-ANY_SIZE = '''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    x = images
-    for i, channels in enumerate((8, num_classes)):
-        x = tf.nn.relu(x)
-        x = tf.nn.conv2d(x, tf.get_variable(f'weights{i}', [3, 3, x.shape[-1], channels]), 2, 'SAME')
-    return tf.reduce_mean(x, [1, 2])
-'''
+ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
 
 
 def run(fetches):
@@ -106,7 +97,9 @@ def test_a_network_that_does_not_take_the_images_is_refused_before_the_data(sett
 
 
 def test_the_classic_network_takes_shifted_images_of_24_pixels(settings):
-    training.train(settings(augmentation='shift', sizes='24', image_size=40, max_steps=1))
+    config = settings(augmentation='shift', sizes='24', image_size=40, max_steps=1)
+    training.train(config)
+    assert last_variables(config.run.train_dir)['global_step'] == 1
 
 
 @pytest.mark.parametrize('size', [16, 17, 33, 50])

@@ -16,7 +16,17 @@ from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.trained import evaluation
-from tests.helpers import Tasks, assert_same_bits, last_variables, read_until, run_script, start_script, tf, train
+from tests.helpers import (
+    Tasks,
+    any_size_network,
+    assert_same_bits,
+    last_variables,
+    read_until,
+    run_script,
+    start_script,
+    tf,
+    train,
+)
 from tests.test_picture_files import AS_SHOWN, with_exif
 
 SIZE = 72
@@ -292,15 +302,7 @@ def test_images_in_memory_are_cut_out_too(data_dir):
 
 # Runs.
 
-NETWORK = '''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    x = images
-    for i, channels in enumerate((4, num_classes)):
-        x = tf.nn.relu(x)
-        x = tf.nn.conv2d(x, tf.get_variable(f'weights{i}', [5, 5, x.shape[-1], channels]), 4, 'SAME')
-    return tf.reduce_mean(x, [1, 2])
-'''
+NETWORK = any_size_network(channels=4, filter_size=5, stride=4)
 
 
 @pytest.fixture(scope='module')
