@@ -112,7 +112,7 @@ class TrainingGraph(NamedTuple):
       losses: float32 [towers], each tower's total loss.
       tower_seconds: float32 [towers], the time that each tower took; [0] where it is not measured.
       figures: float32 scalars of the step, by their names.
-      summary: string scalar, a serialised `tf.Summary` of the step.
+      summary: string scalar, a serialised `tf.Summary` of the step; None in a run that writes none.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
       step: the towers and their update, as the update mode built them.
       average: makes the towers' variables equal between two steps; None where they are equal after each.
@@ -127,7 +127,7 @@ class TrainingGraph(NamedTuple):
     losses: tf.Tensor
     tower_seconds: tf.Tensor
     figures: dict[str, tf.Tensor]
-    summary: tf.Tensor
+    summary: tf.Tensor | None
     batches: list
     step: Step
     average: tf.Operation | None
@@ -191,7 +191,9 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)
-    summary = summaries.build(step, {**means, **averaged_losses}, rates[0], batches[0][0], activations)
+    summary = None
+    if plan.settings.reports.summary_steps:
+        summary = summaries.build(step, {**means, **averaged_losses}, rates[0], batches[0][0], activations)
     moving_averages = averages.moving_averages(global_step, step.average.steps if step.average else None)
     averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
 

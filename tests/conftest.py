@@ -1,4 +1,5 @@
 """The fixtures of the tests."""
+import functools
 import os
 import runpy
 import shutil
@@ -42,28 +43,40 @@ def graph():
 def small(data_dir, folder):
     """Returns the flags of a small, quick run in a folder."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(folder / 'train'), batch_size=8, max_steps=3,
-                tower_device='cpu')
+                tower_device='cpu', summary_steps=0)  # summaries cost a quarter of a small run
 
 
 @pytest.fixture
-def settings(data_dir, tmp_path):
-    """A function that makes the settings of a small, quick run, with the given ones changed."""
-    return lambda **changes: train_settings(**dict(small(data_dir, tmp_path), **changes))
+def settings(request, data_dir, tmp_path):
+    """A function that makes the settings of a small, quick run, with the given ones changed.
+
+    The network is that of linear.py, with which a run takes half the time, unless a network or a preset is given or the
+    test is marked `classic`.
+    """
+    linear = {} if request.node.get_closest_marker('classic') else dict(network=f'{ROOT}/tests/linear.py:network')
+
+    def make(**changes):
+        network = {} if changes.keys() & {'network', 'preset'} else linear
+        return train_settings(**{**small(data_dir, tmp_path), **network, **changes})
+    return make
 
 
 @pytest.fixture(scope='session')
 def first_step(tmp_path_factory, data_dir):
-    """The train_dir of a run of one step with the settings of `settings`."""
-    flags = dict(small(data_dir, tmp_path_factory.mktemp('first_step')), max_steps=1)
-    with tf.Graph().as_default():
-        training.train(train_settings(**flags))
-    return flags['train_dir']
+    """A function that returns the train_dir of a run of one step of a network."""
+    @functools.cache
+    def of(network):
+        flags = dict(small(data_dir, tmp_path_factory.mktemp('first_step')), network=network, max_steps=1)
+        with tf.Graph().as_default():
+            training.train(train_settings(**flags))
+        return flags['train_dir']
+    return of
 
 
 @pytest.fixture
 def one_step(first_step, settings):
     """Makes the train_dir of `settings` one in which a run of one step is."""
-    shutil.copytree(first_step, settings().run.train_dir)
+    shutil.copytree(first_step(settings().recipe.network), settings().run.train_dir)
 
 
 @pytest.fixture

@@ -28,19 +28,20 @@ class Forked:
     Args:
       command: [the interpreter, the script, its arguments].
       merged: whether standard error goes where standard output goes.
+      output: a descriptor for both, which is closed here; None: pipes that are read through `stdout` and `stderr`.
     """
 
-    def __init__(self, command, merged=True):
+    def __init__(self, command, merged=True, output=None):
         self.args = command
         self.returncode = None
-        (reading, writing), (reading_errors, writing_errors) = os.pipe(), (None, None) if merged else os.pipe()
-        devnull = os.open(os.devnull, os.O_RDONLY)
-        given = [devnull, writing, writing if merged else writing_errors]
+        reading, writing = os.pipe() if output is None else (None, output)
+        reading_errors, writing_errors = (None, writing) if merged else os.pipe()
+        given = [os.open(os.devnull, os.O_RDONLY), writing, writing_errors]
         self.pid = _fork([str(each) for each in command[1:]], given)
         for number in set(given):
             os.close(number)
-        self.stdout = open(reading)
-        self.stderr = None if merged else open(reading_errors)
+        self.stdout = None if reading is None else open(reading)
+        self.stderr = None if reading_errors is None else open(reading_errors)
 
     def poll(self):
         """Returns the exit status, negative for a signal, or None while it runs."""

@@ -95,6 +95,12 @@ def initialise(session):
     session.run(tf.local_variables_initializer())
 
 
+def mostly_stress(values, *default):
+    """Returns values, or tuples of them, for `parametrize`: all but those of `default` are for stress tests."""
+    return [value if value in default else pytest.param(*value if isinstance(value, tuple) else [value],
+                                                        marks=pytest.mark.stress) for value in values]
+
+
 def checkpoints(directory):
     """Returns the prefixes of the checkpoints in a directory, oldest step first."""
     return TrainDir(str(directory)).checkpoints()

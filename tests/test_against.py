@@ -118,6 +118,7 @@ def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the
     assert 'SHA-256 of the network ' in lines['starts'][0]
 
 
+@pytest.mark.stress
 def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recorded(runs, plain, report, monkeypatch):
     average_gradients = parameter_server.average_gradients
 
@@ -163,6 +164,7 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain, report, da
     assert lines['recurs'] == ['yes: step 1 is the first that differs'] and lines['starts'] == ['seed=0 and 1']
 
 
+@pytest.mark.stress
 def test_a_difference_is_put_down_to_the_average_of_local_steps_where_the_update_is_the_same(runs, report):
     local = dict(variable_update='local', max_steps=4)
     lines = report(runs.train('in-twos', local_steps=2, **local), runs.train('in-fours', local_steps=4, **local))

@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.parallel import devices
 from cifar10.parallel.all_reduce import means_over_towers
 from cifar10.parallel.session_config import session_config
+from tests.helpers import mostly_stress
 
 SHAPES = [(3, 5, 16), (600, 500), (), (7,)]  # the second is large enough to travel alone
 
@@ -32,7 +33,7 @@ def drawn(num_towers, scale=1.0):
              for shape in SHAPES] for _ in range(num_towers)]
 
 
-@pytest.mark.parametrize('num_towers', [1, 4, 5, 33])
+@pytest.mark.parametrize('num_towers', mostly_stress([1, 4, 5, 33], 1, 4, 5))
 def test_the_means_are_numpys_and_have_the_same_bits_on_any_number_of_devices(num_towers):
     towers = drawn(num_towers)
     expected, = reduced(towers, 1)
@@ -46,7 +47,7 @@ def test_the_means_are_numpys_and_have_the_same_bits_on_any_number_of_devices(nu
                     np.testing.assert_array_equal(np.asarray(mean).view(np.int32), np.asarray(right).view(np.int32))
 
 
-@pytest.mark.parametrize('scale', [1e-30, 1e-20, 1e10, 1e30, 3e37])
+@pytest.mark.parametrize('scale', mostly_stress([1e-30, 1e-20, 1e10, 1e30, 3e37], 1e-20, 3e37))
 def test_the_unit_follows_the_size_of_the_numbers(scale):
     towers = drawn(4, scale)
     for means in reduced(towers, 2):
@@ -70,7 +71,7 @@ def test_sums_of_the_largest_numbers_do_not_overflow():
 
 
 @pytest.mark.parametrize('wrong', [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize('tower', [0, 3])
+@pytest.mark.parametrize('tower', mostly_stress([0, 3], 3))
 def test_a_value_that_is_not_finite_makes_the_mean_of_its_tensor_nan_and_leaves_the_others(wrong, tower):
     towers = drawn(4)
     towers[tower][1][77, 3] = wrong

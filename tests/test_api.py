@@ -54,6 +54,7 @@ def small(data_dir, tmp_path):
                 tower_device='cpu', log_frequency=2)
 
 
+@pytest.mark.stress
 def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_the_caller_as_it_was(small, tmp_path):
     one = dict(small, num_gpus=2)
     other = dict(small, num_towers=3, variable_update='replicated', optimizer='momentum', deterministic=True,
@@ -176,13 +177,13 @@ except KeyboardInterrupt:
 
 
 def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
-    settings = dict(small, max_steps=300, save_steps=20, log_frequency=1)
+    settings = dict(small, max_steps=60, save_steps=20, log_frequency=1)
     process = subprocess.Popen([sys.executable, '-c', INTERRUPTED, json.dumps(settings)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, cwd=ROOT)
     read_until(process, 'step 5')
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
-    assert output.startswith('TrainResult(step=300, finished=True') and errors == ''
+    assert output.startswith('TrainResult(step=60, finished=True') and errors == ''
 
 
 def test_a_network_that_was_edited_is_the_one_that_is_trained(small, tmp_path):

@@ -47,12 +47,14 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
     assert tree(config.run.train_dir) == before
 
 
+@pytest.mark.classic
 @pytest.mark.parametrize('changes, line', [
     (dict(), 'in turn    the 2 devices of a tower wait for each other, because no other tower fills the gaps; '
              '--num_towers=2 or more would'),
     (dict(num_gpus=4, variable_update='mirrored'),
      'in turn    the 2 devices of a tower wait for each other, because mirrored has only one tower on them'),
     (dict(num_gpus=4, num_towers=1), 'idle       1 of 2 groups of 2 devices; --num_towers=2 would use them'),
+    (dict(num_gpus=8, gpus_per_tower=1, num_towers=4), 'idle       4 of 8 devices; --num_towers=8 would use them'),
     (dict(num_towers=2), None)])
 def test_devices_that_wait_are_named(settings, data_dir, changes, line):
     start = plan.Start(settings(**dict(dict(num_gpus=2, gpus_per_tower=2), **changes)))

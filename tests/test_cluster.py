@@ -24,6 +24,7 @@ from tests.helpers import (
     train,
 )
 
+pytestmark = pytest.mark.classic
 SECONDS = 60  # that a run of this file may take at most
 
 
@@ -107,7 +108,7 @@ def session_starts(train_dir):
 @pytest.mark.parametrize('victim', [
     'worker 1', pytest.param('ps 0', marks=pytest.mark.stress), pytest.param('worker 0', marks=pytest.mark.stress)])
 def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small, tmp_path):
-    flags = dict(small, max_steps=40, save_steps=10, log_frequency=1, summary_steps=3)
+    flags = dict(small, max_steps=40, save_steps=10, log_frequency=1, summary_steps=6)
     whole = two_towers(flags, tmp_path / 'whole')
     with Tasks(2, victim == 'ps 0', **flags) as tasks:
         read_until(tasks['worker 0'], 'step 25,')
@@ -126,6 +127,7 @@ def test_a_killed_task_rejoins_and_the_run_ends_with_the_same_bits(victim, small
         assert begin == 1 and again in (11, 21, 31)
 
 
+@pytest.mark.stress
 def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
     with Tasks(2, 0, **dict(small, max_steps=100000, cluster_timeout_secs=4)) as tasks:
         read_until(tasks['worker 0'], 'step 10,')
@@ -138,7 +140,8 @@ def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
     assert f'error: worker 1 at {address} cannot be reached after 4 s' in output
 
 
-@pytest.mark.parametrize('ps', [0, pytest.param(1, marks=pytest.mark.stress)])
+@pytest.mark.stress
+@pytest.mark.parametrize('ps', [0, 1])
 def test_a_lost_peer_ends_every_process_of_an_all_reduce_and_a_new_start_continues(ps, small, capsys):
     flags = dict(small, variable_update='replicated', max_steps=20, save_steps=10, log_frequency=1)
     with Tasks(2, ps, **flags) as tasks:

@@ -170,7 +170,8 @@ def test_a_server_listens_only_at_the_given_address(small):
         assert not watch.reachable('127.0.0.2:' + port, 0.3)
 
 
-@pytest.mark.parametrize('stop, status', [('watch.stop()', 0), ('pass', 1)])
+@pytest.mark.parametrize('stop, status', [
+    pytest.param('watch.stop()', 0, marks=pytest.mark.stress), ('pass', 1)])
 def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status):
     address, = local_cluster.free_addresses(1)
     code = ('import time; from cifar10.cluster.watch import Watch\n'
@@ -202,6 +203,7 @@ def test_the_local_cluster_ends_the_others_when_one_fails():
     assert time.monotonic() - begin < 20
 
 
+@pytest.mark.stress
 def test_the_local_cluster_asks_twice_before_it_kills():
     # A task whose chief is gone behaves so: the second signal ends it, and two at once may arrive as one.
     script = ('import signal, sys, time\n'

@@ -29,6 +29,7 @@ def test_tensorflow_starts_without_output():
     assert (result.stdout, result.stderr) == ('False\n', '')
 
 
+@pytest.mark.stress
 def test_an_untested_version_gets_a_warning_and_runs():
     result = python('from cifar10 import console; console.TESTED_VERSIONS = (9, 0), (9, 3); console.start_tensorflow();'
                     'print("on")')

@@ -163,6 +163,7 @@ def assert_keeps_the_best(state, folder, keeping):
     assert names(folder) == names(train_dir)
 
 
+@pytest.mark.stress
 def test_killed_at_a_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
     states = [state for _, state in distinct(enumerate(keeping[1].states))]
     later = states[next(i for i, state in enumerate(states) if 'best/best.json' in state):]
@@ -218,6 +219,7 @@ def assert_evaluator_goes_on(state, folder, evaluator):
     assert names(folder) == sorted(expected)
 
 
+@pytest.mark.stress
 def test_killed_at_a_system_call_an_evaluator_leaves_the_best_checkpoint_and_nothing_else(evaluator, tmp_path):
     states = [state for _, state in distinct(enumerate(evaluator[1].states))]
     assert len(states) > 20
@@ -251,7 +253,8 @@ def started(folder):
     return 'from cifar10 import console; console.start_tensorflow(); ' + CONVERT, str(folder) + '/'
 
 
-@pytest.mark.parametrize('count', [4, pytest.param(1000, marks=pytest.mark.stress)])
+@pytest.mark.stress
+@pytest.mark.parametrize('count', [4, 1000])
 def test_killed_at_a_system_call_a_conversion_leaves_nothing(count, tmp_path):
     folder = pictures(tmp_path / 'photos')
     traced = trace(command_of('-c', *started(folder)), folder, tmp_path / 'traced')

@@ -198,6 +198,7 @@ multi_gpu_train.main()
 """
 
 
+@pytest.mark.stress
 def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path):
     ps, worker = local_cluster.free_addresses(2)
     result = subprocess.run(
@@ -207,6 +208,7 @@ def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path):
     assert result.stdout.splitlines()[-1:] == ['deterministic'], result.stdout + result.stderr
 
 
+@pytest.mark.stress
 def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
     command = script_command('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
     result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,

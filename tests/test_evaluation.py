@@ -95,6 +95,7 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
         np.testing.assert_allclose(value, loss, rtol=1e-4)
 
 
+@pytest.mark.stress
 def test_plain_variables_training_images_and_a_part_of_them(evaluate, run, data_dir):
     data = records.prepare('shapes', data_dir)
     correct, _ = independent_result(last_variables(run), data.files, 2500)
@@ -150,6 +151,7 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_d
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
 
+@pytest.mark.stress
 def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
     shutil.copytree(run, tmp_path / 'copy')
     os.truncate(tmp_path / 'copy' / 'model.ckpt-40.data-00000-of-00001', 100)
@@ -256,6 +258,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
         process.kill()
 
 
+@pytest.mark.stress
 def test_a_watching_evaluator_goes_over_to_the_run_that_takes_the_place_of_another(data_dir, tmp_path, capsys):
     # Of another network, on other images, with the same steps in its checkpoints' names.
     def begin(**flags):

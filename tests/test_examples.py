@@ -158,9 +158,10 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
     np.testing.assert_allclose(*[np.array(each, float) for each in accuracies], atol=0.02)
 
 
+@pytest.mark.stress
 def test_lenet_learns(stand_in, call):
-    result = call('lenet_fashion_mnist.py', f'--data_dir={stand_in}', '--towers=2', '--epochs=15', '--batch_size=64',
-                 '--learning_rate=0.2', '--tower_device=cpu')
+    result = call('lenet_fashion_mnist.py', f'--data_dir={stand_in}', '--towers=2', '--epochs=7', '--batch_size=64',
+                  '--learning_rate=0.5', '--tower_device=cpu')
     assert result.stdout.startswith('towers     2 on 2 CPU devices (as requested)')
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
 
@@ -180,6 +181,7 @@ def test_a_broken_file_is_named(stand_in, tmp_path, call):
     assert result.returncode == 2 and 'train-images-idx3-ubyte.gz is not an idx.gz file' in line
 
 
+@pytest.mark.stress
 def test_towers_by_hand_take_the_same_steps_whatever_their_number(call):
     losses = []
     for k, runner in ((1, call), (4, run)):

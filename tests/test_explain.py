@@ -19,6 +19,7 @@ from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, WITH_GPUS, Tasks
 from tests.standin_gpu import Unavailable, environment
 
+pytestmark = pytest.mark.classic
 CAUSES = str(ROOT / 'benchmarks' / 'causes.py')
 
 

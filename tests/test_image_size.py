@@ -11,7 +11,7 @@ from cifar10.errors import UsageError
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.trained import classification, evaluation, export
-from tests.helpers import any_size_network, assert_same_bits, last_variables, tf
+from tests.helpers import any_size_network, assert_same_bits, last_variables, mostly_stress, tf
 
 ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
 
@@ -83,6 +83,7 @@ def test_a_run_that_stored_no_size_has_images_of_32():
     assert completed({}).data.image_size == 32
 
 
+@pytest.mark.classic
 @pytest.mark.parametrize('flags, message', [
     (dict(image_size=64), '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of '
                           '--image_size=64; use --image_size=32, or another network'),
@@ -96,13 +97,14 @@ def test_a_network_that_does_not_take_the_images_is_refused_before_the_data(sett
     assert message in str(raised.value) and not os.path.exists(tmp_path / 'none')
 
 
+@pytest.mark.classic
 def test_the_classic_network_takes_shifted_images_of_24_pixels(settings):
     config = settings(augmentation='shift', sizes='24', image_size=40, max_steps=1)
     training.train(config)
     assert last_variables(config.run.train_dir)['global_step'] == 1
 
 
-@pytest.mark.parametrize('size', [16, 17, 33, 50])
+@pytest.mark.parametrize('size', mostly_stress([16, 17, 33, 50], 17))
 def test_the_fast_network_takes_any_size_from_16(settings, size):
     config = settings(network='fast', widths='8,8,8', augmentation='shift', image_size=size, max_steps=1)
     training.train(config)

@@ -177,7 +177,7 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
     helpers.write_records(tmp_path / 'marked', marked.labels, marked.images)
     common = dict(data_dir=str(tmp_path / 'marked'), max_steps=100)
     (tmp_path / 'run').mkdir()
-    first = consumed(settings(num_gpus=4, batch_size=32, **common), 20, str(tmp_path / 'run'))
+    first = consumed(settings(num_gpus=2, batch_size=64, **common), 20, str(tmp_path / 'run'))
     second = consumed(settings(num_gpus=1, batch_size=64, **common), 39, str(tmp_path / 'run'))
     taken = np.concatenate([first.ravel(), second.ravel()])
     np.testing.assert_array_equal(np.sort(taken[:COUNT]), np.arange(COUNT))

@@ -14,7 +14,16 @@ from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.trained import classification, evaluation, export
-from tests.helpers import assert_same_bits, checkpoints, last_variables, rewrite, tf, train, variables
+from tests.helpers import (
+    assert_same_bits,
+    checkpoints,
+    last_variables,
+    mostly_stress,
+    rewrite,
+    tf,
+    train,
+    variables,
+)
 
 TINY = '''
 import tensorflow.compat.v1 as tf
@@ -76,7 +85,7 @@ def run(tmp_path_factory, data_dir):
     return config.run.train_dir
 
 
-@pytest.mark.parametrize('suffix', ['', '.index'])
+@pytest.mark.parametrize('suffix', mostly_stress(['', '.index'], ''))
 def test_a_single_checkpoint_is_evaluated_once_and_no_best_is_kept(run, tmp_path, capsys, suffix):
     older = checkpoints(run)[0]
     evaluation.evaluate(eval_settings(checkpoint=older + suffix, eval_dir=str(tmp_path), tower_device='cpu'))
@@ -157,6 +166,7 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_pa
     assert not [name for name in os.listdir(folder) if name.startswith('.best')]
 
 
+@pytest.mark.stress
 def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_path, capsys):
     folder = tiny().run.train_dir
     train(tiny(**KEEPING))
@@ -180,8 +190,7 @@ def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_
     assert best_of(folder)[0]['of']['run'] == first
 
 
-@pytest.mark.parametrize('mode', ['async', 'local', *(pytest.param(mode, marks=pytest.mark.stress) for mode in (
-    'replicated', 'mirrored'))])
+@pytest.mark.parametrize('mode', mostly_stress(['local', 'replicated', 'mirrored', 'async'], 'local'))
 def test_what_is_kept_as_best_is_what_was_evaluated_in_every_mode(mode, tiny, tmp_path):
     train(tiny(variable_update=mode, num_gpus=2, **KEEPING))
     folder = tiny().run.train_dir

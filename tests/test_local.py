@@ -181,6 +181,7 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
     assert notes(variable_update='async') == ['changed    variable_update from local to async']
 
 
+@pytest.mark.stress
 def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run):
     directory = TrainDir(run[0]['train_dir'])
     rerun = Rerun(directory, 5, 1)

@@ -141,6 +141,7 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
 
 
+@pytest.mark.stress
 def test_batch_statistics_are_validated_too(settings, tmp_path):
     config = settings(preset='fast', widths='8,8', sizes='20:0.5,24', epochs=0.02, max_steps=None, batch_size=50,
                       eval_steps=2, precision='fp32')

@@ -31,6 +31,7 @@ from tests.helpers import (
     variables,
 )
 
+pytestmark = pytest.mark.classic
 SYNCHRONOUS = ['parameter_server', 'replicated', 'mirrored']
 
 
@@ -43,6 +44,7 @@ def twelve_steps(tmp_path_factory, data_dir):
             max_steps=12, tower_device='cpu'))
 
 
+@pytest.mark.stress  # by default, `parameter_server`: test_training.py; all in a small graph: test_updates.py
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
 def test_synchronous_modes_take_the_same_steps(mode, settings, twelve_steps):
     assert_close(train(settings(variable_update=mode, num_gpus=4, batch_size=8, max_steps=12)), twelve_steps)
@@ -117,12 +119,10 @@ def test_the_crossings_are_all_there_are():
     assert len(crossed) == 20  # each ordered pair of different modes
 
 
-@pytest.mark.parametrize('plan', [
-    pytest.param(CROSSINGS[:5], id='into each mode'),
-    pytest.param(CROSSINGS, id='from every mode to every other', marks=pytest.mark.stress)])
-def test_checkpoints_cross_modes_and_tower_counts(plan, settings):
+@pytest.mark.stress  # by default, in a small graph: test_updates.py
+def test_checkpoints_cross_modes_and_tower_counts(settings):
     steps = examples = 0
-    for mode, num_gpus in plan:
+    for mode, num_gpus in CROSSINGS:
         steps += 2
         last = train(settings(variable_update=mode, num_gpus=num_gpus, num_towers=num_gpus, max_steps=steps,
                               summary_steps=1))
@@ -135,7 +135,7 @@ def test_checkpoints_cross_modes_and_tower_counts(plan, settings):
 @pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
 def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
     flags = dict(dataset='shapes', data_dir=data_dir, num_gpus=2, batch_size=8, log_frequency=1, save_steps=8,
-                 max_steps=12, tower_device='cpu', variable_update=mode)
+                 max_steps=28, tower_device='cpu', variable_update=mode)
     broken, whole = tmp_path / 'broken', tmp_path / 'whole'
     process = start_script('multi_gpu_train.py', train_dir=broken, **flags)
     read_until(process, 'step 19,')
@@ -145,7 +145,8 @@ def test_a_killed_run_resumes_to_the_bit(mode, data_dir, tmp_path):
     assert_same_bits(resumed, unbroken)
 
 
-@pytest.mark.parametrize('mode', ['replicated', pytest.param('mirrored', marks=pytest.mark.stress)])
+@pytest.mark.stress  # `parameter_server` by default: test_training.py, `local`: test_local.py
+@pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
 def test_a_run_resumes_to_the_bit(mode, settings, tmp_path):
     changes = dict(variable_update=mode, num_gpus=2)
     train(settings(max_steps=4, **changes))
@@ -185,6 +186,7 @@ def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(sett
     assert len(shown) == output.count('loss = ') > 3 and shown == [float(f'{value:.1f}') for value in recorded]
 
 
+@pytest.mark.stress
 def test_an_asynchronous_run_ends_in_good_order_on_a_signal(data_dir, tmp_path):
     process = start_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path, num_gpus=3,
                            batch_size=8, variable_update='async', tower_device='cpu', log_frequency=1)

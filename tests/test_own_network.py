@@ -60,6 +60,7 @@ def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, cap
     assert 'of 100), step 3' in capsys.readouterr().out
 
 
+@pytest.mark.stress
 def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear, data_dir):
     def trained(name, **changes):
         config = settings(network=linear(), train_dir=settings().run.train_dir + name, **changes)
@@ -226,6 +227,7 @@ def network(images, num_classes, training):
 '''
 
 
+@pytest.mark.stress
 def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(settings, tmp_path):
     (tmp_path / 'several.py').write_text(SEVERAL)
     name = f"{tmp_path / 'several.py'}:network"
@@ -339,11 +341,13 @@ def test_towers_drop_what_one_tower_with_the_whole_batch_drops(dropped):
         np.testing.assert_allclose(fourth[name], value, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('mode', ['async', 'mirrored'])
 def test_every_other_mode_trains_with_dropout(dropped, mode):
     assert dropped(mode, dict(max_steps=3, num_gpus=2, variable_update=mode))['global_step'] >= 3
 
 
+@pytest.mark.stress
 def test_replay_and_its_probes_drop_the_same(dropped, tmp_path):
     dropped('run', dict(max_steps=4), num_gpus=2, batch_size=4, log_frequency=1)
     rerun = Rerun(TrainDir(str(tmp_path / 'run')), 4, 1)

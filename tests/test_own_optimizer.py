@@ -132,6 +132,7 @@ def runs(request, data_dir, tmp_path_factory):
     return run
 
 
+@pytest.mark.stress
 def test_towers_take_the_steps_of_one_with_the_whole_batch(runs):
     assert runs.expected['global_step'] == 12
     for name, changes in (('one', dict(num_towers=1, num_gpus=1, batch_size=32)),
@@ -260,6 +261,7 @@ def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
     assert not list((tmp_path / 'train').glob('*'))
 
 
+@pytest.mark.stress
 def test_a_file_that_was_moved_is_still_the_same_optimizer(call, mine, tmp_path):
     flags = ['--tower_device=cpu', '--learning_rate=0.01', '--batch_size=8']
     assert call('multi_gpu_train.py', f'--optimizer={mine()}', *flags) == (0, '')

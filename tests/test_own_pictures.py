@@ -254,7 +254,9 @@ def test_the_classes_of_cifar100_are_those_of_the_published_files(dataset, size,
     assert (len(content), hashlib.sha256(content).hexdigest()) == (size, checksum)
 
 
-@pytest.mark.parametrize('dataset, classes, label', [('cifar100', 100, 1), ('cifar100-coarse', 20, 0)])
+@pytest.mark.classic
+@pytest.mark.parametrize('dataset, classes, label', [
+    ('cifar100', 100, 1), pytest.param('cifar100-coarse', 20, 0, marks=pytest.mark.stress)])
 def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, label):
     random, folder = np.random.default_rng(0), tmp_path / 'cifar-100-binary'
     folder.mkdir()

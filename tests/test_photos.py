@@ -12,7 +12,9 @@ from cifar10.cli.check import check
 from cifar10.data import augment, draws, manifest, pipeline, records, resized_crop
 from cifar10.data.draws import Positions
 from cifar10.errors import RunError, UsageError
+from cifar10.replay import rerun, verify
 from cifar10.run import metrics
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.trained import evaluation
@@ -345,10 +347,9 @@ def test_a_killed_run_ends_with_the_same_bits(flags, two_towers, tmp_path):
     assert_same_bits(last_variables(tmp_path), two_towers)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('mode, augmentation', [
-    ('replicated', 'shift'), pytest.param('async', 'classic', marks=pytest.mark.stress),
-    pytest.param('mirrored', 'resized_crop', marks=pytest.mark.stress),
-    pytest.param('local', 'resized_crop', marks=pytest.mark.stress)])
+    ('replicated', 'shift'), ('async', 'classic'), ('mirrored', 'resized_crop'), ('local', 'resized_crop')])
 def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentation, tmp_path):
     settings = train_settings(**{**flags, 'max_steps': 8}, num_gpus=2, train_dir=str(tmp_path), variable_update=mode,
                               augmentation=augmentation, eval_steps=4)
@@ -372,6 +373,7 @@ def test_a_photo_that_changes_under_way_ends_the_run(flags, copy, tmp_path, chan
         training.train(settings)
 
 
+@pytest.mark.stress
 def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):
     settings = train_settings(**{**flags, 'dataset': f'{copy}/', 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
     training.train(settings)
@@ -384,6 +386,12 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     shutil.rmtree(folder)
     training.train(settings.replace(max_steps=3))
     assert 'changed    the training photos' in capsys.readouterr().out
+    directory = TrainDir(settings.run.train_dir)
+    taken = rerun.Rerun(directory, 2)
+    verification = verify.Verification(directory, taken)
+    for step in taken.steps():
+        verification.compare(step)
+    assert 'the training photos have changed since the start at step 1' in verification.line()
 
 
 def test_the_consumers_follow(flags, folder, tmp_path, capsys):

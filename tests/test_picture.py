@@ -7,7 +7,7 @@ from cifar10.registry import UPDATE_MODES
 from cifar10.run import picture
 from cifar10.settings.training import completed
 from cifar10.trained.evaluator import Evaluator
-from tests.helpers import build_training, tf, update_mode
+from tests.helpers import build_training, mostly_stress, tf, update_mode
 
 
 def boxes(shown):
@@ -20,11 +20,12 @@ def boxes(shown):
     return {name.split('/')[0] for name in names}
 
 
-@pytest.mark.parametrize('mode', list(UPDATE_MODES))
+@pytest.mark.classic
+@pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server', 'replicated'))
 def test_a_training_graph_is_a_few_boxes(settings, data_dir, mode, graph):
     built_mode = update_mode(mode, ['/cpu:0', '/cpu:1'])
-    built = build_training(settings(num_gpus=2, variable_update=mode), records.prepare('shapes', data_dir),
-                           built_mode.devices, built_mode)
+    built = build_training(settings(num_gpus=2, variable_update=mode, summary_steps=1),
+                           records.prepare('shapes', data_dir), built_mode.devices, built_mode)
     whole = graph.as_graph_def()
     shown = picture.of_graph(whole, [built.train_step.name, *[tensor.name for tensor in built.async_train_ops]])
     assert boxes(shown) == {'input', 'tower_0', 'tower_1', 'update', 'variables'}

@@ -13,8 +13,9 @@ from cifar10.networks.parts import divided, next_part
 from cifar10.optim.precision import LOSS_SCALE
 from cifar10.parallel import devices
 from cifar10.recipe import Recipe
-from tests.helpers import ROOT, ancestors, assert_same_bits, train, update_mode
+from tests.helpers import ROOT, ancestors, assert_same_bits, mostly_stress, train, update_mode
 
+pytestmark = pytest.mark.classic
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 LINEAR = '''
 import tensorflow.compat.v1 as tf
@@ -37,7 +38,8 @@ def cut(tmp_path):
 
 # --------------------------------------------------------------------------------------------------------- the schedule
 
-@pytest.mark.parametrize('per_tower, groups, towers, slow', [(2, 1, 5, -1), (2, 1, 5, 0), (3, 1, 5, -1), (2, 2, 6, -1)])
+@pytest.mark.parametrize('per_tower, groups, towers, slow', mostly_stress(
+    [(2, 1, 5, -1), (2, 1, 5, 0), (3, 1, 5, -1), (2, 2, 6, -1)], (3, 1, 5, -1), (2, 2, 6, -1)))
 def test_towers_pass_the_devices_one_behind_the_other(per_tower, groups, towers, slow):
     # One device is slower, so a tower that ran ahead would be noticed. The devices would let several towers in.
     seconds = [{FORWARD: 0.005, BACKWARD: 0.01}] * per_tower
@@ -86,7 +88,7 @@ def test_a_part_waits_for_the_whole_way_back_of_an_earlier_tower():
         assert step.turns.ended[k - 1] not in ancestors(begun[k].op)
 
 
-@pytest.mark.parametrize('per_tower', [2, 3])
+@pytest.mark.parametrize('per_tower', mostly_stress([2, 3], 3))
 def test_a_step_takes_the_time_of_a_pipeline(per_tower):
     towers, seconds = 4, {FORWARD: 0.02, BACKWARD: 0.02}
     sleepers = Sleepers(devices.choose(per_tower, 'cpu', per_tower).with_towers(towers), [seconds] * per_tower)
@@ -181,7 +183,7 @@ def test_the_networks_have_their_parts(settings):
             recipe.check_parts(count + 1)
 
 
-@pytest.mark.parametrize('precision', ['fp32', 'fp16'])
+@pytest.mark.parametrize('precision', mostly_stress(['fp32', 'fp16'], 'fp16'))
 def test_a_network_of_ones_own_is_divided(precision, settings, cut, tmp_path):
     three_parts = cut('x = next_part(tf.nn.relu(next_part(x)))')
     last = assert_bits_of_one_device(settings, tmp_path, [(3, 3)], network=three_parts, num_towers=4,

@@ -9,13 +9,14 @@ from cifar10.parallel import devices
 from cifar10.parallel.parameter_server import ParameterServer
 from tests.helpers import build_training
 
+pytestmark = pytest.mark.classic
 TOWERS = 3
 
 
 @pytest.fixture
 def nodes(settings, data_dir):
     """The nodes of a training graph for three GPUs, by name."""
-    config = settings(num_gpus=TOWERS)
+    config = settings(num_gpus=TOWERS, summary_steps=1)
     gpus = devices.Devices(tuple((f'/gpu:{k}',) for k in range(TOWERS)), on_gpus=True)
     build_training(config, records.prepare('shapes', data_dir), gpus, ParameterServer(gpus))
     return {node.name: node for node in tf.get_default_graph().as_graph_def().node}

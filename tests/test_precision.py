@@ -14,7 +14,17 @@ from cifar10.parallel import devices, packing
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
 from cifar10.registry import UPDATE_MODES
-from tests.helpers import assert_same_bits, build_training, initialise, run_script, train, update_mode, variables
+from tests.helpers import (
+    assert_same_bits,
+    build_training,
+    initialise,
+    run_script,
+    train,
+    update_mode,
+    variables,
+)
+
+pytestmark = pytest.mark.classic
 
 
 def evaluate(fetches):
@@ -104,6 +114,7 @@ def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(n
     assert all(labels.dtype == tf.int32 for _, labels in built.batches)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('name', ['bf16', 'fp16'])
 def test_half_precision_takes_nearly_the_same_steps(name, settings, tmp_path):
     exact, half = [train(settings(train_dir=str(tmp_path / each), precision=each, max_steps=5, summary_steps=1))
@@ -125,7 +136,7 @@ def test_checkpoints_cross_precisions(settings, capsys):
         counts.append((int(last['global_step']), int(last['examples_seen']), len(last)))
     assert counts == [(1, 16, 24), (2, 32, 22), (3, 40, 22), (4, 56, 24), (5, 72, 24)]
     changes = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed')]
-    assert changes[1] == 'changed    precision from fp32 to bf16'
+    assert changes[1] == 'changed    variable_update from replicated to async, precision from fp32 to bf16'
 
 
 @pytest.mark.stress

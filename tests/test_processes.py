@@ -21,10 +21,12 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
+from tests.forked import Forked
 from tests.helpers import (
     ROOT,
     assert_same_bits,
     last_variables,
+    mostly_stress,
     read_until,
     run_script,
     script_command,
@@ -49,16 +51,16 @@ def train_here(flags, train_dir):
     return train(train_settings(**dict(flags, train_dir=str(train_dir))))
 
 
-@pytest.mark.parametrize('begins', [(21,), pytest.param((1, 21, 51), marks=pytest.mark.stress)])
+@pytest.mark.parametrize('begins', [(11,), pytest.param((1, 21, 51), marks=pytest.mark.stress)])
 def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins, small, tmp_path):
-    last = begins[-1] + 49
-    small.update(max_steps=last)
+    last = begins[-1] + 29
+    small.update(max_steps=last, save_steps=10)
     whole = train_here(small, tmp_path / 'whole')
     moments = random.Random(time.time_ns())
     steps = []
     for first in begins:
         process = start_script(SCRIPT, **small)
-        at = first + moments.randrange(45)
+        at = first + moments.randrange(25)
         read_until(process, f'step {at},')
         time.sleep(moments.random() * 0.05)
         process.kill()
@@ -122,8 +124,8 @@ def check_curves_in_tensorboard(train_dir, steps, arrays):
         process.wait()
 
 
-@pytest.mark.parametrize('number', [  # SIGHUP: a test of a terminal that is closed, below
-    signal.SIGINT, *[pytest.param(number, marks=pytest.mark.stress) for number in (signal.SIGTERM, signal.SIGHUP)]])
+@pytest.mark.parametrize('number', mostly_stress(  # by default, SIGTERM is in the test of a second signal
+    [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT, signal.SIGHUP))
 def test_a_signal_ends_the_run_in_good_order(small, number):
     process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
     read_until(process, 'step 5,')
@@ -149,6 +151,7 @@ def test_a_hangup_that_is_ignored_ends_nothing(small):
     assert last_variables(small['train_dir'])['global_step'] == 30
 
 
+@pytest.mark.stress
 def test_a_terminal_that_is_closed_ends_the_run_in_good_order(small):
     # The kernel sends SIGHUP to the session of its terminal, and nothing can be written to it any more.
     def lead_a_session():
@@ -185,8 +188,8 @@ def test_closed_streams_are_neither_silent_nor_written_into(small, closed, strea
 
 
 def test_a_second_signal_ends_the_process_at_once(small):
-    # Both within one step of a second or more: the first is acknowledged in the middle of it.
-    process = start_script(SCRIPT, **dict(small, num_gpus=1, batch_size=2500, max_steps=100000))
+    # Both within one step of half a second or more: the first is acknowledged in the middle of it.
+    process = start_script(SCRIPT, **dict(small, num_gpus=1, batch_size=1500, max_steps=100000))
     read_until(process, 'step 1,')
     process.send_signal(signal.SIGTERM)
     read_until(process, 'stopping   SIGTERM: after this step; another signal ends the process at once')
@@ -206,17 +209,14 @@ def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path
     assert not os.path.exists(tmp_path / 'fresh') or os.listdir(tmp_path / 'fresh') in ([], ['shapes-bin'])
 
 
-def limit_files():
-    """In the child: no file above 4 MB, as on a disk that runs full while a checkpoint of 8 MB is written."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
-
-
 def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
     good = train_here(dict(small, max_steps=3), small['train_dir'])
-    result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=6)), preexec_fn=limit_files,
-                            capture_output=True, text=True, timeout=60)
-    assert result.returncode == 1
-    line, = result.stderr.strip().splitlines()
+    process = Forked(script_command(SCRIPT, **dict(small, max_steps=6)), merged=False)
+    # No file above 4 MB, as on a disk that runs full while a checkpoint of 8 MB is written.
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    line, = errors.strip().splitlines()
     assert 'step 6: the checkpoint cannot be written' in line and 'the newest checkpoint is' in line
     assert_same_bits(last_variables(small['train_dir']), good)
     assert not [name for name in os.listdir(small['train_dir']) if 'ckpt-6' in name]
@@ -234,6 +234,7 @@ def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
     assert 'the file for TensorBoard cannot be written' in line
 
 
+@pytest.mark.stress
 def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     # In a process of their own: deterministic operations are for the whole process, and round differently.
     code = ('import json, sys; from cifar10 import console; console.start_tensorflow()\n'
@@ -262,9 +263,7 @@ def test_a_disk_that_is_really_full(small, tmp_path):
 def test_on_a_terminal_there_is_a_bar_and_lines(small):
     reading, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 110, 0, 0))
-    process = subprocess.Popen(script_command(SCRIPT, **dict(small, max_steps=12, log_frequency=5)),
-                               stdout=terminal, stderr=terminal)
-    os.close(terminal)
+    process = Forked(script_command(SCRIPT, **dict(small, max_steps=12, log_frequency=5)), output=terminal)
     output = b''
     ready = select.poll()
     ready.register(reading)
@@ -300,6 +299,7 @@ def test_nothing_but_ours_is_printed(small):
     assert kinds[-1] == 'saved' and len(kinds) == 12
 
 
+@pytest.mark.stress
 def test_device_placement_is_printed_when_asked_for(small):
     result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=1, log_device_placement=True)),
                             capture_output=True, text=True, timeout=60)

@@ -33,6 +33,8 @@ from tests.helpers import (
     variables,
 )
 
+pytestmark = pytest.mark.classic
+
 
 @pytest.fixture
 def fast(data_dir, tmp_path):
@@ -147,20 +149,22 @@ def test_modes_agree_and_take_over_from_each_other(mode, fast):
         assert train(train_settings(**dict(fast, train_dir=str(moved), variable_update=mode)))['global_step'] == 20
 
 
+@pytest.mark.stress
 def test_async_ends_with_its_epochs(fast):
     last = train(train_settings(**fast, variable_update='async'))
     assert last['examples_seen'] == 40 * 16 and last['global_step'] == 40
 
 
+@pytest.mark.stress
 def test_resumed_on_other_devices_a_run_ends_with_the_bits_of_an_unbroken_one(fast):
-    config = dict(fast, num_towers=4, batch_size=8, save_steps=9, summary_steps=5)  # 9: before the images grow
+    config = dict(fast, num_towers=2, save_steps=9)  # 9: before the images grow
     whole = train(train_settings(**dict(config, num_gpus=1)))
     for prefix in checkpoints(config['train_dir'])[-2:]:
         for path in pathlib.Path(config['train_dir']).glob(os.path.basename(prefix) + '.*'):
             path.unlink()
     assert last_variables(config['train_dir'])['global_step'] == 9
     with tf.Graph().as_default():
-        assert_same_bits(train(train_settings(**dict(config, num_gpus=3))), whole)
+        assert_same_bits(train(train_settings(**dict(config, num_gpus=2))), whole)
 
 
 @pytest.mark.stress
@@ -220,6 +224,7 @@ def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     refuse_another_run(directory, train_settings(**dict(one_size, epochs=0.2)))
 
 
+@pytest.mark.stress
 def test_a_run_from_before_presets_is_a_classic_one(one_step, settings, capsys):
     path = pathlib.Path(settings().run.train_dir) / 'config.json'
     old = {name: value for name, value in settings_of(settings().run.train_dir).items()
@@ -314,10 +319,9 @@ def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
     assert lines['rate'].startswith('0.01, ') and lines['changed'] == 'learning_rate from 0.02 to 0.01'
 
 
-@pytest.mark.parametrize('optimizer, mode', [
-    ('adam', 'mirrored'), *[pytest.param(optimizer, mode, marks=pytest.mark.stress)
-    for optimizer in ('momentum', 'nesterov', 'adam', 'adamw', 'muon') for mode in ('replicated', 'mirrored')
-    if (optimizer, mode) != ('adam', 'mirrored')]])
+@pytest.mark.stress  # by default, an optimizer of one's own, in every mode: test_own_optimizer.py
+@pytest.mark.parametrize('optimizer', ['momentum', 'nesterov', 'adam', 'adamw', 'muon'])
+@pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
 def test_every_optimizer_takes_the_same_step_in_every_mode(optimizer, mode, settings, tmp_path):
     config = dict(optimizer=optimizer, learning_rate=0.01, num_gpus=2, max_steps=3)
     expected = train(settings(**config, train_dir=str(tmp_path / 'expected')))

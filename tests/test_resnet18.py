@@ -34,7 +34,8 @@ def test_every_mode_trains_it_and_the_evaluator_reads_it(mode, settings, tmp_pat
     assert 'of 20), step 3' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('size, stem, last', [(32, 3, 4), (64, 3, 8), (224, 7, 7)])
+@pytest.mark.parametrize('size, stem, last', [
+    pytest.param(32, 3, 4, marks=pytest.mark.stress), (64, 3, 8), (224, 7, 7)])
 def test_it_follows_the_rules_at_every_size(size, stem, last, resnet18):
     def inference(images, training):
         return resnet18.narrow(images, 10, training)

@@ -12,7 +12,8 @@ from cifar10.plan import Start, decide
 from tests.helpers import initialise, tf
 
 
-@pytest.mark.parametrize('changes', [{}, dict(preset='fast', epochs=2.0, max_steps=None, precision='fp32')])
+@pytest.mark.parametrize('changes', [{}, pytest.param(
+    dict(preset='fast', epochs=2.0, max_steps=None, precision='fp32'), marks=pytest.mark.stress)])
 def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, changes):
     config = settings(batch_size=6, **changes)
     first, last = show_inputs.inputs(config, 6)

@@ -14,6 +14,7 @@ from tests import helpers, standin_gpu
 from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variables
 from tests.standin_gpu import HOST
 
+pytestmark = pytest.mark.classic
 MODES = ['parameter_server', 'replicated', 'mirrored']
 # Trains one run after the other in one process, on the kind of devices that is given. Prints as JSON, for each run,
 # what has been copied before each step: lists of (from, to, copies, bytes).
@@ -125,87 +126,83 @@ RUNS = [
     ('bf16', dict(num_gpus=1, precision='bf16')),
     ('fp16', dict(num_gpus=2, precision='fp16', variable_update='replicated')),
 ]
-# In every precision: test_every_mode_in_every_precision_has_the_bits_of_cpu_devices.
-COMPARED_UNDER_STRESS = ['in turn', 'replicated in turn', 'in parts', 'bf16']
-
-
-def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels(train, tmp_path):
-    copied = train('gpu', *RUNS)
-    check_what_travels({name: of_a_step(notes) for name, notes in copied.items()})
-    compared = [(name, changes) for name, changes in RUNS if name not in COMPARED_UNDER_STRESS]
-    train('cpu', *compared)
-    assert_same_runs(tmp_path, *(name for name, _ in compared))
-
-
 VARIABLES = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64 + 2304 * 384 + 384 + 384 * 192 + 192 + 192 * 10 + 10)
 FIRST_PART = 4 * (5 * 5 * 3 * 64 + 64 + 5 * 5 * 64 * 64 + 64)  # the variables of both convolutions
+SECOND_PART = VARIABLES - FIRST_PART
 POOLED = 8 * 6 * 6 * 64 * 4  # what the first part hands to the second
 LABELS = 8 * 4
 BATCH = 8 * 24 * 24 * 3 * 4 + LABELS  # images and labels
 SCALARS = 4 * 7  # losses and accuracy of a tower
 RATE = 4
 STEP = 8
-
-
-def check_what_travels(found):
-    """Asserts that in a step of RUNS nothing else is copied than docs/scaling.md says.
-
-    Args:
-      found: for each run (from, to) -> (copies, bytes) of a step.
-    """
+# (from, to) -> (copies, bytes) of a step between the host and the GPUs, as docs/scaling.md says.
+WITH_HOST = {
     # Ten variables, images and labels to a GPU; two packed gradients and the scalars back.
-    assert found['parameter_server'] == {
-        **{(HOST, k): (12, VARIABLES + BATCH) for k in range(3)},
-        **{(k, HOST): (3, VARIABLES + SCALARS) for k in range(3)}}
-    assert found['async'] == {(HOST, 0): (12, VARIABLES + BATCH), (0, HOST): (3, VARIABLES + SCALARS)}
-    assert found['local'] == {**{(HOST, k): (3, BATCH + RATE) for k in range(3)},
-                              **{(k, HOST): (1, SCALARS) for k in range(3)}}
+    'parameter_server': {**{(HOST, k): (12, VARIABLES + BATCH) for k in range(3)},
+                         **{(k, HOST): (3, VARIABLES + SCALARS) for k in range(3)}},
+    'async': {(HOST, 0): (12, VARIABLES + BATCH), (0, HOST): (3, VARIABLES + SCALARS)},
+    'local': {**{(HOST, k): (3, BATCH + RATE) for k in range(3)}, **{(k, HOST): (1, SCALARS) for k in range(3)}},
     # A tower reads the variables for itself, in its turn.
-    assert found['in turn'] == {
-        **{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in range(2)},
-        **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in range(2)}}
+    'in turn': {**{(HOST, k): (24, 2 * (VARIABLES + BATCH)) for k in range(2)},
+                **{(k, HOST): (6, 2 * (VARIABLES + SCALARS)) for k in range(2)}},
     # Towers in turn share the copy of the variables on their GPU, and what they add leaves it once.
-    assert with_host(found['replicated in turn']) == {
-        (HOST, 0): (6, 2 * BATCH + RATE + STEP), (HOST, 1): (5, 2 * BATCH + RATE), **{
-            (k, HOST): (2, 2 * SCALARS) for k in range(2)}}
-    for mode, count, messages in (('replicated', 3, {10, 12}), ('mirrored', 2, {2})):
-        # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
-        assert with_host(found[mode]) == {
-            (HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in range(1, count)},
-            **{(k, HOST): (1, SCALARS) for k in range(count)}}
-        # Gradients alone, around the ring: each GPU sends 2 P (D - 1) / D bytes, up to the rounding of its chunks. In
-        # `replicated` the largest values go before each of the two tensors, one number for each variable.
-        between = without_host(found[mode])
-        assert between.keys() == {(k, (k + 1) % count) for k in range(count)}
-        for copies, size in between.values():
-            assert copies in messages and abs(size - 2 * VARIABLES * (count - 1) / count) < 1000
+    'replicated in turn': {(HOST, 0): (6, 2 * BATCH + RATE + STEP), (HOST, 1): (5, 2 * BATCH + RATE),
+                           **{(k, HOST): (2, 2 * SCALARS) for k in range(2)}},
+    # Images, labels, the learning rate, and to GPU 0 the step on which the moving averages' decay depends.
+    **{mode: {(HOST, 0): (4, BATCH + RATE + STEP), **{(HOST, k): (3, BATCH + RATE) for k in range(1, count)},
+              **{(k, HOST): (1, SCALARS) for k in range(count)}}
+       for mode, count in (('replicated', 3), ('mirrored', 2))},
     # Each GPU gets the variables of its part and sends their gradients; small gradients are packed where they are. The
     # loss is on the second.
-    assert with_host(found['in parts']) == {
-        (HOST, 0): (6, FIRST_PART + BATCH), (0, HOST): (1, FIRST_PART),
-        (HOST, 1): (6, VARIABLES - FIRST_PART), (1, HOST): (3, VARIABLES - FIRST_PART + SCALARS)}
-    # Between them travel the activations, 6 x 6 x 64 an image, with the labels, and their gradients back.
-    assert without_host(found['in parts']) == {(0, 1): (2, POOLED + LABELS), (1, 0): (1, POOLED)}
+    'in parts': {(HOST, 0): (6, FIRST_PART + BATCH), (0, HOST): (1, FIRST_PART),
+                 (HOST, 1): (6, SECOND_PART), (1, HOST): (3, SECOND_PART + SCALARS)},
+    'replicated in parts': {
+        (HOST, 0): (4, BATCH + RATE + STEP), (HOST, 1): (2, RATE + STEP), (HOST, 2): (3, BATCH + RATE),
+        (HOST, 3): (1, RATE), (1, HOST): (1, SCALARS), (3, HOST): (1, SCALARS)}}
+# The same between two GPUs.
+BETWEEN_GPUS = {
+    **{name: {} for name in ('parameter_server', 'async', 'local', 'in turn')},
+    # The activations, 6 x 6 x 64 an image, with the labels, and their gradients back.
+    'in parts': {(0, 1): (2, POOLED + LABELS), (1, 0): (1, POOLED)},
     # Here each tower reduces on its first GPU. The first tower has the copy of the variables that is saved; its GPUs
     # exchange no more than those of the other.
-    second = VARIABLES - FIRST_PART
-    assert without_host(found['replicated in parts']) == {
-        **{(k, k + 1): (8, POOLED + LABELS + second) for k in (0, 2)},
-        **{(k + 1, k): (7, POOLED + second) for k in (0, 2)},
-        (0, 2): (6, VARIABLES + 40), (2, 0): (6, VARIABLES + 40)}
-    assert with_host(found['replicated in parts']) == {
-        (HOST, 0): (4, BATCH + RATE + STEP), (HOST, 1): (2, RATE + STEP), (HOST, 2): (3, BATCH + RATE),
-        (HOST, 3): (1, RATE), (1, HOST): (1, SCALARS), (3, HOST): (1, SCALARS)}
+    'replicated in parts': {
+        **{(k, k + 1): (8, POOLED + LABELS + SECOND_PART) for k in (0, 2)},
+        **{(k + 1, k): (7, POOLED + SECOND_PART) for k in (0, 2)},
+        (0, 2): (6, VARIABLES + 40), (2, 0): (6, VARIABLES + 40)}}
+# Where gradients go around a ring: (GPUs, copies between two of them). In `replicated` the largest values go before
+# each of the two tensors, one number for each variable.
+RINGS = {'replicated': (3, {10, 12}), 'mirrored': (2, {2})}
 
 
-def with_host(ways):
-    """Returns those of the (from, to) -> (copies, bytes) that begin or end in the host's memory."""
-    return {way: counts for way, counts in ways.items() if HOST in way}
+def check_what_travels(name, ways):
+    """Asserts that in a step of a run nothing else is copied than docs/scaling.md says.
+
+    Args:
+      name: of RUNS.
+      ways: (from, to) -> (copies, bytes) of a step.
+    """
+    between = {way: counts for way, counts in ways.items() if HOST not in way}
+    if name in WITH_HOST:
+        assert {way: counts for way, counts in ways.items() if HOST in way} == WITH_HOST[name], name
+    if name in BETWEEN_GPUS:
+        assert between == BETWEEN_GPUS[name], name
+    if name in RINGS:
+        count, messages = RINGS[name]
+        assert between.keys() == {(k, (k + 1) % count) for k in range(count)}
+        for copies, size in between.values():  # each GPU sends 2 P (D - 1) / D bytes, up to the rounding of its chunks
+            assert copies in messages and abs(size - 2 * VARIABLES * (count - 1) / count) < 1000
 
 
-def without_host(ways):
-    """Returns those of the (from, to) -> (copies, bytes) that are between GPUs."""
-    return {way: counts for way, counts in ways.items() if HOST not in way}
+@pytest.mark.parametrize('names', [
+    pytest.param(['parameter_server', 'replicated', 'in parts'], id='three'),
+    pytest.param([name for name, _ in RUNS], marks=pytest.mark.stress, id='all')])
+def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels(names, train, tmp_path):
+    runs = [(name, changes) for name, changes in RUNS if name in names]
+    for name, notes in train('gpu', *runs).items():
+        check_what_travels(name, of_a_step(notes))
+    train('cpu', *runs)
+    assert_same_runs(tmp_path, *names)
 
 
 @pytest.mark.stress
@@ -218,6 +215,7 @@ def test_validation_gives_what_it_gives_on_cpu_devices(train, tmp_path):
     assert len(found[0]) == 2 and found[0] == found[1]
 
 
+@pytest.mark.stress
 def test_a_cluster_of_gpus_and_a_run_that_moves_have_the_bits_of_one_cpu_device(gpus, train, data_dir, tmp_path):
     train('gpu', *(('moved', dict(num_gpus=count, max_steps=steps)) for count, steps in ((4, 2), (3, 4))))
     (tmp_path / 'cpu').mkdir()
@@ -287,6 +285,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.stress
 def test_evaluation_classification_and_export_give_what_cpu_devices_give(gpus, settings, tmp_path):
     helpers.train(settings(max_steps=2))
     printed = []

@@ -63,6 +63,7 @@ def test_a_slow_tower_is_in_the_records_and_named_until_it_recovers(settings, ne
     assert told[1] == 'recovered  tower 1 on /cpu:1 is no longer slower than the others'
 
 
+@pytest.mark.stress
 def test_slow_input_is_not_a_slow_tower(settings, monkeypatch):
     make = pipeline.train_batch
 

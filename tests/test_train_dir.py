@@ -36,13 +36,13 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     config = settings(max_steps=4, save_steps=1)
     expected = train(config)
     newest = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
-    os.truncate(newest, 1000)
+    os.truncate(newest, 100)
     assert_same_bits(train(config), expected)
     output = capsys.readouterr().out
     assert 'model.ckpt-4 cannot be read' in output and 'resumed at step 3 of 4' in output
     # A single changed byte is detected as well.
     with open(newest, 'r+b') as stream:
-        stream.seek(5000)
+        stream.seek(1000)
         stream.write(bytes([stream.read(1)[0] ^ 1]))
     assert checkpoint.corruption(checkpoints(config.run.train_dir)[-1])
 
@@ -116,6 +116,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     assert last['examples_seen'] == 2 * 128 + 8
 
 
+@pytest.mark.classic
 @pytest.mark.stress
 def test_a_checkpoint_of_the_tutorial_takes_the_same_step_in_parts_and_in_copies(one_step, settings, tmp_path):
     prefix = checkpoints(settings().run.train_dir)[-1]
@@ -153,7 +154,7 @@ def test_a_run_of_another_network_is_refused(one_step, settings):
         saved = json.load(stream)
     with open(path, 'w') as stream:
         json.dump(dict(saved, network='other'), stream)
-    with pytest.raises(UsageError, match=r'network=other \(now classic\)'):
+    with pytest.raises(UsageError, match=r'network=other \(now .*linear.py:network\)'):
         training.train(settings(max_steps=2))
 
 
@@ -169,7 +170,7 @@ def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
     assert all(os.path.basename(path) in names for path in keep) and 'eval' in names
     assert [name for name in names if name.startswith('model.ckpt') and '-3.' not in name] == []
     assert len([name for name in names if name.endswith('.cifar10')]) == 1
-    assert again['global_step'] == 3 and not np.array_equal(again['conv1/weights'], first['conv1/weights'])
+    assert again['global_step'] == 3 and not np.array_equal(again['linear/weights'], first['linear/weights'])
     deleting = r'restart +deleting the \d+ files of the earlier run in ' + settings().run.train_dir
     assert re.search(deleting, capsys.readouterr().out)
 
@@ -184,7 +185,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, cap
     assert (failed['seed'], stored['seed']) == (0, 5) and failed['run'] != stored['run']
     assert f'replaced   the run in {settings().run.train_dir} that ended before its first' in capsys.readouterr().out
     shown = EventAccumulator(settings().run.train_dir).Reload().Scalars('train/total_loss')
-    assert [(point.step, math.isclose(point.value, 4.67, abs_tol=0.1)) for point in shown] == [(1, True), (2, True)]
+    assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]
     assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2]
     with pytest.raises(UsageError, match='holds a run with seed=5'):
         training.train(settings())
@@ -195,7 +196,8 @@ def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, 
     for changes, part in ((dict(train_dir=str(tmp_path / 'file')), 'file is not a directory'),
                           (dict(seed=5), 'holds a run with seed=0'),
                           (dict(network='missing.py:f', train_dir=str(tmp_path / 'other')), 'there is no file'),
-                          (dict(num_gpus=3, gpus_per_tower=3, train_dir=str(tmp_path / 'other')), 'has 2 parts')):
+                          (dict(network='classic', num_gpus=3, gpus_per_tower=3, train_dir=str(tmp_path / 'other')),
+                           'has 2 parts')):
         with pytest.raises(UsageError, match=part):
             training.train(settings(data_dir=str(tmp_path / 'new'), **changes))
     assert sorted(os.listdir(tmp_path)) == ['file', 'train']
@@ -333,9 +335,9 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(one_st
     prefix = checkpoints(directory)[-1]
     for name in ('config.json', metrics.NAME):
         os.remove(os.path.join(directory, name))
-    rewrite(prefix, without=['conv2/weights'])
+    rewrite(prefix, without=['linear/weights'])
     before = sorted(os.listdir(directory))
-    with pytest.raises(UsageError, match='has no conv2/weights: it belongs to another network; use another --train'):
+    with pytest.raises(UsageError, match='has no linear/weights: it belongs to another network; use another --train'):
         training.train(settings(max_steps=2))
     with open(os.path.join(directory, 'model.ckpt-9.index'), 'w') as stream:
         stream.write('of somebody')
@@ -348,8 +350,8 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(one_st
 def test_a_checkpoint_of_other_shapes_is_refused(one_step, settings):
     # A restore into resource variables does not check shapes, and the first step would never end.
     config = settings()
-    rewrite(checkpoints(config.run.train_dir)[-1], **{'conv1/weights': np.zeros([3, 3, 3, 8], np.float32)})
-    with pytest.raises(UsageError, match=r'has conv1/weights of shape \[3, 3, 3, 8\] instead of \[5, 5, 3, 64\]'):
+    rewrite(checkpoints(config.run.train_dir)[-1], **{'linear/weights': np.zeros([3, 8], np.float32)})
+    with pytest.raises(UsageError, match=r'has linear/weights of shape \[3, 8\] instead of \[48, 10\]'):
         training.train(settings(max_steps=2))
 
 
@@ -362,6 +364,7 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step,
     assert os.path.getsize(data) == 100
 
 
+@pytest.mark.stress
 def test_the_tutorials_own_checkpoints_are_never_rotated_away(one_step, settings):
     config = settings()
     prefix = checkpoints(config.run.train_dir)[-1]

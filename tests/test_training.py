@@ -16,6 +16,8 @@ from cifar10.run import metrics, summaries
 from cifar10.settings.training import train_settings
 from tests.helpers import assert_same_bits, build_training, checkpoints, rewrite, scalars, train, update_mode, variables
 
+pytestmark = pytest.mark.classic
+
 
 @pytest.fixture(scope='module')
 def one_tower(tmp_path_factory, data_dir):
@@ -53,6 +55,7 @@ def test_resuming_gives_the_bits_of_an_unbroken_run(settings, tmp_path, one_towe
     assert_same_bits(train(settings(train_dir=broken, batch_size=32, max_steps=8)), one_tower)
 
 
+@pytest.mark.stress
 def test_another_seed_gives_other_variables(settings, one_tower):
     other = train(settings(seed=1, batch_size=32, max_steps=1))
     assert not np.allclose(other['conv1/weights'], one_tower['conv1/weights'], atol=0.01)
@@ -117,6 +120,7 @@ def test_the_rate_decays_by_examples_whatever_the_batch():
     assert staircase.describe(512) == 'x0.1 every 350 epochs, which are 34180 steps'
 
 
+@pytest.mark.stress
 def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
     # 10,000 images: the period of 3,500,000 examples lies between these two starts.
     config = settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1)
@@ -167,6 +171,7 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
         training.train(settings(num_gpus=3, max_steps=3, save_steps=1))
 
 
+@pytest.mark.stress
 def test_what_is_shown_of_a_step_is_the_mean_over_the_towers(settings, tmp_path, capsys):
     # Two towers of 4 take the steps of one tower of 8.
     shown = {}

@@ -1,5 +1,6 @@
 """The mathematics of every update mode, against plain NumPy: loss = mean(x) * A * B on every tower."""
 import contextlib
+import itertools
 import re
 import tempfile
 import threading
@@ -10,7 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.registry import OPTIMIZERS, UPDATE_MODES
-from tests.helpers import ancestors, initialise, update_mode
+from tests.helpers import ancestors, initialise, mostly_stress, update_mode
 
 RATE = 0.1
 FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # one row per tower
@@ -53,8 +54,8 @@ def saved(session):
     return [session.run(names[name].read_value()) for name in ('a', 'b')]
 
 
-@pytest.mark.parametrize('num_towers', [1, 2, 4])
-@pytest.mark.parametrize('momentum', [0.0, 0.9])
+@pytest.mark.parametrize('num_towers', mostly_stress([1, 2, 4], 1, 4))
+@pytest.mark.parametrize('momentum', mostly_stress([0.0, 0.9], 0.9))
 @pytest.mark.parametrize('mode', SYNCHRONOUS)
 def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
     x = FEEDS[:num_towers].mean()
@@ -70,7 +71,7 @@ def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
             assert session.run(tf.train.get_global_step()) == k
 
 
-@pytest.mark.parametrize('mode', list(UPDATE_MODES))
+@pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
 def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
     # A variable that is merely fetched with the train op races with it.
     with built(mode, 2) as (session, _, step):
@@ -203,8 +204,9 @@ def tower_of(op):
     return re.match(r'(?:replica_\d/)?(tower_\d)?', op.name).group(1)
 
 
-@pytest.mark.parametrize('mode', SYNCHRONOUS)
-@pytest.mark.parametrize('other', SYNCHRONOUS)
+@pytest.mark.parametrize('mode, other', mostly_stress(
+    list(itertools.product(SYNCHRONOUS, SYNCHRONOUS)), ('parameter_server', 'replicated'), ('replicated', 'mirrored'),
+    ('mirrored', 'parameter_server')))
 def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
     def steps(mode, num_steps, restore=None):
         with tf.Graph().as_default(), \

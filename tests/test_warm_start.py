@@ -30,6 +30,7 @@ from tests.helpers import (
     build_training,
     checkpoints,
     last_variables,
+    mostly_stress,
     rewrite,
     train,
     update_mode,
@@ -100,7 +101,7 @@ def tuning_steps(file, source, tmp_path_factory, data_dir):
             learning_rate=0.01, tower_device='cpu'))
 
 
-@pytest.mark.parametrize('mode', UPDATE_MODES)
+@pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
 def test_every_mode_starts_with_what_is_taken_and_leaves_what_is_frozen(mode, tuned, source, tuning_steps):
     # A copy that started with other values than tower 0's would be seen in the steps.
     found = train(tuned(variable_update=mode, num_gpus=4, warm_start=source[0], freeze='^first/', max_steps=4,
@@ -146,6 +147,7 @@ def test_what_does_not_fit_starts_anew_and_is_listed(tuned, source, capsys, tmp_
             'first/moving_variance, second/weights\n') in capsys.readouterr().out
 
 
+@pytest.mark.stress
 def test_what_is_taken_wins_over_what_the_network_learns(settings, tmp_path, data_dir):
     flags = dict(preset='fast', widths='8', epochs=0.0032, precision='fp32', sizes='16', schedule='linear')
     train(settings(max_steps=None, **flags))
@@ -159,7 +161,8 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
     (tmp_path / 'empty').mkdir()
     (tmp_path / 'broken.index').write_text('of something else')
     for flags, part in (
-            (dict(warm_start=str(tmp_path / 'nothing')), 'there is no such checkpoint; give .*/model.ckpt-1000$'),
+            (dict(warm_start=str(tmp_path / 'nothing')),
+             'there is no such checkpoint; give the train_dir of a run, .*/model.ckpt-1000$'),
             (dict(warm_start=str(tmp_path / 'empty')), 'holds no model.ckpt-<step> that can be read; give'),
             (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
             (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),
@@ -240,6 +243,7 @@ def needed(settings, data_dir, freeze, mode='parameter_server'):
         return sorted(op.type for op in found if op.type.startswith('Conv2DBackprop')), tf.trainable_variables()
 
 
+@pytest.mark.classic
 def test_no_gradients_are_computed_for_what_is_frozen(settings, data_dir):
     both = ['Conv2DBackpropFilter'] * 2  # of the two towers
     assert needed(settings, data_dir, None)[0] == both * 2 + ['Conv2DBackpropInput'] * 4
@@ -277,6 +281,7 @@ def test_in_a_cluster_the_chief_takes_the_variables(mode, tuned, source, tuning_
     assert_close(last_variables(tmp_path / 'cluster'), tuning_steps)
 
 
+@pytest.mark.classic
 def test_the_tutorials_checkpoint_is_taken_whole(settings, capsys):
     folder = os.environ.get('CLASSIC_CHECKPOINT_DIR')
     if not folder:
