@@ -144,6 +144,8 @@ def _changes(segment: Segment) -> list[str]:
             changes.append(f'{file} has changed since the start at step {start.step}')
     if plan.warm_start and plan.warm_start.sha256 != start.warm_start_sha256:
         changes.append(f'{plan.warm_start.prefix} has changed since the run took its variables')
+    if start.images_sha256 not in (None, plan.data.digest()):
+        changes.append(f'the training photos have changed since the start at step {start.step}')
     now = starts.versions(plan.devices.on_gpus)
     changes += [f'{name} was {start.versions[name]} and is {version}' for name, version in now.items()
                 if start.versions.get(name, version) != version]

@@ -74,18 +74,20 @@ def newest_of_run(directory: TrainDir) -> str | None:
     return prefix
 
 
-def named(flag: str, given: str) -> str:
+def named(flag: str, given: str, others: str = '') -> str:
     """Returns the prefix of a checkpoint that the user names; raises a UsageError if it cannot be read completely.
 
     Args:
       flag: the flag that names it.
       given: its value: the prefix, or the name of the index.
+      others: what else the flag takes, for the message, such as 'a directory, or '.
     """
     prefix = given.removesuffix('.index')
     if not os.path.exists(prefix + '.index'):
         folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
         example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
-        raise UsageError(f'--{flag}={given}: there is no such checkpoint; give the prefix of one, such as {example}')
+        raise UsageError(f'--{flag}={given}: there is no such checkpoint; give {others}the prefix of one, such as '
+                         f'{example}')
     if cause := corruption(prefix):
         raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
     return prefix

@@ -33,6 +33,7 @@ class Started(NamedTuple):
       versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
       network_sha256, optimizer_sha256: of the files of the user's own network and optimizer; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
+      images_sha256: what tells other training photos from its own; None where they are compared by their number.
     """
     step: int
     settings: TrainSettings
@@ -45,6 +46,7 @@ class Started(NamedTuple):
     network_sha256: str | None = None
     warm_start_sha256: str | None = None
     optimizer_sha256: str | None = None
+    images_sha256: str | None = None
 
 
 def describe(settings: Mapping[str, Any], devices: Devices, last_step: int,
@@ -74,7 +76,8 @@ def read(directory: str) -> list[Started]:
     try:
         return [Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
                         record['groups'], record['on_gpus'], record['threads'], record['versions'],
-                        record['network_sha256'], record.get('warm_start_sha256'), record.get('optimizer_sha256'))
+                        record['network_sha256'], record.get('warm_start_sha256'), record.get('optimizer_sha256'),
+                        record['settings'].get('images_sha256'))
                 for record in metrics.read(directory, metrics.START)]
     except (KeyError, TypeError) as error:
         raise UsageError(f'{os.path.join(directory, metrics.NAME)} has a record of a start that this version cannot '

@@ -63,10 +63,12 @@ def find(given: str) -> str:
     Raises:
       UsageError: there is none, or it cannot be read.
     """
-    prefix = checkpoint.newest(TrainDir(given)) if os.path.isdir(given) else checkpoint.named('warm_start', given)
-    if prefix is None:
-        raise UsageError(f'--warm_start={given} holds no model.ckpt-<step> that can be read; give the train_dir of a '
-                         'run, the folder best of an eval_dir, or the prefix of a checkpoint')
+    folders = 'the train_dir of a run, the folder best of an eval_dir, or '
+    if not os.path.isdir(given):
+        prefix = checkpoint.named('warm_start', given, folders)
+    elif (prefix := checkpoint.newest(TrainDir(given))) is None:
+        raise UsageError(f'--warm_start={given} holds no model.ckpt-<step> that can be read; give {folders}the prefix '
+                         'of a checkpoint')
     return os.path.abspath(prefix)
 
 
