@@ -62,27 +62,25 @@ def run(options, mode, pause, seed):
     from cifar10.parallel import gpus
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
-    from cifar10.plan import Plan
-    from cifar10.recipe import Recipe
-    from cifar10.registry import UPDATE_MODES
+    from cifar10.plan import plan_of, rates_of
     from cifar10.run.async_workers import AsyncWorkers
     from cifar10.run.rate import due
     from cifar10.settings.training import train_settings
     from cifar10.trained.validation import Validation
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
-        dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, batch_size=BATCH, seed=seed,
-        max_steps=options.images // per_step, variable_update=mode, tower_device='cpu')
+        dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, num_towers=TOWERS, batch_size=BATCH,
+        seed=seed, max_steps=options.images // per_step, variable_update=mode, tower_device='cpu', precision='fp32')
     devices = choose_devices(TOWERS, 'cpu')
     gpus.claim(devices.num_gpus)
     tf.set_random_seed(seed)
-    mode_class = UPDATE_MODES.load(mode)
-    update_mode = (slowed(mode_class, pause) if pause else mode_class)(devices)
     data = records.prepare(options.dataset, options.data_dir)
-    recipe = Recipe(config.recipe, len(data.classes), seed, data.count)
-    built = training.build(Plan(config, recipe, data, devices, update_mode, None, 0, config.run.max_steps), {})
+    plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
+    if pause:
+        plan = plan._replace(mode=slowed(type(plan.mode), pause)(plan.devices))
+    built = training.build(plan, plan.recipe.learn(data))
     test = records.prepare(options.dataset, options.data_dir, records.TEST)
-    validation = Validation(recipe, test, choose_devices(1, 'cpu'), use_ema=True)
+    validation = Validation(plan.recipe, test, choose_devices(1, 'cpu'), use_ema=True)
     values = validation.reads()
 
     workers = AsyncWorkers(built.async_train_ops)

@@ -72,9 +72,8 @@ def inside(options, cell):
     from cifar10.parallel import gpus
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
-    from cifar10.plan import Plan
+    from cifar10.plan import plan_of, rates_of
     from cifar10.recipe import Recipe
-    from cifar10.registry import UPDATE_MODES
     from cifar10.settings.training import train_settings
     from cifar10.trained import evaluator
     devices = choose_devices(1, 'cpu')
@@ -91,10 +90,10 @@ def inside(options, cell):
             built.run(session)
             return count / (time.perf_counter() - begin)
         config = train_settings(
-            dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device='cpu', batch_size=BATCH)
-        mode = UPDATE_MODES.load('parameter_server')(devices)
-        recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count)
-        built = trainer.build(Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps), {})
+            dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device='cpu', num_towers=1,
+            batch_size=BATCH, precision='fp32')
+        plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
+        built = trainer.build(plan, plan.recipe.learn(data))
         session.run(tf.global_variables_initializer())
         session.run(built.start_inputs)
         if cell == 'input':
