@@ -134,9 +134,10 @@ def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(
                 sessions.append(self)
 
         def run(self, *arguments, **options):
-            if self in sessions and threading.current_thread() is not threading.main_thread() and len(sessions) == 1:
-                hanging.append(threading.current_thread())
-                released.wait(60)
+            if self in sessions and threading.current_thread() is not threading.main_thread():
+                if len(sessions) == 1:
+                    hanging.append(threading.current_thread())
+                released.wait(60)  # the thread of the new session too, or it could take all steps that are left
             elif hanging and len(sessions) == 1:
                 raise tf.errors.UnavailableError(None, None, 'lost')
             elif sessions[1:] == [self] and isinstance(arguments[0], dict):
