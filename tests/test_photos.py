@@ -9,7 +9,7 @@ import pytest
 
 from cifar10 import show_inputs, training
 from cifar10.cli.check import check
-from cifar10.data import augment, draws, manifest, pipeline, records, resized_crop
+from cifar10.data import augment, draws, manifest, photos, pipeline, records, resized_crop
 from cifar10.data.draws import Positions
 from cifar10.errors import RunError, UsageError
 from cifar10.replay import rerun, verify
@@ -17,7 +17,7 @@ from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.trained import evaluation
+from cifar10.trained import classification, evaluation
 from tests.helpers import (
     Tasks,
     any_size_network,
@@ -139,7 +139,11 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     assert prepare(copy).count + prepare(copy, records.TEST).count == 43
     output = capsys.readouterr().out
     assert 'left out 3 of 46 files; the first is ' in output
-    assert "a\\tb.jpg' (its name has a tab or a line break; rename it)" in output
+    listed = copy / 'cifar-bin-0.2-manifest' / 'left-out.txt'
+    assert f'left out   these 3 files, as {listed} lists them' in output
+    first, second, third = listed.read_text().splitlines()
+    assert first in output and first.endswith("a\\tb.jpg' (its name has a tab or a line break; rename it)")
+    assert 'cut.jpg (not a picture' in second and 'x.bmp (' in third
 
 
 def test_a_photo_that_was_added_is_noticed(copy, capsys):
@@ -278,6 +282,23 @@ def test_evaluation_takes_the_centre_of_each_photo_once(folder):
         assert np.abs(found - expected).mean() < 5
 
 
+@pytest.mark.parametrize('augmentation', [resized_crop.ResizedCrop, augment.Classic])
+def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, folder):
+    data = prepare(folder)
+
+    class Unchanged(augmentation):
+        def plain_pixels(self, pixels):
+            return tf.identity(pixels)
+    images, read = pipeline.load(data)
+    with tf.Session() as session:
+        session.run(read)
+        expected, _ = session.run(
+            images.batch(Unchanged(None, None, 0, SIZE), tf.range(data.count, dtype=tf.int64), None))
+    decode = photos.Decoder(SIZE, augmentation.centre)
+    decoded = [decode(str(folder / row['file'])) for row in rows_of(data.folder)]
+    np.testing.assert_array_equal(decoded, expected)
+
+
 def test_images_in_memory_are_cut_out_too(data_dir):
     data = records.prepare('shapes', data_dir, image_size=48)
     images, read = pipeline.load(data)
@@ -394,7 +415,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     assert 'the training photos have changed since the start at step 1' in verification.line()
 
 
-def test_the_consumers_follow(flags, folder, tmp_path, capsys):
+def test_the_consumers_follow(flags, folder, tmp_path, capsys, monkeypatch):
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)
     training.train(settings)
@@ -404,6 +425,12 @@ def test_the_consumers_follow(flags, folder, tmp_path, capsys):
     evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'eval'),
                                       run_once=True, tower_device='cpu'))
     assert 'of 9)' in capsys.readouterr().out
+    decoded, make = [], photos.Decoder.make
+    monkeypatch.setattr(photos.Decoder, 'make', lambda self, file: decoded.append(file.path) or make(self, file))
+    files = tuple(str(folder / row['file']) for row in rows_of(prepare(folder).folder)[:2])
+    classification.classify(eval_settings(checkpoint_dir=settings.run.train_dir, image=files, tower_device='cpu'),
+                            lambda line: None)
+    assert sorted(decoded) == sorted(files)
     blocks = show_inputs.inputs(settings, 4)
     assert blocks[0].originals.shape == (4, SIZE, SIZE, 3) and blocks[0].augmented.shape == (4, SIZE, SIZE, 3)
 

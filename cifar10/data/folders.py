@@ -26,7 +26,8 @@ _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it;
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
 _MOST_CLASSES = 256  # a label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
-_LARGEST = 64  # height and width of converted images, all of which are held in memory
+_LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
+LARGEST = 64  # height and width of converted images, all of which are held in memory
 
 
 def dataset(path: str) -> '_ImageFolder':
@@ -69,7 +70,7 @@ class _ImageFolder(Dataset):
         name = os.path.join(self.path, _CONVERTED)
         if test_fraction is not None:
             name += f'-{test_fraction:g}'
-        if image_size > _LARGEST:
+        if image_size > LARGEST:
             return _PhotoFolder(name + '-manifest', functools.partial(_make_manifest, self.path, test_fraction),
                                 files={part: (file,) for part, file in manifest.EXAMPLES.items()}, path=self.path,
                                 is_divided=self.is_divided, test_fraction=test_fraction)
@@ -119,7 +120,8 @@ class _PhotoFolder(_ImageFolder):
     def sample(self, folder: str, count: int, image_size: int) -> Photos:
         """Returns some photos for training, at most `count`; writes a manifest of them into an empty folder."""
         classes, folders = _layout(self.path, self.test_fraction)
-        examples = _made(Examiner(), _files(folders[TRAIN], classes)[:count])
+        made, _ = _made(Examiner(), {TRAIN: _files(folders[TRAIN], classes)[:count]})
+        examples = made[TRAIN]
         manifest.write(folder, TRAIN, self.path, examples)
         return self.records(self.path, folder, TRAIN, len(examples), tuple(classes), image_size)
 
@@ -185,13 +187,15 @@ def _convert(path, test_fraction, size, folder):
     files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
     count = sum(map(len, files.values()))
     say(f'converting {count:,} files of {len(classes)} classes in {path} to {size}x{size} pixels')
-    decoded = {part: _made(pictures.Decoder(size), part_files) for part, part_files in files.items()}
+    decoded, left_out = _made(pictures.Decoder(size), files)
     parts = _parts(path, classes, decoded, test_fraction)
     with new_folder(folder) as temporary:
         for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
             labels, images = zip(*parts[part])
             records.write(temporary, names, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
         records.write_classes(temporary, classes)
+        _list(temporary, left_out)
+    _say_where(folder, left_out)
 
 
 def _make_manifest(path, test_fraction, folder):
@@ -200,12 +204,14 @@ def _make_manifest(path, test_fraction, folder):
     files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
     count = sum(map(len, files.values()))
     say(f'examining  {count:,} files of {len(classes)} classes in {path}; later runs look only at sizes and times')
-    examined = {part: _made(Examiner(), part_files) for part, part_files in files.items()}
+    examined, left_out = _made(Examiner(), files)
     parts = _parts(path, classes, examined, test_fraction)
     with new_folder(folder) as temporary:
         for part, examples in parts.items():
             manifest.write(temporary, part, path, examples)
         records.write_classes(temporary, classes)
+        _list(temporary, left_out)
+    _say_where(folder, left_out)
 
 
 def _parts(path, classes, examples, test_fraction):
@@ -257,11 +263,34 @@ def _divide(examples, test_fraction):
 
 
 def _made(reader, files):
-    """Returns (label, what a `pictures.Reader` makes) of the files that can be decoded; warns about the others."""
-    images = reader.try_each([path for _, path in files], progress=True)
-    failures = [(path, image) for (_, path), image in zip(files, images) if isinstance(image, Exception)]
-    if failures:
-        path, error = min(failures, key=lambda failure: failure[0])
-        say(f'warning: left out {len(failures)} of {len(files)} files; the first is {pictures.shown(path)} '
-              f'({error})')
-    return [(label, image) for (label, _), image in zip(files, images) if not isinstance(image, Exception)]
+    """Makes something of files; warns about those that cannot be decoded.
+
+    Args:
+      reader: a `pictures.Reader`.
+      files: {part: (label, path) pairs}.
+
+    Returns:
+      ({part: (label, what the reader made) pairs}, lines with the path of each other file and the reason).
+    """
+    made, failures = {}, []
+    for part, pairs in files.items():
+        results = reader.try_each([path for _, path in pairs], progress=True)
+        made[part] = [(label, result) for (label, _), result in zip(pairs, results)
+                      if not isinstance(result, Exception)]
+        failures += [(path, error) for (_, path), error in zip(pairs, results) if isinstance(error, Exception)]
+    left_out = [f'{pictures.shown(path)} ({error})' for path, error in sorted(failures, key=lambda failure: failure[0])]
+    if left_out:
+        say(f'warning: left out {len(left_out)} of {sum(map(len, files.values()))} files; the first is {left_out[0]}')
+    return made, left_out
+
+
+def _list(folder, left_out):
+    """Writes the list of the files that were left out into a folder, if there are any."""
+    if left_out:
+        with open(os.path.join(folder, _LEFT_OUT), 'w', encoding='utf-8') as stream:
+            stream.writelines(f'{line}\n' for line in left_out)
+
+
+def _say_where(folder, left_out):
+    if len(left_out) > 1:
+        say(f'left out   these {len(left_out)} files, as {os.path.join(folder, _LEFT_OUT)} lists them')

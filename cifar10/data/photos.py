@@ -1,5 +1,6 @@
 """Photos in files, as operations: found in the manifest, then read, cut out and decoded, in parallel and in order.
 
+A photo that is to be classified is decoded in the same way, so that it has the class that evaluation gives it.
 Of the folder only the columns of the manifest are in memory. What is cut out of a photo is decided elsewhere.
 """
 import dataclasses
@@ -57,6 +58,23 @@ class Photos(Records):
         return f'{self.dataset}, {self.count:,} photos, read from their files as {self.folder} lists them'
 
 
+class _Part(NamedTuple):
+    """What is to be decoded of a photo; each tensor has a row for each photo.
+
+    Attributes:
+      window: int32 [4], first row, first column, height and width of a part of the picture as it is stored.
+      scale: int32, the index in _SCALES at which a JPEG is decoded.
+      scaled: int32 [4], the window at that scale.
+      transposed: bool, whether rows of the stored picture are columns of the one that is wanted.
+      reversed: bool [3], whether it is then turned upside down, mirrored, and False.
+    """
+    window: tf.Tensor
+    scale: tf.Tensor
+    scaled: tf.Tensor
+    transposed: tf.Tensor
+    reversed: tf.Tensor
+
+
 class _Wanted(NamedTuple):
     """What is to be read; each tensor has a row for each photo.
 
@@ -64,20 +82,12 @@ class _Wanted(NamedTuple):
       file: string, its path.
       fingerprint: int64, that of its contents.
       label: int32.
-      window: int32 [4], first row, first column, height and width of a part of the picture as it is stored.
-      scale: int32, the index in _SCALES at which a JPEG is decoded.
-      scaled: int32 [4], the window at that scale.
-      transposed: bool, whether rows of the stored picture are columns of the one that is wanted.
-      reversed: bool [3], whether it is then turned upside down, mirrored, and False.
+      part: of the picture.
     """
     file: tf.Tensor
     fingerprint: tf.Tensor
     label: tf.Tensor
-    window: tf.Tensor
-    scale: tf.Tensor
-    scaled: tf.Tensor
-    transposed: tf.Tensor
-    reversed: tf.Tensor
+    part: _Part
 
 
 class PhotoFiles:
@@ -164,23 +174,8 @@ class PhotoFiles:
     def _wanted(self, examples, boxes):
         """Returns what is to be read: _Wanted, for a batch."""
         facts = tf.gather(self._facts, examples)
-        label, orientation, height, width = tf.unstack(facts, axis=1)
-        top, left, bottom, right = tf.unstack(boxes, axis=1)
-        mirrored = right < left
-        left, right = tf.minimum(left, right), tf.maximum(left, right)
-        # From the picture as it is shown to the picture as it is stored.
-        flipped = _is_one_of(orientation, 3, 4, 7, 8)
-        top, bottom = _reversed(top, bottom, height, flipped)
-        right_to_left = _is_one_of(orientation, 2, 3, 6, 7)
-        left, right = _reversed(left, right, width, right_to_left)
-        transposed = orientation >= headers.TRANSPOSED
-        window = tf.where(transposed, tf.stack([left, top, right, bottom], 1), tf.stack([top, left, bottom, right], 1))
-        extent = tf.where(transposed, tf.stack([width, height], 1), tf.stack([height, width], 1))
-        first, end = window[:, :2], window[:, 2:] + 1
-        return _Wanted(
-            tf.gather(self._files, examples), tf.gather(self._fingerprints, examples), label,
-            tf.concat([first, end - first], 1), *_scaled(first, end, extent, self._size),
-            transposed, tf.stack([flipped, tf.not_equal(right_to_left, mirrored), tf.zeros_like(mirrored)], 1))
+        return _Wanted(tf.gather(self._files, examples), tf.gather(self._fingerprints, examples), facts[:, 0],
+                       _part(facts[:, 1], facts[:, 2:], boxes, self._size))
 
     def _single_batch(self, wanted):
         """Returns (labels, pixels) of all that is wanted, where a graph needs one batch."""
@@ -203,15 +198,46 @@ class PhotoFiles:
         message = tf.strings.join([wanted.file, ' has changed since the run began'])
         with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
             contents = tf.identity(contents)
-        pixels = decoded(contents, wanted.window, wanted.scale, wanted.scaled, self._size)
-        pixels = tf.cond(wanted.transposed, lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
-        pixels = tf.cast(pixels + 0.5, tf.uint8)  # they are from 0 to 255
-        return wanted.label, tf.raw_ops.Reverse(tensor=pixels, dims=wanted.reversed)
+        return wanted.label, _as_shown(contents, wanted.part, self._size)
 
 
 def _augmented(augmentation, pixels, positions):
     """Returns the images that an augmentation makes of pixels, for training at positions or for evaluation."""
     return augmentation.plain_pixels(pixels) if positions is None else augmentation.train_pixels(pixels, positions)
+
+
+def _part(orientation, shapes, boxes, size):
+    """Returns what is to be decoded of photos: a _Part, for a batch.
+
+    Args:
+      orientation: int32 [n], as `headers.orientation` returns it.
+      shapes: int32 [n, 2], the heights and widths of the pictures as they are shown.
+      boxes: int32 [n, 4], what is cut out of them, as `Augmentation.boxes` returns it.
+      size: height and width to which it is resized.
+    """
+    height, width = tf.unstack(shapes, axis=1)
+    top, left, bottom, right = tf.unstack(boxes, axis=1)
+    mirrored = right < left
+    left, right = tf.minimum(left, right), tf.maximum(left, right)
+    # From the picture as it is shown to the picture as it is stored.
+    flipped = _is_one_of(orientation, 3, 4, 7, 8)
+    top, bottom = _reversed(top, bottom, height, flipped)
+    right_to_left = _is_one_of(orientation, 2, 3, 6, 7)
+    left, right = _reversed(left, right, width, right_to_left)
+    transposed = orientation >= headers.TRANSPOSED
+    window = tf.where(transposed, tf.stack([left, top, right, bottom], 1), tf.stack([top, left, bottom, right], 1))
+    extent = tf.where(transposed, tf.reverse(shapes, [1]), shapes)
+    first, end = window[:, :2], window[:, 2:] + 1
+    return _Part(tf.concat([first, end - first], 1), *_scaled(first, end, extent, size), transposed,
+                 tf.stack([flipped, tf.not_equal(right_to_left, mirrored), tf.zeros_like(mirrored)], 1))
+
+
+def _as_shown(contents, part, size):
+    """Returns a part of one photo as it is shown: uint8 [size, size, 3]."""
+    pixels = decoded(contents, part.window, part.scale, part.scaled, size)
+    pixels = tf.cond(part.transposed, lambda: tf.transpose(pixels, [1, 0, 2]), lambda: pixels)
+    pixels = tf.cast(pixels + 0.5, tf.uint8)  # they are from 0 to 255
+    return tf.raw_ops.Reverse(tensor=pixels, dims=part.reversed)
 
 
 def _scaled(first, end, extent, size):
@@ -270,11 +296,29 @@ def _reversed(first, last, extent, where):
     return tf.where(where, extent - 1 - last, first), tf.where(where, extent - 1 - first, last)
 
 
-class Examiner(pictures.Reader):
-    """Examines the files of a new manifest: a call decodes one, and returns its Photo.
+class Decoder(pictures.Decoder):
+    """Decodes picture files as photos are decoded for evaluation, to the same bytes.
 
-    BMPs and animations are left out, because reading them takes more than TensorFlow's operations.
+    The files that are no photos (`_is_photo`) are decoded as its base class does, which has the arguments.
     """
+
+    def __init__(self, size: int, centre: float):
+        super().__init__(size, centre)
+        with self._session.graph.as_default(), tf.device('/cpu:0'):
+            self._shape = tf.placeholder(tf.int32, [2])
+            shape = self._shape[None]
+            part = _part(self._orientation[None], shape, centre_boxes(shape, centre), size)
+            self._photo = _as_shown(self._contents, _Part(*(each[0] for each in part)), size)
+
+    def make(self, file):
+        if not _is_photo(file.contents):
+            return super().make(file)
+        return self._session.run(self._photo, {
+            self._contents: file.contents, self._orientation: file.orientation, self._shape: _shape_as_shown(file)})
+
+
+class Examiner(pictures.Reader):
+    """Examines the files of a new manifest: a call decodes one, and returns its Photo."""
 
     def __init__(self):
         super().__init__()
@@ -292,12 +336,20 @@ class Examiner(pictures.Reader):
     def make(self, file):
         if set(file.path) & set(SEPARATORS):
             raise pictures.NoPicture('its name has a tab or a line break; rename it')
-        if file.contents.startswith(b'BM') or headers.first_frame(file.contents) != file.contents:
+        if not _is_photo(file.contents):
             raise pictures.NoPicture('BMPs and animations are not read above 64 pixels; save it as PNG or JPEG')
         found = self._session.run(
             self._fingerprint, {self._contents: file.contents, self._extent: (file.height, file.width)})
-        height, width = file.height, file.width
-        if file.orientation >= headers.TRANSPOSED:
-            height, width = width, height
-        return Photo(file.status.st_size, int(found), height, width, file.orientation, file.path,
+        return Photo(file.status.st_size, int(found), *_shape_as_shown(file), file.orientation, file.path,
                      file.status.st_mtime_ns)
+
+
+def _is_photo(contents):
+    """Returns whether the pipeline reads such a file: BMPs and animations take more than TensorFlow's operations."""
+    return not contents.startswith(b'BM') and headers.first_frame(contents) == contents
+
+
+def _shape_as_shown(file):
+    """Returns (height, width) of a `pictures.File` as it is shown."""
+    shape = file.height, file.width
+    return shape[::-1] if file.orientation >= headers.TRANSPOSED else shape

@@ -7,7 +7,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.console import say
-from cifar10.data.pictures import Decoder, NoPicture, shown
+from cifar10.data import photos, pictures
+from cifar10.data.folders import LARGEST
+from cifar10.data.pictures import NoPicture, shown
 from cifar10.data.shift import average, views
 from cifar10.errors import UsageError
 from cifar10.parallel.session_config import session_config
@@ -64,7 +66,8 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
-    decoder = Decoder(run.recipe.image_size, run.recipe.augmentation.centre)
+    size = run.recipe.image_size
+    decoder = (photos if size > LARGEST else pictures).Decoder(size, run.recipe.augmentation.centre)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with checkpoint.plain_errors(), tf.Graph().as_default():
