@@ -24,12 +24,17 @@ from benchmarks import (
 from cifar10.errors import RunError
 from cifar10.networks import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
-from tests.helpers import ROOT, checkpoints, rewrite, scalars, train
+from tests.helpers import ROOT, checkpoints, rewrite, run_forked, scalars, train
 
 
 def run(script, *arguments):
     command = [sys.executable, str(ROOT / 'benchmarks' / script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def run_within(script, *arguments):
+    """Runs a benchmark that trains in its own process, so that it can be forked."""
+    return run_forked([sys.executable, str(ROOT / 'benchmarks' / script), *arguments])
 
 
 @pytest.mark.stress
@@ -181,6 +186,12 @@ def test_throughput_measures_its_cells(cells, data_dir, tmp_path):
     assert 'memory' not in figures or 100 < figures['memory'][0] < 3000
 
 
+def test_throughput_measures_the_input(data_dir):
+    result = run_within('throughput.py', '--dataset=shapes', '--data_dir=' + data_dir, '--steps=4', '--inside=input')
+    assert result.returncode == 0, result.stderr
+    assert float(result.stdout) > 0
+
+
 def test_throughput_goes_on_without_a_peer(data_dir, monkeypatch):
     monkeypatch.setitem(throughput.PEERS, 'PyTorch', ['no_such_peer.py'])
     options = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
@@ -303,10 +314,9 @@ def test_convergence_compares_at_equal_images_and_seconds():
     assert lines[3] == '| alike | `async` | 100 | 40.0% (40.0-40.0) | 40.0% (40.0-40.0) of 2 s |'
 
 
-@pytest.mark.stress
 def test_convergence_runs_with_a_slowed_tower(data_dir):
-    result = run('convergence.py', '--dataset=shapes', '--data_dir=' + data_dir, '--images=1280', '--every=640',
-                 '--one', 'async', '0.01', '0')
+    result = run_within('convergence.py', '--dataset=shapes', '--data_dir=' + data_dir, '--images=1280', '--every=640',
+                        '--one', 'async', '0.01', '0')
     assert result.returncode == 0, result.stderr
     curve = json.loads(result.stdout.splitlines()[-1])
     assert curve[-1][0] == 1280 and 640 <= curve[0][0]
