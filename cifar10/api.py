@@ -16,7 +16,6 @@ from cifar10.cluster import membership
 from cifar10.errors import UsageError
 from cifar10.registry import UPDATE_MODES
 from cifar10.run import metrics
-from cifar10.settings.definition import flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TrainSettings, train_settings
 from cifar10.signals import Termination
@@ -119,8 +118,8 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       UsageError: a setting is unknown or wrong, or does not fit the run in `train_dir`; nothing was trained.
       RunError: the run failed under way.
     """
+    _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     given = train_settings(**settings)
-    _refuse(given.run, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     cluster = membership.resolve(given.cluster)
     with _prepared(say, on_record, given.reports.log_device_placement):
         from cifar10 import training
@@ -151,8 +150,8 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
       UsageError: a setting is unknown or wrong, or does not fit the run.
       RunError: there is no checkpoint, or none that can be read.
     """
+    _refuse(settings, ('image', 'json', 'export_dir'), 'cifar10_eval.py')
     given = eval_settings(**{'run_once': True, **settings})
-    _refuse(given, ('image', 'json', 'export_dir'), 'cifar10_eval.py')
     last = collections.deque(maxlen=1)
     with _prepared(say, on_record):
         from cifar10.trained import evaluation
@@ -168,9 +167,9 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
 
 def _refuse(settings, names, script):
     """Raises a UsageError for settings that ask for something else than training or evaluation."""
-    for field in dataclasses.fields(settings):
-        if field.name in names and getattr(settings, field.name) not in (None, False):
-            raise UsageError(f'{flag_of(field)} is for the command line; use python {script} {flag_of(field)}')
+    for name in names:
+        if settings.get(name) not in (None, False):
+            raise UsageError(f'--{name} is for the command line; use python {script} --{name}')
 
 
 def _figures(records):
@@ -181,6 +180,9 @@ def _figures(records):
 @contextlib.contextmanager
 def _prepared(say, on_record, verbose=False) -> Iterator[None]:
     """Context in which TensorFlow is started, and lines and records go where the caller wants them."""
+    for name, function in (('say', say), ('on_record', on_record)):
+        if not (function is None or callable(function)):
+            raise UsageError(f'{name}={function!r} is not a function')
     if not _in_use.acquire(blocking=False):
         raise UsageError('another thread of this process trains or evaluates; wait for it, or use another process')
     try:

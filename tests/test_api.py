@@ -105,7 +105,9 @@ def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd
     ('train', dict(bach_size=8), r'unknown setting bach_size \(did you mean batch_size\?\)'),
     ('train', dict(batch_size=0), '--batch_size=0 is too small'),
     ('train', dict(check=True), '--check is for the command line; use python multi_gpu_train.py --check'),
-    ('evaluate', dict(image=('a.png',)), '--image is for the command line'),
+    ('evaluate', dict(image='a.png'), '--image is for the command line'),
+    ('train', dict(network=print), "is not a string; a function is given by its name, network='FILE.py:FUNCTION'"),
+    ('train', dict(on_record=3), 'on_record=3 is not a function'),
     ('evaluate', dict(checkpoint_dir='/nowhere'), 'no checkpoint in --checkpoint_dir=/nowhere')])
 def test_what_is_wrong_with_the_settings_is_a_usage_error(function, given, message):
     with pytest.raises(UsageError, match=message):

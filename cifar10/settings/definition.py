@@ -102,7 +102,10 @@ def _check(field, value):
         return
     # Not isinstance: a bool is an int for Python. A whole number may stand for a float.
     if type(value) is not field.type and not (field.type is float and type(value) is int):
-        raise UsageError(f'{flag_of(field)}={value!r} is not {_TYPES[field.type]}')
+        hint = ''
+        if callable(value):
+            hint = f"; a function is given by its name, {flag_of(field)[2:]}='FILE.py:FUNCTION'"
+        raise UsageError(f'{flag_of(field)}={value!r} is not {_TYPES[field.type]}{hint}')
     choices = field.metadata['choices']
     if choices and value not in choices:
         is_folder = os.path.isdir(value) and _is_own(value + '/', field)
