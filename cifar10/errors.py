@@ -5,6 +5,7 @@ and returns the exit status. Other exceptions, apart from an OSError or an inter
 traceback.
 """
 import errno
+import os
 import re
 import textwrap
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ _PLACE = re.compile(r'^(From /job:\S+:\n)?'
                     r'(Error in user-defined function passed to \S+ transformation with iterator: \S+: )?')
 # What an assertion puts before its message, and the values that may follow.
 _ASSERTION = re.compile(r'^assertion failed: \[(.*?)\](?= \[|$).*')
+# What the operating system says of a file; TensorFlow writes it after the name and a semicolon.
+_OS_CAUSES = {os.strerror(number) for number in errno.errorcode}
 # An error of another process, as gRPC quotes it inside its own.
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
@@ -68,4 +71,8 @@ def reason(error: Exception) -> str:
     text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
     text = _PLACE.sub('', _PREAMBLE.sub('', text, count=1))
     # The cause comes first; advice may follow it.
-    return _ASSERTION.sub(r'\1', text.partition('\n')[0]) or type(error).__name__
+    text = _ASSERTION.sub(r'\1', text.partition('\n')[0])
+    file, _, cause = text.rpartition('; ')
+    if cause in _OS_CAUSES:  # a semicolon of ours comes before a remedy
+        text = f'{file}: {cause}'
+    return text or type(error).__name__

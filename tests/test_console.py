@@ -96,13 +96,13 @@ def test_the_cause_of_an_error_is_kept_and_not_its_task_or_dataset():
     with session, pytest.raises(tf.errors.OpError) as raised:
         session.run(tf.io.read_file(tf.placeholder_with_default('/nowhere.jpg', [])))
     assert 'From /job:' in str(raised.value)
-    assert reason(raised.value) == '/nowhere.jpg; No such file or directory'
+    assert reason(raised.value) == '/nowhere.jpg: No such file or directory'
     names = tf.data.Dataset.from_tensors(tf.placeholder_with_default('/nowhere.jpg', []))
     contents = tf.data.experimental.get_single_element(names.map(tf.io.read_file, num_parallel_calls=2).batch(1))
     with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
         session.run(contents)
     assert 'Error in user-defined function' in str(raised.value)
-    assert reason(raised.value) == '/nowhere.jpg; No such file or directory'
+    assert reason(raised.value) == '/nowhere.jpg: No such file or directory'
     both = ("Graph execution error:\n\nDetected at node 'a' defined at (most recent call last):\nNode: 'a'\n"
             f"{'=' * 21}\nINVALID_ARGUMENT: From /job:worker/replica:0/task:1:\nassertion failed: [it has changed]\n")
     assert reason(tf.errors.InvalidArgumentError(None, None, both)) == 'it has changed'
