@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cifar10 import console
 from cifar10.cluster import membership
-from cifar10.errors import UsageError
+from cifar10.errors import RunError, UsageError, describe_os_error
 from cifar10.registry import UPDATE_MODES
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
@@ -177,6 +177,20 @@ def _figures(records):
     return {name: value for name, value in records[-1].items() if name != 'kind'} if records else {}
 
 
+class _Raised(Exception):
+    """A callback has raised an exception, its cause. Wrapped, it is not taken for one of the run's own."""
+
+
+def _guarded(callback):
+    """Returns a callback whose exceptions are wrapped."""
+    def call(argument):
+        try:
+            callback(argument)
+        except Exception as error:
+            raise _Raised from error
+    return call
+
+
 @contextlib.contextmanager
 def _prepared(say, on_record, verbose=False) -> Iterator[None]:
     """Context in which TensorFlow is started, and lines and records go where the caller wants them."""
@@ -185,11 +199,22 @@ def _prepared(say, on_record, verbose=False) -> Iterator[None]:
             raise UsageError(f'{name}={function!r} is not a function')
     if not _in_use.acquire(blocking=False):
         raise UsageError('another thread of this process trains or evaluates; wait for it, or use another process')
+    raised = None
     try:
-        with console.said_to(say or _drop), metrics.sent_to(on_record), console.tensorflow_started(verbose):
+        say = say if say in (None, print) else _guarded(say)
+        with (console.said_to(say or _drop), metrics.sent_to(on_record and _guarded(on_record)),
+              console.tensorflow_started(verbose)):
             yield
+    except _Raised as wrapped:
+        raised = wrapped.__cause__
+    except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run
+        raise
+    except OSError as error:
+        raise RunError(describe_os_error(error)) from error
     finally:
         _in_use.release()
+    if raised:
+        raise raised
 
 
 def _drop(line):

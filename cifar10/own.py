@@ -90,7 +90,8 @@ def _describe_error(error, path):
     """Returns an error of the user's code in one line, with the line of their file that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     line_numbers = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(path)]
-    if isinstance(error, SyntaxError):
+    # In a file that it imports, the line is that of the import.
+    if isinstance(error, SyntaxError) and error.lineno and os.path.abspath(error.filename) == os.path.abspath(path):
         line_numbers = [error.lineno]
     text = ' '.join(str(error).partition(_OPERATION)[0].partition(_GRAPHS)[0].split())
     if isinstance(error, NotImplementedError) and any('initialized_value' in (frame.line or '') for frame in frames):

@@ -156,8 +156,13 @@ def decide(start: Start) -> list[str]:
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
-    start.plan, warm = _with_warm_start(plan, stored)
+    start.plan, warm = _with_warm_start(plan, stored, start.directory if start.replaces else None)
     return [] if plan.finished else notes + rounded + warm + plan.recipe.warnings
+
+
+def recipe_of(settings: TrainSettings, data: Records) -> Recipe:
+    """Returns the recipe of a run, given its training images."""
+    return Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
 
 
 def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None, step: int) -> Plan:
@@ -171,8 +176,7 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
       step: that of the checkpoint.
     """
     towers = settings.towers
-    recipe = Recipe(
-        settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
+    recipe = recipe_of(settings, data)
     dtype = PRECISIONS.load(towers.precision).dtype
     recipe.check_frozen(towers.batch_size, dtype)
     recipe.check(towers.batch_size, dtype)
@@ -399,7 +403,7 @@ def _undecided(start, prefix, stored):
     return values, notes
 
 
-def _with_warm_start(plan, stored):
+def _with_warm_start(plan, stored, deleted):
     """Returns (the plan with the model that a new run starts from, notes about it).
 
     A run that goes on has the one that it started from, whatever the user gives now.
@@ -407,6 +411,7 @@ def _with_warm_start(plan, stored):
     Args:
       plan: the plan of the run so far.
       stored: what the run has stored of itself, or None.
+      deleted: the TrainDir whose run the start deletes, or None.
     """
     settings = plan.settings
     given = settings.run.warm_start
@@ -418,7 +423,11 @@ def _with_warm_start(plan, stored):
     pattern = settings.recipe.freeze
     variables = variables_of(plan) if given or pattern else {}
     if given:
-        found = warm_start.read(warm_start.find(given), variables)
+        prefix = warm_start.find(given)
+        if deleted and deleted.holds(prefix):
+            raise UsageError(f'--warm_start={given} is a model of the run that --restart deletes; use another '
+                             '--train_dir')
+        found = warm_start.read(prefix, variables)
         plan = plan._replace(settings=settings.replace(warm_start=found.prefix), warm_start=found)
         values = found.values
         notes.append(f'warm start {found}')

@@ -61,11 +61,11 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
     import tensorflow.compat.v1 as tf
 
     from cifar10.data import draws, pipeline, records
-    from cifar10.recipe import Recipe
+    from cifar10.plan import recipe_of
     seed = settings.run.seed
     data = records.prepare(settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction,
                            image_size=settings.data.image_size)
-    recipe = Recipe(settings.recipe, len(data.classes), seed, data.count, settings.run.epochs, data.size)
+    recipe = recipe_of(settings, data)
     places = [('at the beginning', 0)]
     if recipe.total_examples:
         places.append(('at the end', recipe.total_examples - n))

@@ -34,8 +34,7 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU'
 from cifar10 import local_cluster, training  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
-from cifar10.plan import Plan, rates_of  # noqa: E402
-from cifar10.recipe import Recipe  # noqa: E402
+from cifar10.plan import Plan, rates_of, recipe_of  # noqa: E402
 from cifar10.registry import UPDATE_MODES  # noqa: E402
 from cifar10.run.checkpoint import DIVISION, digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
@@ -73,8 +72,7 @@ def build_training(config, data, devices, mode):
 def plan_of(config, data, devices, mode):
     """Returns the Plan of a new run of some steps."""
     config = config.replace(**rates_of(config.recipe, before={}))
-    recipe = Recipe(config.recipe, len(data.classes), config.run.seed, data.count, config.run.epochs, data.size)
-    return Plan(config, recipe, data, devices, mode, None, 0, config.run.max_steps)
+    return Plan(config, recipe_of(config, data), data, devices, mode, None, 0, config.run.max_steps)
 
 
 def ancestors(op):

@@ -1,5 +1,7 @@
 """Training and evaluation from Python: the bits of the scripts, nothing printed, nothing of the caller's changed."""
+import contextlib
 import json
+import os
 import pathlib
 import re
 import signal
@@ -9,13 +11,14 @@ import threading
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 import cifar10
 from cifar10 import RunError, UsageError, api, training
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
 from cifar10.trained import confusion
-from tests.helpers import ROOT, assert_same_bits, last_variables, read_until, run_script
+from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, read_until, run_script, small_disk
 
 NETWORK = """
 import tensorflow.compat.v1 as tf
@@ -148,6 +151,45 @@ def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
     # A step is reported before it is saved.
     assert [result.step for result in results] == [1, 3] and 'another thread of this process' in errors[0]
     assert lines[-1].startswith('saved') and not any('precision' in line for line in lines)
+
+
+@pytest.mark.parametrize('error', [ConnectionError('no server'), tf.errors.AbortedError(None, None, 'no server')])
+def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small, error):
+    def on_record(record):
+        if record['kind'] == 'checkpoint':
+            raise error
+    with pytest.raises(type(error)) as raised:
+        cifar10.train(**small, on_record=on_record)
+    assert raised.value is error
+    assert [os.path.basename(prefix) for prefix in checkpoints(small['train_dir'])] == ['model.ckpt-4']
+    assert cifar10.train(**small).finished
+
+    def say(line):
+        raise error
+    with pytest.raises(type(error)) as raised:
+        cifar10.train(**small, say=say)
+    assert raised.value is error
+
+
+def test_a_callback_of_an_evaluation_may_evaluate(small, tmp_path):
+    cifar10.train(**small)
+    settings = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
+    results = []
+
+    def on_record(record):
+        results.append(cifar10.evaluate(**dict(settings, eval_data='train_eval')))
+    cifar10.evaluate(**settings, on_record=on_record)
+    assert [result.examples for result in results] == [100]
+
+
+def test_a_full_disk_is_a_run_error(small, tmp_path):
+    def fill(record):
+        with contextlib.suppress(OSError), open(disk / 'filler', 'ab', buffering=0) as stream:
+            while stream.write(bytes(1000)):
+                pass
+    with small_disk(tmp_path / 'disk', 1) as disk, pytest.raises(RunError, match='metrics.jsonl: No space left on'):
+        cifar10.train(**dict(small, train_dir=str(disk), log_frequency=1, summary_steps=0, max_steps=1000,
+                             save_steps=1000), on_record=fill)
 
 
 def test_a_callback_can_end_a_run_and_the_signals_are_given_back(small):

@@ -1,6 +1,8 @@
 """Uses of a trained model: the best checkpoint, tables of classes, classified images, a SavedModel."""
+import contextlib
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -10,10 +12,11 @@ import pytest
 
 from cifar10 import training
 from cifar10.data import records
-from cifar10.errors import UsageError
+from cifar10.errors import RunError, UsageError
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import confusion, evaluation, model
+from cifar10.trained import export as exporting
 from cifar10.trained.best import Best
 from tests.helpers import ROOT, run_forked, run_script, tf, variables
 
@@ -121,6 +124,10 @@ def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path,
     assert not (tmp_path / 'other' / 'best').exists()
     with pytest.raises(UsageError, match=r'is the eval_dir of a run; its best checkpoint is in --.*/eval/best$'):
         evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval'), **flags))
+    young = shutil.copytree(tmp_path / 'eval', tmp_path / 'young')  # a run with --keep_best before its first checkpoint
+    shutil.copy(pathlib.Path(run) / 'config.json', young)
+    with pytest.raises(RunError, match='no checkpoint in'):
+        evaluation.evaluate(eval_settings(checkpoint_dir=str(young), **flags))
     assert 'warning' not in capsys.readouterr().out
     second = shutil.copytree(run, tmp_path / 'second')
     settings = json.loads((second / 'config.json').read_text())
@@ -240,6 +247,20 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', f"--export_dir={folder / '0.png'}/model")
     assert status == 2 and '--export_dir' in error
     assert os.listdir(tmp_path / 'models') == ['1']
+
+
+def test_an_export_that_another_one_has_overtaken_is_refused(run, tmp_path, monkeypatch):
+    target = tmp_path / 'model'
+
+    @contextlib.contextmanager
+    def making(path):
+        target.mkdir()
+        (target / 'saved_model.pb').write_text('of the other one')
+        yield
+    monkeypatch.setattr(exporting, 'making', making)
+    with pytest.raises(UsageError, match='exists and is not empty'):
+        exporting.export(eval_settings(checkpoint_dir=run, tower_device='cpu', export_dir=str(target)))
+    assert os.listdir(tmp_path) == ['model'] and os.listdir(target) == ['saved_model.pb']
 
 
 def test_an_export_that_fails_leaves_nothing(run, tmp_path, monkeypatch, call):

@@ -179,6 +179,14 @@ def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, 
     assert part in str(refused.value)
 
 
+def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / 'broken_helper.py').write_text('\n\ndef f(:')
+    (tmp_path / 'mine.py').write_text('import os\nimport broken_helper\n')
+    with pytest.raises(UsageError, match=r'\(broken_helper.py, line 3\) \(line 2 of .*mine.py\)'):
+        own.network(f"{tmp_path / 'mine.py'}:f")
+
+
 def test_a_file_that_was_moved_is_still_the_same_network(call, linear, tmp_path, capsys):
     name = linear()
     assert call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')[0] == 0

@@ -1,4 +1,5 @@
 """Photos in files: the manifest, what is cut out of them, and that a batch is a function of (seed, position)."""
+import functools
 import os
 import pathlib
 import shutil
@@ -12,12 +13,13 @@ from cifar10.cli.check import check
 from cifar10.data import augment, draws, manifest, photos, pipeline, records, resized_crop
 from cifar10.data.draws import Positions
 from cifar10.errors import RunError, UsageError
+from cifar10.networks import draws as network_draws
 from cifar10.replay import rerun, verify
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.trained import classification, evaluation
+from cifar10.trained import classification, evaluation, validation
 from tests.helpers import (
     Tasks,
     any_size_network,
@@ -205,11 +207,14 @@ def test_the_part_of_a_position_does_not_depend_on_the_batch():
     np.testing.assert_array_equal(whole[32:48], part)
     np.testing.assert_array_equal(mirrored[32:48], turned)
     assert not np.array_equal(crops((375, 500), 64, 100, seed=1)[0], whole)
-    # Draws of several blocks are independent.
+    # Draws of several blocks are independent, also of those of a network.
+    first = tf.constant(0, tf.int64)
+    with network_draws.at_position(0, first):
+        drawn = [network_draws.uniform_like(tf.zeros([20000, 4])) for _ in range(6)]
     with tf.Session() as session:
-        blocks = np.concatenate(session.run([draws.draws(tf.constant(0, tf.int64), 20000, 0, i) for i in range(6)]), 1)
+        blocks = np.concatenate(session.run([draws.draws(first, 20000, 0, i) for i in range(6)] + drawn), 1)
     shifted = np.concatenate([blocks[:-1], blocks[1:]], 1)
-    assert np.abs(np.corrcoef(shifted.T) - np.eye(48)).max() < 0.04
+    assert np.abs(np.corrcoef(shifted.T) - np.eye(96)).max() < 0.04
 
 
 def expected_part(shape, box, blue, size=SIZE):
@@ -413,6 +418,18 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     for step in taken.steps():
         verification.compare(step)
     assert 'the training photos have changed since the start at step 1' in verification.line()
+    evaluate = functools.partial(evaluation.evaluate, eval_settings(
+        checkpoint_dir=settings.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu'))
+    evaluate()  # the run has gone on with these photos
+    assert 'warning' not in capsys.readouterr().out
+    one.write_bytes((copy / rows_of(folder)[2]['file']).read_bytes())
+    shutil.rmtree(folder)
+    evaluate()
+    assert 'warning: the training photos have changed since the run was trained' in capsys.readouterr().out
+
+
+def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
+    assert [validation.batch_size(size) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
 
 
 def test_the_consumers_follow(flags, folder, tmp_path, capsys, monkeypatch):

@@ -20,6 +20,8 @@ from cifar10 import training
 from cifar10.errors import RunError, UsageError
 from cifar10.run import checkpoint, metrics
 from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.evaluation import eval_settings
+from cifar10.trained.evaluation import evaluate
 from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, train
 
 
@@ -240,6 +242,18 @@ def test_settings_of_another_program_are_refused(settings):
         json.dump(dict(program='another', dataset='shapes', network='classic', seed=0), stream)
     with pytest.raises(UsageError, match='config.json was not written by this program; use another directory'):
         training.train(settings())
+
+
+def test_settings_that_are_not_text_are_refused(settings, tmp_path):
+    os.makedirs(settings().run.train_dir)
+    with open(os.path.join(settings().run.train_dir, 'config.json'), 'wb') as stream:
+        stream.write('{"program"}'.encode('utf-16'))
+    (tmp_path / 'train' / 'model.ckpt-1.index').write_text('')
+    evaluation = eval_settings(checkpoint_dir=settings().run.train_dir, run_once=True, tower_device='cpu')
+    for call in (lambda: training.train(settings()), lambda: training.train(settings(restart=True)),
+                 lambda: evaluate(evaluation)):
+        with pytest.raises(UsageError, match='config.json cannot be read'):
+            call()
 
 
 def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):

@@ -1,6 +1,7 @@
 """A run that starts with the variables of another model, and variables that stay as they are."""
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -175,6 +176,15 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
         assert not os.path.exists(os.path.join(tuned().run.train_dir, 'config.json'))
     with pytest.raises(UsageError, match=r'--freeze=\( is not a regular expression'):
         tuned(freeze='(')
+
+
+def test_the_model_that_restart_would_delete_is_refused(tuned, source, tmp_path):
+    folder = str(shutil.copytree(source[0], tmp_path / 'run'))
+    before = sorted(os.listdir(folder))
+    for given in (folder, TrainDir(folder).checkpoints()[-1]):
+        with pytest.raises(UsageError, match='is a model of the run that --restart deletes; use another --train_dir'):
+            training.train(tuned(train_dir=folder, warm_start=given, restart=True))
+    assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
 
 def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the_flag(tuned, source, tmp_path, capsys):

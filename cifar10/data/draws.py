@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 # The operation's default of 4 rounds leaves consecutive epochs correlated (0.6 to 0.75).
 _SHUFFLE_ROUNDS = 8
 _PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw operation wants it
+BLOCK = 2 ** 32  # between two blocks in the upper half of the counter; what lies between is for the networks' draws
 
 
 class Positions(NamedTuple):
@@ -70,6 +71,6 @@ def draws(first_position: tf.Tensor, n: int, seed: int, block: int = 0) -> tf.Te
     Args:
       block: which four numbers of each position; another block has others.
     """
-    counter = tf.stack([tf.cast(first_position, tf.uint64), tf.constant(block, tf.uint64)])
+    counter = tf.stack([tf.cast(first_position, tf.uint64), tf.constant(block * BLOCK, tf.uint64)])
     return tf.raw_ops.StatelessRandomUniformV2(
         shape=[n, 4], key=tf.constant([seed], tf.uint64), counter=counter, alg=_PHILOX)

@@ -65,7 +65,7 @@ def uniform_like(x: tf.Tensor) -> tf.Tensor:
     place.count += 1
     size = x.shape[1:].num_elements() or tf.reduce_prod(tf.shape(x, out_type=tf.int64)[1:])
     counts = -(-size // _PER_COUNT)  # an example takes whole counts, so that it begins with one
-    # The images' own draws (crops, for example) have 0 in the upper half.
+    # The images' own draws (crops, for example) have multiples of `data.draws.BLOCK` in the upper half.
     counter = tf.stack([tf.cast((place.start + place.offset) * counts, tf.uint64), tf.constant(place.count, tf.uint64)])
     drawn = tf.raw_ops.StatelessRandomUniformV2(
         shape=tf.stack([tf.shape(x, out_type=tf.int64)[0], tf.cast(counts * _PER_COUNT, tf.int64)]),

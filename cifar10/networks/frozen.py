@@ -27,7 +27,8 @@ def freezing(pattern: str | None) -> Iterator[None]:
         return pattern is not None and re.search(pattern, name.removeprefix(f'{scope}/')) is not None
 
     def creator(next_creator, **arguments):
-        if is_frozen_name(arguments['name']):
+        name = arguments.get('name')  # a tf.Variable may have none; it is refused elsewhere
+        if name and is_frozen_name(name):
             arguments['trainable'] = False
         return next_creator(**arguments)
 

@@ -25,7 +25,7 @@ class Clipped(tf.train.Optimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         gradients, variables = zip(*grads_and_vars)
         clipped, _ = tf.clip_by_global_norm(gradients, self._norm)
-        return self._optimizer.apply_gradients(zip(clipped, variables), global_step, name)
+        return self._optimizer.apply_gradients(list(zip(clipped, variables)), global_step, name)
 
     def get_slot(self, var, name):
         return self._optimizer.get_slot(var, name)

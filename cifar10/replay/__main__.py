@@ -105,8 +105,8 @@ def replay(settings: ReplaySettings) -> None:
             if probe is None or taken.step == segment.first:
                 probe = stack.enter_context(contextlib.closing(Probe(segment.plan)))
             steps.append(report.show(taken, probe.at(taken)))
-            if steps[-1].bad_tower is not None:
-                origin = probe.origin(taken, steps[-1].bad_tower)
+            bad_tower = steps[-1].bad_tower
+            origin = None if bad_tower is None else probe.origin(taken, bad_tower)
             if settings.steps and not (steps[-1].is_finite or steps[-1].was_skipped):
                 break
         _print([verification.line(), *report.table_of_steps(steps)])

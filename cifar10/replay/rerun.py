@@ -19,11 +19,10 @@ from cifar10.optim.precision import LOSS_SCALE
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
 from cifar10.parallel.session_config import refuse_absent
-from cifar10.plan import Plan, variables_of
-from cifar10.recipe import Recipe
+from cifar10.plan import Plan, recipe_of, variables_of
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
 from cifar10.run import checkpoint, metrics, starts, warm_start
-from cifar10.run.rate import due
+from cifar10.run.rate import due, summary_due
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TrainSettings
@@ -208,8 +207,7 @@ class _Steps:
     def take(self, step):
         """Takes the step of this number; returns (the towers' losses, the figures of its record)."""
         # What is fetched decides what TensorFlow fuses, so the summary is fetched where training fetches it.
-        has_summary = due(self._every, step - 1, step) or (self._every > 0 and step == 1)
-        summary = dict(summary=self._graph.summary) if has_summary else {}
+        summary = dict(summary=self._graph.summary) if summary_due(self._every, step - 1, step) else {}
         results = self._session.run(dict(self._graph.fetches, **summary))
         if results['step'] != step:
             raise AssertionError(f"step {results['step']} was taken for step {step}")
@@ -413,10 +411,8 @@ def _refuse_other_images(stored, data, directory):
 def _plan(start, locations, devices, data, step, last):
     """Returns the Plan of the steps after `step` up to `last`."""
     settings = start.settings.replace(**locations, xla=start.settings.towers.xla and devices.on_gpus)
-    recipe = Recipe(
-        settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
     mode = UPDATE_MODES.load(settings.towers.variable_update)(devices)
-    return _with_warm_start(Plan(settings, recipe, data, devices, mode, None, step, last))
+    return _with_warm_start(Plan(settings, recipe_of(settings, data), data, devices, mode, None, step, last))
 
 
 def _with_warm_start(plan):

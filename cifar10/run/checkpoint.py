@@ -379,7 +379,8 @@ class Checkpoints:
             # Read back from the files, so the record also proves that they can be read. It is written first, so that
             # it is on the disk with the checkpoint; without its checkpoint, a resume drops it.
             kept = dict(kept=True) if for_good else {}
-            self._log.add(metrics.CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'), **kept)
+            record = self._log.write(
+                metrics.CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'), **kept)
             self._for_good |= {step} if for_good else set()
             self.last = prefix = self._directory.publish(step)
             self._saved_step = step
@@ -393,6 +394,7 @@ class Checkpoints:
             self._kept = rotate(self._directory, [*others, prefix], self._max_to_keep, self._for_good)
         except OSError as error:
             raise self._unwritten(step, error) from error
+        metrics.send(record)
 
     def copy(self, session: tf.Session, folder: str) -> None:
         """Writes a checkpoint into another folder, which is neither recorded nor rotated nor yet on the disk.

@@ -1,6 +1,6 @@
 """The curves of a run: the summaries of its steps and the speed between them, for TensorBoard."""
 from cifar10.run import summaries
-from cifar10.run.rate import Rate, due
+from cifar10.run.rate import Rate, summary_due
 
 
 class Curves:
@@ -21,7 +21,7 @@ class Curves:
 
     def due(self, step: int) -> bool:
         """Returns whether the summary of this step, which is about to be taken, is wanted."""
-        return due(self._every, self._written, step) or (self._every > 0 and step == 1)
+        return summary_due(self._every, self._written, step)
 
     def report(self, step: int, summary: bytes | None) -> None:
         """Reports the step that has just ended; to be called after each, as the first one is no measure of speed.

@@ -29,6 +29,12 @@ def sent_to(receiver: Callable[[dict], Any] | None) -> Iterator[None]:
         _receiver = previous
 
 
+def send(record: dict) -> None:
+    """Passes a record to the receiver, if there is one. Whoever calls it holds no lock, and is ready for any error."""
+    if _receiver:
+        _receiver(record)
+
+
 class Metrics:
     """The metrics file of a directory. Lines are complete and steps ascend, over every kill and resume.
 
@@ -67,7 +73,11 @@ class Metrics:
         files.replace(self._path, b''.join(lines).decode(errors='surrogateescape'))
 
     def add(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> None:
-        """Adds a record; its `time` is the wall clock, in seconds since 1970.
+        """Writes a record, as `write` does, and sends it to the receiver."""
+        send(self.write(kind, step, replacing, **figures))
+
+    def write(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> dict:
+        """Writes a record, and returns it; its `time` is the wall clock, in seconds since 1970.
 
         Args:
           kind: one of KINDS.
@@ -87,8 +97,7 @@ class Metrics:
             self._replace([*kept, line])
         else:
             self._append(line)
-        if _receiver:
-            _receiver(json.loads(line))
+        return json.loads(line)
 
     def _append(self, line):
         """Adds a line to the end of the file, whole or not at all."""

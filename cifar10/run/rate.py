@@ -7,6 +7,11 @@ def due(every: int, before: int, step: int) -> bool:
     return every > 0 and step // every > before // every
 
 
+def summary_due(every: int, before: int, step: int) -> bool:
+    """Returns whether a step has a summary: the first one has, and the next after each multiple of `every`."""
+    return due(every, before, step) or (every > 0 and step == 1)
+
+
 class Rate:
     """Wall-clock speed over the steps since it was last asked; the first step, a warm-up, is left out."""
 

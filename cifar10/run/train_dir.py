@@ -100,6 +100,11 @@ class TrainDir:
             files.sync(self.path)
         return f'{self.checkpoint_prefix}-{step}'
 
+    def holds(self, prefix: str) -> bool:
+        """Returns whether a checkpoint is one of the run in this directory, or its best one."""
+        folder = os.path.realpath(os.path.dirname(prefix))
+        return folder in (os.path.realpath(self.path), os.path.realpath(os.path.join(self.path, BEST)))
+
     def remove_partial(self, step: int) -> None:
         """Removes what a failed save of this step left behind."""
         for prefix in (self.partial_prefix, self.checkpoint_prefix):
@@ -141,7 +146,8 @@ class TrainDir:
         did not wait until its settings were on the disk.
         """
         try:
-            with open(os.path.join(self.path, SETTINGS), encoding='utf-8') as stream:
+            # What is not UTF-8 is not JSON either, and refused as that.
+            with open(os.path.join(self.path, SETTINGS), encoding='utf-8', errors='replace') as stream:
                 return stream.read().strip('\0')
         except (FileNotFoundError, NotADirectoryError):
             return None

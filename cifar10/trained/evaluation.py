@@ -53,7 +53,7 @@ def _evaluate_run(settings, directory, devices, done):
         _wait_for_first(directory)
     stored = model.load_stored(settings, directory)
     data = _prepare_data(stored, settings)
-    run = model.load_run(settings, directory, data)
+    run = model.load_run(settings, directory, stored, data)
 
     def is_another():
         stored_now = directory.stored()
@@ -105,10 +105,15 @@ def _prepare_data(stored, settings):
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
     images = records.prepare(data.dataset, data_dir, part, data.test_fraction, data.image_size)
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
-        count = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction, data.image_size).count
-        if count != stored.examples:  # the run may have been trained on images that are test images now
+        # The run may have been trained on images that are test images now.
+        trained = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction, data.image_size)
+        if trained.count != stored.examples:
             raise UsageError(f'the run in {settings.checkpoint_dir} was trained on {stored.examples} images of '
-                             f'{data.dataset}, which has {count} now; evaluate it on the images it was trained with')
+                             f'{data.dataset}, which has {trained.count} now; evaluate it on the images it was trained '
+                             'with')
+        if stored.images_sha256 not in (None, trained.digest()):
+            say('warning: the training photos have changed since the run was trained on them, so test photos may have '
+                'been among them')
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')

@@ -23,10 +23,9 @@ def export(settings: EvalSettings) -> None:
     float32 [n, classes], `class_index`, int64 [n], and `class_name`, string [n].
     """
     target = os.path.abspath(settings.export_dir)
-    is_empty_folder = os.path.isdir(target) and not os.listdir(target)
-    if os.path.exists(target) and not is_empty_folder:
+    if _is_used(target):
         remove_leftovers(target)
-        raise UsageError(f'--export_dir={settings.export_dir} exists and is not empty; use a new directory')
+        raise _used(settings)
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
     make_dir(os.path.dirname(target), '--export_dir')
@@ -36,12 +35,23 @@ def export(settings: EvalSettings) -> None:
         with tf.Session(config=session_config(devices)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
             with making(target), new_folder(target) as temporary:
+                if _is_used(target):  # by another export, which was being made
+                    raise _used(settings)
                 builder = tf.saved_model.Builder(temporary)
                 builder.add_meta_graph_and_variables(
                     session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
                     signature_def_map={tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature})
                 builder.save()
     say(f'exported   {prefix}, step {step}, to {target}')
+
+
+def _is_used(target):
+    is_empty_folder = os.path.isdir(target) and not os.listdir(target)
+    return os.path.exists(target) and not is_empty_folder
+
+
+def _used(settings):
+    return UsageError(f'--export_dir={settings.export_dir} exists and is not empty; use a new directory')
 
 
 def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:

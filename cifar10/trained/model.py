@@ -41,15 +41,17 @@ class Trained:
     averaging: bool
 
 
-def load_run(settings: EvalSettings, directory: TrainDir, data: Records | None = None) -> Trained:
+def load_run(settings: EvalSettings, directory: TrainDir, stored: Stored | None = None,
+             data: Records | None = None) -> Trained:
     """Returns the run in a directory, used as the settings say.
 
     Args:
       settings: the settings of the evaluation, classification or export.
       directory: the train_dir of the run.
+      stored: what `load_stored` returned, if it was called before.
       data: the images to evaluate on, which must have the classes of the run; None if there are none.
     """
-    stored = load_stored(settings, directory)
+    stored = stored or load_stored(settings, directory)
     dataset = stored.settings.data.dataset
     classes = stored.classes
     if classes is None:  # an early version, which did not store them
@@ -152,7 +154,8 @@ def _check_checkpoint_dir(directory, required):
     if os.path.exists(directory.path + '.index'):
         raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
     best_dir = best.folder(directory.path)
-    if TrainDir(best_dir).checkpoints():
+    is_run = directory.lost_settings or directory.stored() is not None  # which has no checkpoint yet
+    if TrainDir(best_dir).checkpoints() and not is_run:
         raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
                          f'--checkpoint_dir={best_dir}')
     if required:

@@ -75,10 +75,13 @@ class Report:
         self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
         self._events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
         with files.locked(self._eval_dir):  # another evaluator may use the folder
-            self._metrics.add(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
-                              **self._evaluation)
-            if self._best and self._best.offer(candidate, step, **result.figures):
-                say(f'best       {self._best.path}')
+            record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
+                                         **self._evaluation)
+            is_best = self._best and self._best.offer(candidate, step, **result.figures)
+        # Without the lock, because a callback may evaluate too.
+        metrics.send(record)
+        if is_best:
+            say(f'best       {self._best.path}')
 
     def close(self) -> None:
         """Closes TensorBoard's file."""

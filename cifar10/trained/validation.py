@@ -15,7 +15,13 @@ from cifar10.run.progress import Progress
 from cifar10.trained.evaluator import Evaluator, Result
 from cifar10.trained.report import result_line, scalars_of
 
-_BATCH_SIZE = 500
+_BATCH_SIZE = 500  # of images up to 64 pixels; of larger ones, as many as have so many pixels together
+_BATCH_PIXELS = _BATCH_SIZE * 64 ** 2
+
+
+def batch_size(image_size: int) -> int:
+    """Returns how many images of a height and width are evaluated at a time, so that they fit into memory."""
+    return min(_BATCH_SIZE, _BATCH_PIXELS // image_size ** 2)
 
 
 class Validation:
@@ -30,7 +36,7 @@ class Validation:
 
     def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
         with tf.Graph().as_default() as graph:
-            self._evaluator = Evaluator(data, recipe, devices.tower_devices, _BATCH_SIZE)
+            self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size))
             variables = saved_names(use_ema)
             with tf.device('/cpu:0'):
                 self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
