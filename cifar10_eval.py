@@ -22,16 +22,16 @@ def main():
         if not settings.run_once:
             print('stopped')
         return
-    console.start_tensorflow()
-    # After the flags: TensorFlow takes seconds to import.
-    if settings.image:
-        from cifar10.trained import classification
-        # Where JSON goes to standard output for a program to read, other lines do not.
-        with console.said_to(_warn if settings.json else print):
+    # Where JSON goes to standard output for a program to read, other lines do not.
+    with console.said_to(_warn if settings.json else print):
+        # After the flags: TensorFlow takes seconds to import.
+        console.start_tensorflow()
+        if settings.image:
+            from cifar10.trained import classification
             classification.classify(settings, print)
-    else:
-        from cifar10.trained import export
-        export.export(settings)
+        else:
+            from cifar10.trained import export
+            export.export(settings)
 
 
 def _warn(line):

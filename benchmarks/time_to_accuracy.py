@@ -85,7 +85,7 @@ def flop_of_image(widths, size):
 
 def teraflop(settings, images):
     """Returns the floating-point operations of a run of the fast network, in units of 10^12."""
-    sizes = parse_sizes(settings['sizes'] or '32')
+    sizes = parse_sizes(settings['sizes'] or ('24' if settings['augmentation'] == 'classic' else '32'))
     widths = parse_widths(settings['widths'])
     ends = [begin for begin, _ in sizes[1:]] + [1.0]
     return sum((end - begin) * images * flop_of_image(widths, size)
@@ -143,7 +143,7 @@ def draw(path, results, curve, speed, batch):
     figure, axes = plt.subplots(figsize=(7, 4))
     for label, column, colour in (('fast, with test-time averaging', 'averaged', 'C0'), ('fast, plain', 'plain', 'C2')):
         points = sorted((statistics.mean(run.seconds for run in runs), [getattr(run, column) for run in runs])
-                        for runs in results.values())
+                        for runs in results.values() if None not in [getattr(run, column) for run in runs])
         means = [statistics.mean(values) for _, values in points]
         axes.errorbar([seconds for seconds, _ in points], means, marker='o', capsize=3, color=colour, label=label,
                       yerr=[[mean - min(values) for mean, (_, values) in zip(means, points)],

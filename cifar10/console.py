@@ -94,6 +94,18 @@ def discard(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+@contextlib.contextmanager
+def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
+    """Context for writing to a terminal or a pipe that may be closed; `left` is then called, and it is no error."""
+    try:
+        yield
+    except OSError as error:
+        if not (is_stdout() and unread(error)):
+            raise
+        discard(sys.stdout)
+        left()
+
+
 def start_tensorflow(verbose: bool = False) -> None:
     """Imports TensorFlow quietly and switches it to graph mode, for a program.
 

@@ -1,4 +1,5 @@
 """The directories that a user names: their defaults, and whether this user can read and write them."""
+import contextlib
 import os
 
 from cifar10 import files
@@ -21,7 +22,8 @@ def make_dir(path: str, flag: str) -> None:
     try:
         if not os.path.isdir(path):
             os.makedirs(path, exist_ok=True)
-            files.sync(os.path.dirname(os.path.abspath(path)))
+            with contextlib.suppress(PermissionError):  # the parent need not be readable
+                files.sync(os.path.dirname(os.path.abspath(path)))
     except OSError as error:
         raise UsageError(f'{flag}={path} cannot be used: {describe_os_error(error)}; use another directory') from error
 

@@ -103,7 +103,9 @@ def _relay(prefix, process, unread):
             if not unread.is_set():
                 sys.stdout.write(prefix + line.rstrip('\n') + '\n')
                 sys.stdout.flush()
-        except BrokenPipeError:
+        except OSError as error:
+            if not console.unread(error):
+                raise
             console.discard(sys.stdout)
             unread.set()
 

@@ -219,11 +219,10 @@ def describe(start: Start) -> list[str]:
              f'update     {towers.variable_update}{averages}',
              f'data       {plan.data}, fed as {plan.recipe.fed}',
              f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
-             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
-             *_advice(start)]
+             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
 
 
-def _advice(start):
+def advise(start: Start) -> list[str]:
     """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
 
     A user who gives a rate needs none.
@@ -268,7 +267,7 @@ def describe_run(start: Start) -> list[str]:
 
 
 BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory)
-WITH_DATA = (decide, refuse_other_images, describe, describe_run)
+WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
 
 
 def local_devices(towers: TowerSettings) -> Devices:

@@ -54,26 +54,31 @@ def main() -> None:
 
 
 def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
-    """Returns the first n images of a run and the last n.
+    """Returns the first n images of a run, or all if it has fewer, and the last n.
 
     If the length of the run is a number of steps, the first of the second epoch take the place of the last.
     """
     import tensorflow.compat.v1 as tf
 
     from cifar10.data import draws, pipeline, records
+    from cifar10.parallel import gpus
     from cifar10.plan import recipe_of
+    from cifar10.run import checkpoint
+    gpus.claim(0)  # which leaves them to a trainer
     seed = settings.run.seed
     data = records.prepare(settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction,
                            image_size=settings.data.image_size)
     recipe = recipe_of(settings, data)
     places = [('at the beginning', 0)]
     if recipe.total_examples:
+        n = min(n, recipe.total_examples)
         places.append(('at the end', recipe.total_examples - n))
     else:
         places.append(('in the second epoch', data.count))
     blocks = []
-    on_cpu = tf.ConfigProto(device_count={'GPU': 0})  # leaves the GPUs to a trainer
-    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
+    on_cpu = tf.ConfigProto(device_count={'GPU': 0})
+    with (checkpoint.plain_errors(), tf.Graph().as_default(), tf.device('/cpu:0'),
+          tf.Session(config=on_cpu) as session):
         memory, read = pipeline.load(data)
         first = tf.placeholder(tf.int64, [])
         augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)

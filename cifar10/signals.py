@@ -77,6 +77,8 @@ class Termination:
             if not received:
                 return
             number, = received
+            if number not in self._handlers_before:
+                continue  # of another handler
             if self.requested or (self._interrupt_pending and not self._deferred):
                 os._exit(128 + number)
             if not self._deferred:

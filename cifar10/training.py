@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.console import say
+from cifar10.console import reader_may_leave, say
 from cifar10.data import pipeline, records
 from cifar10.errors import RunError, reason
 from cifar10.networks import MOVING_STATISTICS, classifier
@@ -277,7 +277,8 @@ def _run(plan, graph, validation, directory, termination, before_session):
             validation.close()
     last = outputs.checkpoints.last
     ended = Ended(last, step_of(last), plan.last_step)
-    say(f"saved      {last}{'' if ended.step >= ended.last_step else '; start again to continue'}")
+    with reader_may_leave():
+        say(f"saved      {last}{'' if ended.step >= ended.last_step else '; start again to continue'}")
     return ended
 
 
@@ -312,7 +313,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 progress.report(step, results['figures'], results['seconds'])
                 stragglers.report(results['seconds'])
                 curves.report(step, results.get('summary'))
-                trace.write_when_complete(step)
+                trace.write_when_complete(step, progress.say)
                 if validation and due(reports.eval_steps, before, step):
                     evaluated = _validate(session, outputs, validation, reads, workers, progress)
                 is_kept = due(reports.keep_every, before, step)
@@ -320,7 +321,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                     with workers.paused():
                         checkpoints.save(session, is_kept)
         # From here on no other thread takes steps.
-        trace.write()
+        trace.write(progress.say)
         step = int(session.run(graph.global_step))
         if local_steps and step % local_steps:
             session.run(graph.average)

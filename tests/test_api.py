@@ -192,6 +192,18 @@ def test_a_full_disk_is_a_run_error(small, tmp_path):
                              save_steps=1000), on_record=fill)
 
 
+def test_signals_that_the_caller_handles_do_not_end_a_run(small, monkeypatch):
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda *event: seen.append('SIGUSR1'))
+    try:
+        with cifar10.Termination() as termination:
+            result = cifar10.train(**small, termination=termination,
+                                   on_record=lambda record: os.kill(os.getpid(), signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert result.finished and len(seen) > 2
+
+
 def test_a_callback_can_end_a_run_and_the_signals_are_given_back(small):
     before = signal.getsignal(signal.SIGINT)
     with cifar10.Termination() as termination:

@@ -192,20 +192,27 @@ def test_an_error_of_the_chief_ends_all(small, settings):
 
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
-def test_a_worker_with_other_data_is_refused_by_name(small, tmp_path):
+@pytest.mark.parametrize('comes_back', [False, pytest.param(True, marks=pytest.mark.stress)])
+def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path):
     folder = os.path.join(small['data_dir'], 'shapes-bin')
     other = tmp_path / 'other'
     shutil.copytree(folder, other)
     content = bytearray((other / 'data_batch_3.bin').read_bytes())
     content[1000] ^= 1
     (other / 'data_batch_3.bin').write_bytes(content)
-    with Tasks(2, 0, started=['worker 0'], **small) as tasks:
+    flags = dict(small, max_steps=100000) if comes_back else small
+    with Tasks(2, 0, started=['worker 0', *['worker 1'] * comes_back], **flags) as tasks:
+        if comes_back:
+            read_until(tasks['worker 0'], 'step 10,')
+            tasks['worker 1'].kill()
+            tasks['worker 1'].communicate()
         # To this worker alone, the other folder is at the chief's path.
         mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
         tasks.commands['worker 1'][:0] = ['unshare', '-m', 'sh', '-c', mount, str(other), folder]
         tasks.start('worker 1')
         ends = tasks.ends()
-    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
+    # Under way it is a failure.
+    assert ends['worker 0'][0] == (1 if comes_back else 2) and ends['worker 1'][0] == 1
     address = tasks.commands['worker 0'][-1].split(',')[1]
     path = os.path.join(folder, 'data_batch_3.bin')
     assert f"worker 1 at {address}: its {path} differs from the chief's" in ends['worker 0'][1]

@@ -33,6 +33,8 @@ def small(data_dir, tmp_path):
     (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
     (['--job_name=worker', '--worker_hosts=::1:2222'], '::1:2222: an IPv6 address goes in brackets; use [::1]:2222'),
     (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
+    (['--job_name=worker', '--worker_hosts=a:1,b..c:2'], 'b..c:2 is not an address of the form host:port'),
+    (['--job_name=ps', '--worker_hosts=,', '--ps_hosts=a:1'], 'the cluster has no worker; give --worker_hosts'),
     (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
     (['--job_name=ps', '--worker_hosts=a:1'], 'has no --task_index=0'),
     (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '2222: that is not an address of this machine'),
@@ -178,6 +180,16 @@ def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status):
             f'watch = Watch({{"worker 1": {address!r}}}, 0); {stop}; time.sleep(4)')
     result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
+
+
+def test_a_watch_ends_its_process_where_nobody_reads_it_any_more():
+    address, = local_cluster.free_addresses(1)
+    code = ('import os, time; from cifar10.cluster.watch import Watch\n'
+            'reading, writing = os.pipe(); os.dup2(writing, 1); os.close(reading); os.close(writing)\n'
+            f'watch = Watch({{"worker 1": {address!r}}}, 3); time.sleep(20)')
+    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    assert result.returncode == 1 and result.stderr.count('\n') == 1
+    assert f'worker 1 at {address} cannot be reached after 3 s' in result.stderr
 
 
 def local(*arguments, **options):

@@ -41,6 +41,10 @@ def test_too_few_gpus_are_an_error_that_gives_their_number(pretend):
         devices.choose(4, 'auto')
     with pytest.raises(UsageError, match='--towers=3, but .* use --towers=2, or --tower_device=cpu'):
         devices.choose(3, 'auto', count_flag='--towers')
+    with pytest.raises(UsageError, match='--num_gpus=3, .* use --num_gpus=2 --gpus_per_tower=2, or'):
+        devices.choose(3, 'auto', per_tower=3)
+    with pytest.raises(UsageError, match='--num_gpus=4, .* use --num_gpus=2, or'):
+        devices.choose(4, 'auto', per_tower=2)
     assert devices.choose(2, 'auto').tower_devices == ('/gpu:0', '/gpu:1')
     assert devices.choose(4, 'cpu').tower_devices == ('/cpu:0', '/cpu:1', '/cpu:2', '/cpu:3')
 

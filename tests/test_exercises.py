@@ -174,6 +174,7 @@ def divided_by_zero(tower_gradients, limit):
     (parts, beyond_the_last, 'for part 0 of 4 with 2 micro-batches it returns F0 F1 F2 F3 B0 B1; F0 F1 B0 B1 is right'),
     (parts, lambda part, parts, micro_batches: None, 'it returns None'),
     (parts, lambda part, parts, micro_batches: [1], 'it returns [1]'),
+    (parts, lambda *arguments: (each for each in solutions.order_of_1f1b(*arguments)), 'which is not a list'),
     (parts, lambda part, parts, micro_batches: [], 'it returns nothing'),
     (parts, lambda part, parts, micro_batches: part / 0, 'it raises ZeroDivisionError'),
     (by_hand, clipped_each,

@@ -9,14 +9,16 @@ import pytest
 from benchmarks import explain as benchmark
 from benchmarks import harness
 from cifar10 import training
+from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.explain import report
+from cifar10.explain import ablations, report
 from cifar10.explain.forecast import Measured, forecast, over_a_link
 from cifar10.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
 from cifar10.explain.program import explain
 from cifar10.explain.report import Timing, Would
+from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, WITH_GPUS, Tasks
+from tests.helpers import ROOT, WITH_GPUS, Tasks, plan_of, update_mode
 from tests.standin_gpu import Unavailable, environment
 
 pytestmark = pytest.mark.classic
@@ -58,6 +60,17 @@ def test_what_contradicts_explain_is_refused():
         train_settings(plot='step.png')
     with pytest.raises(UsageError, match='--explain reads clocks, which --deterministic forbids'):
         train_settings(explain=True, deterministic=True)
+    with pytest.raises(UsageError, match='--plot=step.png draws the towers of a step, which async does not take'):
+        train_settings(explain=True, plot='step.png', variable_update='async')
+
+
+def test_copies_are_averaged_in_steps_of_several_copies_only(settings, data_dir):
+    data, costs = records.prepare('shapes', data_dir), {report.COPIES: 0.25, report.SUMMARIES: 0.5}
+
+    def cost(mode, count):
+        cpus = devices.choose(count, 'cpu')
+        return ablations.cost_of(costs, plan_of(settings(), data, cpus, update_mode(mode, cpus)))
+    assert (cost('local', 2), cost('local', 1), cost('replicated', 2)) == (0.75, 0.5, 0.5)
 
 
 # ------------------------------------------------------------------------------------------------- what is computed

@@ -290,6 +290,14 @@ def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
     assert last_variables(small['train_dir'])['global_step'] >= 3
 
 
+def test_a_reader_that_goes_away_before_the_last_line_is_no_failure(small):
+    process = start_script(SCRIPT, **dict(small, max_steps=3, log_frequency=100, profile_steps='2:2'))
+    read_until(process, 'watch ')
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0
+    assert last_variables(small['train_dir'])['global_step'] > 0
+
+
 def test_nothing_but_ours_is_printed(small):
     result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=2)), capture_output=True, text=True,
                             timeout=60)

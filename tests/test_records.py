@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import io
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -237,6 +238,15 @@ def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
     outputs = [process.communicate(timeout=30)[0] for process in processes]
     assert sorted(output.splitlines()[-1] for output in outputs) == ['made False', 'made False', 'made True']
     assert os.listdir(tmp_path / 'new') == ['file']
+
+
+def test_a_server_that_does_not_answer_is_an_error_of_the_server(tmp_path, monkeypatch):
+    monkeypatch.setenv('no_proxy', '127.0.0.1')
+    with socket.create_server(('127.0.0.1', 0)) as silent, pytest.raises(
+            download.DownloadError, match='cannot be reached .*timed out'):
+        url = f'http://127.0.0.1:{silent.getsockname()[1]}/file'
+        download.fetch(url, str(tmp_path / 'file'), 1, '', timeout=0.2)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_missing_page_is_an_error(published, tmp_path):

@@ -256,6 +256,16 @@ def test_settings_that_are_not_text_are_refused(settings, tmp_path):
             call()
 
 
+def test_only_the_files_of_a_checkpoint_are_removed_with_it(tmp_path):
+    ours = ('model.ckpt-5.index', 'model.ckpt-5.meta', 'model.ckpt-5.data-00000-of-00001',
+            '.model.ckpt-5.data-00000-of-00001.tempstate123')
+    for name in (*ours, 'model.ckpt-5.tar.gz', 'model.ckpt-50.index'):
+        (tmp_path / name).write_text('')
+    (tmp_path / 'model.ckpt-5.export').mkdir()
+    TrainDir(str(tmp_path)).remove_partial(5)
+    assert sorted(os.listdir(tmp_path)) == ['model.ckpt-5.export', 'model.ckpt-5.tar.gz', 'model.ckpt-50.index']
+
+
 def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
     for step in (10, 9, 100):
         (tmp_path / (f'model.ckpt-{step}.index')).write_text('')

@@ -20,12 +20,12 @@ from cifar10.cluster.address import own_addresses
 from cifar10.data import pipeline, records
 from cifar10.data.photos import Photos
 from cifar10.directories import check_dir
-from cifar10.errors import UsageError, describe_os_error
+from cifar10.errors import RunError, UsageError, describe_os_error
 from cifar10.files import existing
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import choose, spread
 from cifar10.registry import DATASETS, PRECISIONS
-from cifar10.run import metrics
+from cifar10.run import checkpoint, metrics
 from cifar10.settings.training import TrainSettings
 
 _WIDTH = 110
@@ -60,14 +60,16 @@ def check(settings: TrainSettings) -> None:
             start.data = _expected_data(settings, checks)
     if cluster is None or cluster.is_chief:
         checks.decide(start, [plan.check_directory])
-        _print_directory(start)
+        with checks.collected():
+            _print_directory(start)
         if start.data:
             if cluster:
                 start.devices = spread(start.devices, len(cluster.workers), len(cluster.ps), '')
             checks.decide(start, plan.WITH_DATA, prints=has_devices)
         if start.plan:
             _print_memory(start.plan)
-            _print_decoding(start)
+            with checks.collected(), checkpoint.plain_errors():
+                _print_decoding(start)
             _print_parts(start.plan)
             with checks.collected():
                 _check_space(start, checks)
@@ -108,7 +110,7 @@ class _Checks:
         """Context that an error ends early; the error is collected as a problem, unless it was already."""
         try:
             yield
-        except UsageError as error:
+        except (UsageError, RunError) as error:
             problem = str(error)
         except OSError as error:
             problem = describe_os_error(error)
@@ -264,14 +266,21 @@ def _check_space(start, checks):
         tf.set_random_seed(settings.run.seed)
         training.build(start.plan, {})
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
-    keep = settings.reports.max_to_keep
-    # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
-    most = keep + 1 if keep else 1
-    count = max(most - len(start.directory.checkpoints()), 1)
-    limit = f'--max_to_keep={keep}' if keep else 'all are kept'
-    if every := keep and settings.reports.keep_every:
-        count += start.plan.last_step // every - start.plan.step // every
-        limit += f', --keep_every={every}'
+    reports = settings.reports
+    keep = reports.max_to_keep
+    if keep:
+        # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
+        count = max(keep + 1 - len(start.directory.checkpoints()), 1)
+        limit = f'--max_to_keep={keep}'
+        if every := reports.keep_every:
+            count += start.plan.last_step // every - start.plan.step // every
+            limit += f', --keep_every={every}'
+    else:
+        count = start.plan.last_step // reports.save_steps - start.plan.step // reports.save_steps + 1
+        limit = f'all are kept, --save_steps={reports.save_steps}'
+    if reports.keep_best:
+        count += 2  # the best so far, and one that may be better
+        limit += ', --keep_best'
     if start.plan.finished:
         checks.outlook = 'ended      without --check nothing would be done'
     checks.require_space(

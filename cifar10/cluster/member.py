@@ -58,7 +58,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
         devices = spread(local_devices, len(cluster.workers), len(cluster.ps), member.target)
         member.check_devices(devices)
         member.check_files(files)
-        ended = train(devices, lambda: member.before_session(devices))
+        ended = train(devices, lambda: member.before_session(devices, files))
         status = 0
         return ended
     finally:
@@ -80,6 +80,7 @@ class Member:
         self._timeout = timeout
         self._return_limit = timeout if may_return else 0
         self._watch = None
+        self._had_session = False
         self._server = self._start(local_devices)
         # A server depends on the chief only, except where all processes compute an update together.
         if cluster.is_chief or not may_return:
@@ -187,13 +188,28 @@ class Member:
                     f"but not the chief's {' '.join(map(_short, missing))}; start all workers with the same "
                     '--num_gpus and --tower_device')
 
-    def before_session(self, devices: Devices) -> None:
+    def before_session(self, devices: Devices, files: Sequence[str] = ()) -> None:
         """Waits until every task answers and checks its devices, because making a session has no time limit.
 
-        It waits as long as a lost peer may take to come back. A peer may come back with other devices.
+        It waits as long as a lost peer may take to come back. A peer may come back with other devices or other data.
+
+        Args:
+          devices: the devices of all workers.
+          files: as for `check_files`; checked before each session but the first.
+
+        Raises:
+          RunError: in a session after the first, a task has other devices or data.
         """
         self._wait(self._cluster.others(), self._timeout, announce=False)
-        self.check_devices(devices)
+        if not self._had_session:
+            self._had_session = True
+            self.check_devices(devices)
+            return
+        try:
+            self.check_devices(devices)
+            self.check_files(files)
+        except UsageError as error:
+            raise RunError(str(error)) from error
 
     def check_files(self, paths: Sequence[str]) -> None:
         """Checks by size and fingerprint that every worker has the same files as the chief."""

@@ -126,12 +126,14 @@ def split_address(address: str) -> tuple[str, int]:
 def _check(cluster):
     """Raises a UsageError if an address is malformed or used twice, or if this task is not in the cluster."""
     addresses = list(cluster.tasks.values())
+    if not cluster.workers:
+        raise UsageError('the cluster has no worker; give --worker_hosts')
     for address in addresses:
         host, _, port = address.rpartition(':')
         if ':' in host and not (host.startswith('[') and host.endswith(']')):
             host = host.strip('[]')
             raise UsageError(f'{address}: an IPv6 address goes in brackets; use [{host}]:{port}')
-        if not host.strip('[]') or not port.isdigit() or not 0 < int(port) < 65536 or ' ' in address:
+        if not _is_name(host.strip('[]')) or not port.isdecimal() or not 0 < int(port) < 65536 or ' ' in address:
             raise UsageError(f'{address} is not an address of the form host:port')
         if addresses.count(address) > 1:
             raise UsageError(f'{address} is the address of two tasks; give each its own')
@@ -139,3 +141,11 @@ def _check(cluster):
         count = len([job for job, _ in cluster.tasks if job == cluster.job])
         raise UsageError(f'--job_name={cluster.job} has no --task_index={cluster.index}; this job has '
                          f"{count} task{'' if count == 1 else 's'}")
+
+
+def _is_name(host):
+    """Returns whether sockets take a host: its parts have 1 to 63 characters."""
+    try:
+        return bool(host.encode('idna'))
+    except UnicodeError:
+        return False

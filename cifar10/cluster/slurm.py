@@ -31,11 +31,11 @@ def step_tasks() -> tuple[dict, str, int] | None:
         node = environment['SLURMD_NODENAME']
         count = int(environment['SLURM_STEP_NUM_TASKS'])
         base = port_base(int(environment['SLURM_JOB_ID']), int(environment['SLURM_STEP_ID']))
-        console.start_tensorflow()  # not at the top: a mistyped flag is reported before TensorFlow is imported
-        import tensorflow.compat.v1 as tf
-        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
-            port_base=base, gpus_per_node=count, gpus_per_task=1, auto_set_gpu=False)
-        addresses = resolver.cluster_spec().as_dict()['worker']
+        with console.tensorflow_started():  # not at the top: a mistyped flag is reported before it is imported
+            import tensorflow.compat.v1 as tf
+            resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+                port_base=base, gpus_per_node=count, gpus_per_task=1, auto_set_gpu=False)
+            addresses = resolver.cluster_spec().as_dict()['worker']
     except (KeyError, ValueError, RuntimeError) as error:
         raise UsageError(f"Slurm's variables do not describe this step ({type(error).__name__}: {error}); give "
                          '--job_name, --task_index and --worker_hosts') from error

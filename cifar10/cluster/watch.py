@@ -2,6 +2,7 @@
 
 TensorFlow's session waits for a lost process silently and without a limit, and its errors name no address.
 """
+import contextlib
 import os
 import socket
 import sys
@@ -88,7 +89,7 @@ class Watch:
                     failures[name] = 0
                     if name in lost:
                         lost.remove(name)
-                        say(f'back       {name} at {address}')
+                        _say(f'back       {name} at {address}')
                 else:
                     failures[name] += 1
                 away = time.monotonic() - last_seen[name]
@@ -96,15 +97,25 @@ class Watch:
                 if is_lost and name not in lost and not self._stop.is_set():
                     lost.add(name)
                     if self._limit:
-                        say(f'lost       {name} at {address}; waiting up to {self._limit} s for it')
+                        _say(f'lost       {name} at {address}; waiting up to {self._limit} s for it')
                 if name in lost and away > self._limit and not self._stop.is_set():
                     self._give_up(name, address)
 
     def _give_up(self, name, address):
         """Ends the process from this thread, because the main thread may be blocked in the session."""
-        sys.stdout.flush()
         after = f' after {self._limit} s' if self._limit else ''
-        sys.stderr.write(f'{os.path.basename(sys.argv[0])}: error: {name} at {address} cannot be reached{after}; start '
-                         'all processes again to continue from the newest checkpoint\n')
-        sys.stderr.flush()
-        os._exit(1)
+        line = (f'{os.path.basename(sys.argv[0])}: error: {name} at {address} cannot be reached{after}; start all '
+                'processes again to continue from the newest checkpoint\n')
+        try:
+            for stream, text in ((sys.stdout, ''), (sys.stderr, line)):
+                with contextlib.suppress(OSError):  # nobody reads it any more
+                    stream.write(text)
+                    stream.flush()
+        finally:
+            os._exit(1)
+
+
+def _say(line):
+    """Says a line, whatever becomes of it: the watch goes on where nobody reads the lines any more."""
+    with contextlib.suppress(Exception):
+        say(line)

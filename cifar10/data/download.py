@@ -46,11 +46,12 @@ def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) ->
 
 def _stream(url, path, size, timeout):
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as response:
-            _copy(response, url, path, size)
-    except (urllib.error.URLError, HTTPException) as error:
+        response = urllib.request.urlopen(url, timeout=timeout)
+    except (OSError, HTTPException) as error:  # a URLError is an OSError
         cause = getattr(error, 'reason', error)
         raise DownloadError(f'{url} cannot be reached ({cause})') from error
+    with response:
+        _copy(response, url, path, size)
 
 
 def _copy(response, url, path, size):

@@ -4,6 +4,7 @@ A record is a byte or two of labels and an image: red, green and blue planes, of
 (https://www.cs.toronto.edu/~kriz/cifar.html). How the files are made is in a module for each data set.
 """
 import dataclasses
+import errno
 import os
 from collections.abc import Callable
 
@@ -203,7 +204,9 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
                     dataset.make(folder)
         except OSError as error:
             where = os.path.dirname(folder) if os.path.isabs(dataset.folder) else f'--data_dir={data_dir}'
-            raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}') from error
+            is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+            remedy = f'; make {os.path.dirname(folder)} writable, or name another directory' if is_denied else ''
+            raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}{remedy}') from error
     else:
         remove_leftovers(folder)
         if dataset.archive:
@@ -226,7 +229,10 @@ def _verified_count(path, dataset, num_classes):
     if size == 0 or size % record_bytes:
         raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {record_bytes} bytes; '
                          f'{remedy}')
-    labels = np.memmap(path, np.uint8, 'r', shape=(size // record_bytes, record_bytes))[:, dataset.label]
+    try:
+        labels = np.memmap(path, np.uint8, 'r', shape=(size // record_bytes, record_bytes))[:, dataset.label]
+    except OSError as error:
+        raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
     wrong = np.flatnonzero(labels >= num_classes)
     if len(wrong):
         raise UsageError(f'{path} has label {labels[wrong[0]]} in record {wrong[0]}, where labels are 0 to '

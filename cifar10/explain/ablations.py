@@ -174,6 +174,12 @@ def costs(base: Variant, figures: Figures, pauses: Mapping[Cause, float]) -> dic
     return {**summaries, **pauses}
 
 
+def cost_of(costs: Mapping[Cause, float], plan: Plan) -> float:
+    """Returns the seconds that are added to a step of a plan, of the costs of the training as it is."""
+    averages = plan.mode.drifts and plan.devices.num_towers > 1
+    return sum(cost for cause, cost in costs.items() if averages or cause is not report.COPIES)
+
+
 def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others: Mapping[str, Variant],
            look: Look) -> list[Would]:
     """Returns what a step would take with each change that was tried or can be computed.
@@ -192,7 +198,7 @@ def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others
     for name, other in others.items():
         if other.cause:
             scale = other.plan.examples_per_step / base.plan.examples_per_step
-            result.append(Would(other.cause, figures.timing(name) + cost, scale, f'with {name}'))
+            result.append(Would(other.cause, figures.timing(name) + cost_of(costs, other.plan), scale, f'with {name}'))
 
     def add(cause: Cause, timing: Timing, how: str) -> None:
         """Adds a step that is noticeably shorter."""

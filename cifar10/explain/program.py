@@ -93,7 +93,8 @@ def _synchronous(plan, variant, seconds):
     lines = report.step_lines(step, plan.examples_per_step,
                               {name: (part, remarks.get(name, '')) for name, part in parts.items()})
     lines += report.would_lines(step, woulds)
-    lines += _forecast_lines(base, figures, cost)
+    one_cost = ablations.cost_of(costs, others[FEWER].plan) if FEWER in others else cost
+    lines += _forecast_lines(base, figures, cost, one_cost)
     lines.append(report.advice(step, woulds, parts.get(TOWERS, parts.get(REPLICAS, 0)) / step))
     for line in lines:
         say(line)
@@ -126,8 +127,11 @@ def _remarks(base, figures, costs):
     return remarks
 
 
-def _forecast_lines(base, figures, cost):
-    """Returns the lines that compare the step with that of one device, and forecast more devices and machines."""
+def _forecast_lines(base, figures, cost, one_cost):
+    """Returns the lines that compare the step with that of one device, and forecast more devices and machines.
+
+    `cost` and `one_cost` are added to a step as it is, and to one of one device.
+    """
     devices = base.plan.devices
     now, parts = len(devices.groups), len(devices.groups[0])
     if not {FEWER, MORE} & set(figures.seconds):
@@ -139,8 +143,9 @@ def _forecast_lines(base, figures, cost):
     shared = '' if devices.on_gpus or devices.target else f', sharing {len(os.sched_getaffinity(0))} CPU cores'
     lines = []
     if name == FEWER:
-        lines.append(f'one device {one.seconds + cost:.3f} s a step; {now} devices train '
-                     f'{now * (one.seconds + cost) / (several.seconds + cost):.2f}x as many images a second{shared}')
+        alone = one.seconds + one_cost
+        lines.append(f'one device {alone:.3f} s a step; {now} devices train '
+                     f'{now * alone / (several.seconds + cost):.2f}x as many images a second{shared}')
     if REPLICAS in one.parts:
         return lines  # a step whose parts are not known cannot be forecast
     step = figures.timing(STEP).median + cost
@@ -176,7 +181,7 @@ def _asynchronous(plan, variant, seconds):
     other = variant(ablations.changed(plan, variable_update=synchronous))
     rates, updates, staleness = base.rates(seconds / 2)
     towers = len(rates)
-    together = Figures({STEP: Cell(other)}, [], seconds / 2, print).timing(STEP)
+    together = Figures({STEP: Cell(other)}, [], seconds / 2, say).timing(STEP)
     images = plan.settings.towers.batch_size
     names = [plan.devices.place(k) for k in range(towers)]
     say(f'an update  {1 / updates:.3f} s, {images * updates:,.0f} images/s')

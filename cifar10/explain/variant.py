@@ -78,7 +78,7 @@ class Variant:
             self._events = summaries.Events(folder)
             self._open.callback(self._events.close)
             self._checkpoints = checkpoint.Checkpoints(
-                TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen, 1, log)
+                TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen, 1, log, repeatable=False)
             self._validation = training.validation_of(plan)
             self._reads = self._validation.reads() if self._validation else None
             if self._validation:

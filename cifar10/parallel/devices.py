@@ -116,8 +116,10 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
         return _local('gpu', num_devices, per_tower)
     if num_gpus:
         plural = 's' if num_gpus > 1 else ''
-        raise UsageError(f'{count_flag}={num_devices}, but this machine has {num_gpus} GPU{plural}; use '
-                         f'{count_flag}={num_gpus}, or --tower_device=cpu')
+        fitting = num_gpus // per_tower * per_tower
+        remedy = f'{count_flag}={fitting}' if fitting else f'{count_flag}={num_gpus} --gpus_per_tower={num_gpus}'
+        raise UsageError(f'{count_flag}={num_devices}, but this machine has {num_gpus} GPU{plural}; use {remedy}, or '
+                         '--tower_device=cpu')
     reason = gpus.why_no_gpu()
     if reason is None:
         raise UsageError("this machine has an NVIDIA GPU and its driver, but TensorFlow cannot use it; pip install -e "

@@ -393,7 +393,11 @@ def _devices(start, tower_device):
         kind = 'gpu' if start.on_gpus and enough else 'cpu'
     if kind == 'gpu' and not mode.one_tower_per_device:
         groups = min(groups, max(groups_here, 1))
-    devices = choose(groups * towers.gpus_per_tower, kind, towers.gpus_per_tower)
+    count = groups * towers.gpus_per_tower
+    if kind == 'gpu' and 0 < gpus.count() < count:
+        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and this machine has '
+                         f'{gpus.count()}; use --tower_device=cpu')
+    devices = choose(count, kind, towers.gpus_per_tower)
     return devices.with_towers(towers.num_towers)
 
 

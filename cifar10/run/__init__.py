@@ -1,1 +1,1 @@
-"""A training run: its directory, checkpoints, summaries, hooks, and the loop."""
+"""A training run: its directory, checkpoints, records, summaries, progress and sessions."""

@@ -2,11 +2,9 @@
 
 It knows numbers of steps and figures, but no graph and no session.
 """
-import contextlib
 import datetime
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +53,7 @@ class Progress:
         return self
 
     def __exit__(self, *error):
-        with self._reader_may_leave():
+        with console.reader_may_leave(self._leave):
             self._bar.close()
 
     def report(self, step: int, figures: dict[str, float], tower_seconds: Sequence[float] = ()) -> None:
@@ -91,7 +89,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Says a line, unless nobody reads the output any more."""
-        with self._reader_may_leave():
+        with console.reader_may_leave(self._leave):
             self._say(line)
 
     def _move_bar(self, step, loss):
@@ -102,7 +100,7 @@ class Progress:
             examples_per_sec, sec_per_step = speed
             self._bar.set_postfix_str(
                 f'loss {loss:.2f}, {examples_per_sec:.0f} examples/s, {sec_per_step:.3f} s/batch', refresh=False)
-        with self._reader_may_leave():
+        with console.reader_may_leave(self._leave):
             self._bar.update(step - self._bar.n)
 
     def _print(self, step, figures, examples_per_sec, sec_per_step):
@@ -116,13 +114,6 @@ class Progress:
             line += f", staleness = {figures['staleness']:.1f}"
         self.say(line)
 
-    @contextlib.contextmanager
-    def _reader_may_leave(self) -> Iterator[None]:
-        """Context for writing to a terminal or a pipe that may be closed, which is no error but the end of the run."""
-        try:
-            yield
-        except OSError as error:
-            if not (console.is_stdout() and console.unread(error)):
-                raise
-            console.discard(sys.stdout)
-            self.output_closed = True
+    def _leave(self):
+        """Notes that nobody reads the output any more, which is no error but the end of the run."""
+        self.output_closed = True

@@ -1,11 +1,11 @@
 """A trace of some steps: which operation ran when, on which device and thread, for Chrome or Perfetto."""
 import json
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from cifar10 import files
-from cifar10.console import say
 
 
 class Trace:
@@ -34,13 +34,13 @@ class Trace:
         self._events += trace_events(metadata.step_stats)
         return results
 
-    def write_when_complete(self, step: int) -> None:
-        """Writes the file once `step` is the last to be traced, or lies behind it."""
+    def write_when_complete(self, step: int, say: Callable[[str], Any]) -> None:
+        """Writes the file once `step` is the last to be traced, or lies behind it; `say` gets a line about it."""
         if step >= self._last:
-            self.write()
+            self.write(say)
 
-    def write(self) -> None:
-        """Writes what was traced and is not written yet, if there is anything."""
+    def write(self, say: Callable[[str], Any]) -> None:
+        """Writes what was traced and is not written yet, if there is anything; `say` gets a line about it."""
         if self._events:
             files.replace(self._path, json.dumps(dict(traceEvents=self._events, displayTimeUnit='ms')))
             self._events = []

@@ -112,8 +112,12 @@ class TrainDir:
 
     def remove_checkpoint(self, prefix: str) -> None:
         """Removes the files of a checkpoint, its index first: without an index it is no checkpoint."""
-        for path in sorted(glob.glob(glob.escape(prefix) + '.*'), key=_is_index, reverse=True):
-            os.remove(path)
+        folder, name = os.path.split(prefix)
+        # Only what TensorFlow writes: a backup beside it, model.ckpt-1000.tar, is the user's.
+        parts = [part for part in os.listdir(folder or '.')
+                 if re.fullmatch(rf'{re.escape(name)}{_PART}(?:\.tempstate\d+)?', part)]
+        for part in sorted(parts, key=_is_index, reverse=True):
+            os.remove(os.path.join(folder, part))
 
     def trace_path(self, first: int, last: int) -> str:
         """Returns the path of the trace of the steps `first` to `last`."""
@@ -239,6 +243,8 @@ class TrainDir:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             except FileNotFoundError:  # its last holder has removed the directory
                 continue
+            except PermissionError:
+                raise self._locked_by_another_user() from None
             try:
                 cause = self._lock(descriptor)
                 # Its last holder may have removed the file. Then the lock is worthless, because others lock the file
@@ -267,12 +273,18 @@ class TrainDir:
         """Raises a UsageError if another process trains here; creates nothing."""
         try:
             descriptor = os.open(os.path.join(self.path, _LOCK), os.O_RDWR)
+        except PermissionError:
+            raise self._locked_by_another_user() from None
         except OSError:
-            return  # there is no lock, or this user may not open it and so cannot train here either
+            return  # there is no lock
         try:
             self._lock(descriptor)
         finally:
             os.close(descriptor)
+
+    def _locked_by_another_user(self):
+        return UsageError(f'the lock of --train_dir={self.path} belongs to another user and cannot be opened; use '
+                          'another --train_dir')
 
     def _lock(self, descriptor):
         """Takes the lock; returns None, or why this file system has no locks."""

@@ -16,6 +16,8 @@ def check(function: Callable) -> str | None:
         except Fault as fault:
             return f'{case} {fault}'
         right = _right(part, parts, micro_batches)
+        if not isinstance(returned, (list, tuple)):
+            return f'{case} it returns {shortened(repr(returned))}, which is not a list'
         try:
             same = [tuple(each) for each in returned] == right
         except TypeError:
