@@ -54,7 +54,7 @@ def run(code, *arguments, **options):
 def small(data_dir, tmp_path):
     """The settings of a small run."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=4,
-                tower_device='cpu', log_frequency=2)
+                tower_device='cpu', log_frequency=2, network=f'{ROOT}/tests/linear.py:network')
 
 
 @pytest.mark.stress
@@ -153,7 +153,9 @@ def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
     assert lines[-1].startswith('saved') and not any('precision' in line for line in lines)
 
 
-@pytest.mark.parametrize('error', [ConnectionError('no server'), tf.errors.AbortedError(None, None, 'no server')])
+@pytest.mark.parametrize('error', [
+    ConnectionError('no server'),
+    pytest.param(tf.errors.AbortedError(None, None, 'no server'), marks=pytest.mark.stress)])
 def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small, error):
     def on_record(record):
         if record['kind'] == 'checkpoint':

@@ -40,10 +40,11 @@ SCRIPT = 'multi_gpu_train.py'
 
 
 @pytest.fixture
-def small(data_dir, tmp_path):
-    """The flags of a small run of two towers."""
+def small(data_dir, tmp_path, request):
+    """The flags of a small run of two towers, with the network of linear.py unless the test is marked `classic`."""
+    linear = {} if request.node.get_closest_marker('classic') else dict(network=f'{ROOT}/tests/linear.py:network')
     return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=8,
-                tower_device='cpu', log_frequency=1, save_steps=20, summary_steps=10, max_steps=100)
+                tower_device='cpu', log_frequency=1, save_steps=20, summary_steps=10, max_steps=100, **linear)
 
 
 def train_here(flags, train_dir):
@@ -51,6 +52,7 @@ def train_here(flags, train_dir):
     return train(train_settings(**dict(flags, train_dir=str(train_dir))))
 
 
+@pytest.mark.classic
 @pytest.mark.parametrize('begins', [(11,), pytest.param((1, 21, 51), marks=pytest.mark.stress)])
 def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins, small, tmp_path):
     last = begins[-1] + 29
@@ -209,6 +211,7 @@ def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path
     assert not os.path.exists(tmp_path / 'fresh') or os.listdir(tmp_path / 'fresh') in ([], ['shapes-bin'])
 
 
+@pytest.mark.classic
 def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
     good = train_here(dict(small, max_steps=3), small['train_dir'])
     process = Forked(script_command(SCRIPT, **dict(small, max_steps=6)), merged=False)
@@ -223,6 +226,7 @@ def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
     assert train_here(dict(small, max_steps=6), small['train_dir'])['global_step'] == 6
 
 
+@pytest.mark.classic
 @pytest.mark.stress
 def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
     def limit():
@@ -250,6 +254,7 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
 
 
+@pytest.mark.classic
 @pytest.mark.stress
 def test_a_disk_that_is_really_full(small, tmp_path):
     with small_disk(tmp_path / 'disk', 12) as disk:
@@ -307,6 +312,7 @@ def test_nothing_but_ours_is_printed(small):
     assert kinds[-1] == 'saved' and len(kinds) == 12
 
 
+@pytest.mark.classic
 @pytest.mark.stress
 def test_device_placement_is_printed_when_asked_for(small):
     result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=1, log_device_placement=True)),
@@ -325,6 +331,7 @@ def test_real_images_are_learnt(real_data_dir, tmp_path):
     assert float(re.search(r'precision @ 1 = (\d\.\d+)', once.stdout).group(1)) > 0.25
 
 
+@pytest.mark.classic
 def test_summaries_show_what_numpy_computes(small):
     # The histogram of step s is of the variables that step s started from: those of checkpoint s - 1.
     result = run_script(SCRIPT, **dict(small, max_steps=5, save_steps=1, summary_steps=1, max_to_keep=0))
