@@ -5,6 +5,7 @@ It knows nothing of what such a function is for, such as a network or an optimiz
 import contextlib
 import functools
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from cifar10.errors import UsageError
 _GONE = (r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
          r'tensorflow\S*\.(layers|contrib)')
 _GRAPHS = ' (graphs are <'  # begins the part of a message that shows the addresses of two graphs
+_REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two layers share their variables
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
 
@@ -59,6 +61,21 @@ def _module(path: str, content: bytes) -> ModuleType:
     return module
 
 
+def check_arguments(function: Callable, arguments: str) -> None:
+    """Raises a TypeError if a function of the user's cannot be called with so many arguments.
+
+    Args:
+      function: theirs.
+      arguments: what it is called with, such as 'images, num_classes, training'.
+    """
+    try:
+        inspect.signature(function).bind(*arguments.split(', '))
+    except ValueError:  # it has no signature that Python knows
+        pass
+    except TypeError as error:
+        raise TypeError(f'{error}; it is called with ({arguments})') from error
+
+
 @contextlib.contextmanager
 def usage_errors(flag: str, name: str, failure: str = '', shapes: tuple[str, str] | None = None) -> Iterator[None]:
     """Context that turns any exception of the user's code into a UsageError of one line.
@@ -93,7 +110,7 @@ def _describe_error(error, path):
     # In a file that it imports, the line is that of the import.
     if isinstance(error, SyntaxError) and error.lineno and os.path.abspath(error.filename) == os.path.abspath(path):
         line_numbers = [error.lineno]
-    text = ' '.join(str(error).partition(_OPERATION)[0].partition(_GRAPHS)[0].split())
+    text = ' '.join(str(error).partition(_OPERATION)[0].partition(_GRAPHS)[0].partition(_REUSE)[0].split())
     if isinstance(error, NotImplementedError) and any('initialized_value' in (frame.line or '') for frame in frames):
         text = 'resource variables have no initialized_value()'
     place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''
@@ -104,6 +121,10 @@ def _remedy(text):
     """Returns what to do about an error that TensorFlow 1 code meets in TensorFlow 2, to be added to its text."""
     if re.search(_GONE, text):
         return '; docs/your-own.md says what to write in place of tf.layers and contrib'
+    if text.endswith('already exists, disallowed.'):
+        return '; give each layer a tf.variable_scope of its own'
+    if re.search(r'elements of \[None\b', text):
+        return '; the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'
     if 'must be from the same graph' in text:
         return '; a tensor that is made outside the function belongs to another graph: make it in the function'
     if 'initialized_value()' in text:

@@ -143,6 +143,9 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
          'AssignAddVariableOp'))],
     ('None if tf.get_variable_scope().reuse else tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(weights))',
      'pixels @ weights', 'it adds L2Loss to the collection losses in one tower and not in the other'),
+    ('tf.get_variable("weights", [2])', 'pixels @ weights',
+     'Variable weights already exists, disallowed. (line 11 of '),
+    ('tf.reshape(images, [images.shape[0], -1])', 'pixels @ weights', 'the number of images is unknown in evaluation'),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),
 ])
 def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, result, part):
@@ -177,6 +180,14 @@ def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, 
     with pytest.raises(UsageError, match='--network=') as refused:
         own.network(f"{tmp_path / 'mine.py'}:{function}")
     assert part in str(refused.value)
+
+
+def test_a_function_with_other_arguments_is_told_what_it_is_called_with(call, tmp_path):
+    (tmp_path / 'mine.py').write_text('def f(images, training): pass')
+    status, error = call('multi_gpu_train.py', f"--network={tmp_path / 'mine.py'}:f", '--tower_device=cpu')
+    assert status == 2 and 'too many positional arguments; it is called with (images, num_classes, training)' in error
+    with pytest.raises(UsageError, match=r'--network=mine.py is unknown \(did you mean mine.py:FUNCTION\?\)'):
+        train_settings(network='mine.py')
 
 
 def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path, monkeypatch):
@@ -254,8 +265,9 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
      'its operation random_normal/RandomStandardNormal draws other random numbers after a resume'),
     ('tf.random.shuffle(pixels, seed=3) if training else pixels', 'its operation RandomShuffle draws other random'),
     ('pixels = tf.nn.dropout(pixels, 0.5)', 'draws random numbers in evaluation too, so predictions change'),
+    ('tf.summary.histogram("mine", pixels)', 'its summary mine is not written; add the tensor to tf.GraphKeys.ACT'),
 ])
-def test_random_operations_that_are_not_stateless_are_told_before_the_run(settings, linear, capsys, line, part):
+def test_what_is_allowed_but_hardly_meant_is_told_before_the_run(settings, linear, capsys, line, part):
     training.train(settings(network=linear(line), max_steps=1))
     warning, = [text for text in capsys.readouterr().out.splitlines() if text.startswith('warning: --network=')]
     assert part in warning
@@ -282,6 +294,7 @@ def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(setti
 DROPOUT = '''
 import tensorflow.compat.v1 as tf
 from cifar10.networks import dropout, next_part, uniform_like
+from cifar10.settings.training import train_settings
 
 def network(images, num_classes, training):
     x = tf.reshape(images, [-1, 24 * 24 * 3])

@@ -230,6 +230,7 @@ PAIRS = 'def apply_gradients(self, pairs, global_step=None, name=None)'
     (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape), handle)', 'pass', 'random'),
     (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape, seed=3), handle)', 'pass',
      'after a checkpoint it takes other steps than without'),
+    ('pass', 'tf.keras.optimizers.Adam(rate)', 'an optimizer of Keras cannot be used; return a tf.compat.v1.train.Opt'),
     ('pass', 'global count; count += 1; rate = rate / count', 'two optimizers that it returns take different steps'),
 ])
 def test_a_broken_rule_is_reported(mine, lines, before, part):

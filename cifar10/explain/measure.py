@@ -55,7 +55,7 @@ class Figures:
         counts = {name: min(max(round(share / each), _FEWEST), _MOST) for name, each in fastest.items()}
         planned = ROUNDS * sum(count * fastest[name] * (2 if name in traced else 1) for name, count in counts.items())
         kinds = f"{len(cells)} kind{'s' * (len(cells) > 1)} of steps"
-        say(f'measuring  {kinds}, {ROUNDS} times each in turn: about {planned:.0f} s')
+        say(f'measuring  {kinds}, {ROUNDS} times each in turn: about {planned:.0f} s of steps')
         for _ in range(ROUNDS):
             for name, cell in cells.items():
                 cell.variant.take(1, *cell[1:])  # the one after those of other cells finds nothing in the caches

@@ -31,6 +31,7 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
     height, width = images.shape[1:3]
     fed = f'is fed {height}x{width} images' if height else 'is fed images of several sizes'
     with own.usage_errors(_FLAG, name, shapes=(f' {fed}', '; build it for this size, or change --image_size')):
+        own.check_arguments(function, 'images, num_classes, training')
         logits = function(images, num_classes, training)
         if not _are_logits(logits, images, num_classes):
             raise UsageError(f'--network={name}: it returns {describe(logits)}; return logits, float [images, '

@@ -61,7 +61,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         if violation:
             return Findings(violation)
         drawn = _stateful_draws()
-        warnings = _stride_warnings()
+        warnings = _summary_warnings() + _stride_warnings()
         _, second_scope, _ = _build_tower(inference, 1, dtype, [batch_size, side, side, 3], seed)
         violation = _tower_rule(scope, second_scope)
         if violation:
@@ -269,6 +269,14 @@ def _draw_warnings(in_training, in_evaluation):
     if in_training:
         return [f'its operation {in_training[0]} draws other random numbers after a resume, so the run does not end '
                 'with the same bits; use cifar10.networks.dropout(x, rate, training), or uniform_like(x)']
+    return []
+
+
+def _summary_warnings():
+    """Returns what there is to say of summaries, which only the training program writes."""
+    if summaries := tf.get_collection(tf.GraphKeys.SUMMARIES):
+        return [f'its summary {_relative(summaries[0].name.split(":")[0])} is not written; add the tensor to '
+                'tf.GraphKeys.ACTIVATIONS to see its histogram']
     return []
 
 

@@ -5,7 +5,10 @@
 
 Where a mode has several copies of the variables, each gets an optimizer of its own from another call.
 """
+import contextlib
 import functools
+import os
+import traceback
 from collections.abc import Callable
 
 import numpy as np
@@ -17,6 +20,7 @@ from cifar10.errors import UsageError
 _FLAG = 'optimizer'
 _STEPS = 4  # of a rehearsal
 _RATE = 0.1
+_KIND = 'return a tf.compat.v1.train.Optimizer, such as tf.compat.v1.train.RMSPropOptimizer(rate)'
 _SHAPES = dict(filters=[3, 3, 2, 4], weights=[4, 3], biases=[3])  # of the variables of a rehearsal
 
 
@@ -40,12 +44,12 @@ def check(name: str, averages_within: bool) -> None:
 
 
 def _make(name, function, rate):
-    with own.usage_errors(_FLAG, name):
+    with own.usage_errors(_FLAG, name), _without_keras(name):
+        own.check_arguments(function, 'rate')
         made = function(rate)
     if not isinstance(made, tf.train.Optimizer):
         kind = type(made)
-        raise UsageError(f'--{_FLAG}={name}: it returns {kind.__module__}.{kind.__name__}; return a '
-                         'tf.compat.v1.train.Optimizer, such as tf.compat.v1.train.RMSPropOptimizer(rate)')
+        raise UsageError(f'--{_FLAG}={name}: it returns {kind.__module__}.{kind.__name__}; {_KIND}')
     create_slots = made._create_slots  # the hook that derived classes override
 
     def create_slots_outside(var_list):
@@ -54,6 +58,17 @@ def _make(name, function, rate):
             create_slots(var_list)
     made._create_slots = create_slots_outside
     return made
+
+
+@contextlib.contextmanager
+def _without_keras(name):
+    """Context in which an optimizer of Keras says that it cannot be used, rather than what it makes of a tensor."""
+    try:
+        yield
+    except ValueError as error:
+        if any(f'{os.sep}keras{os.sep}' in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+            raise UsageError(f'--{_FLAG}={name}: an optimizer of Keras cannot be used; {_KIND}') from error
+        raise
 
 
 def _rehearse(make, averages_within):

@@ -311,6 +311,6 @@ def _differences(one, other):
     pairs += [(f'{name} ', one.versions.get(name), other.versions.get(name))
               for name in {**one.versions, **other.versions}]
     for own in ('network', 'optimizer'):
-        sha256 = [getattr(start, f'{own}_sha256') or '' for start in (one, other)]
+        sha256 = [getattr(start, f'{own}_sha256') or 'none' for start in (one, other)]
         pairs.append((f'SHA-256 of the {own} ', *(each[:12] for each in sha256)))
     return [f'{what}{first} and {second}' for what, first, second in pairs if first != second]

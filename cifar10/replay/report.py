@@ -137,20 +137,31 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
     count = rerun.last - rerun.step
     number = 'one step' if count == 1 else f'{count} steps'
     lines = [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
-             f"from       {rerun.prefix or 'the initial values'}, {number}"]
+             f'from       {rerun.prefix or _beginning(rerun)}, {number}']
     if not rerun.recorded:
         lines.append('warning: an early version took these steps and did not record its settings; those of the latest '
                      'start are used')
     return lines
 
 
+def _beginning(rerun):
+    """Returns what a run begins with."""
+    taken = rerun.segments[0].plan.warm_start
+    return f'the initial values and {taken.prefix}' if taken else 'the initial values'
+
+
 def _start(segment):
     """Returns the line on a start of the run that took some of the steps."""
     towers, recipe = segment.plan.settings.towers, segment.plan.settings.recipe
     plural = 's' if towers.num_towers > 1 else ''
+    more = ''
+    if recipe.clip_norm:
+        more += f', clipped to {recipe.clip_norm:g}'
+    if recipe.freeze:
+        more += f', frozen {recipe.freeze}'
     return (f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
             f'{towers.variable_update}, {towers.precision}, network {recipe.network}, {recipe.optimizer}, '
-            f'learning rate {recipe.learning_rate:g}')
+            f'learning rate {recipe.learning_rate:g}{more}')
 
 
 def table_of_steps(steps: Sequence[Step]) -> list[str]:

@@ -110,6 +110,8 @@ def _check(field, value):
     if choices and value not in choices:
         is_folder = os.path.isdir(value) and _is_own(value + '/', field)
         hint = f' (did you mean {value}/?)' if is_folder else ''
+        if value.endswith('.py') and _is_own(value + ':f', field):
+            hint = f' (did you mean {value}:FUNCTION?)'
         raise UsageError(f"{flag_of(field)}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")
     minimum = field.metadata['minimum']
     if minimum is not None and value < minimum:

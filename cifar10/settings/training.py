@@ -377,8 +377,9 @@ def _check_length(settings, given):
         return
     if epochs is None:
         cause = f'--{name}={getattr(recipe, name)}' if name in given else f'--preset={recipe.preset}'
-        raise UsageError(f'{cause} plans the {what} over the whole run, whose length must be in epochs; give --epochs '
-                         f'instead of --max_steps={settings.run.max_steps}')
+        instead = f' instead of --max_steps={settings.run.max_steps}' if 'max_steps' in given else ''
+        raise UsageError(f'{cause} plans the {what} over the whole run, whose length must be in epochs; give '
+                         f'--epochs{instead}')
 
 
 def _check_towers(towers):
