@@ -13,6 +13,7 @@ from cifar10.replay.probe import Probe
 from cifar10.replay.rerun import Rerun
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
 from cifar10.trained import evaluation
 from tests import helpers
 from tests.helpers import ROOT, assert_same_bits, build_training, last_variables, scalars, tf, update_mode
@@ -294,7 +295,6 @@ def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(setti
 DROPOUT = '''
 import tensorflow.compat.v1 as tf
 from cifar10.networks import dropout, next_part, uniform_like
-from cifar10.settings.training import train_settings
 
 def network(images, num_classes, training):
     x = tf.reshape(images, [-1, 24 * 24 * 3])
