@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
@@ -147,6 +148,9 @@ def main():
     requests = socket.socket(fileno=int(sys.argv[1]))
     preload()
     request = serve(requests)
+    # A shell may have started the tests with these ignored, in the background or under nohup.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.chdir(request['folder'])
     os.environ.clear()
     os.environ.update(request['environment'])
