@@ -32,7 +32,7 @@ def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbro
             if k % 3:  # while it trains, or at any time since it was started
                 read_until(tasks['worker 0'], f'step {moments.randrange(1, STEPS - 5)},')
             else:
-                time.sleep(moments.uniform(0, 6))
+                time.sleep(moments.uniform(0, 3))  # the run takes four seconds
             tasks[victim].kill()
             tasks[victim].communicate()
             time.sleep(moments.uniform(0, 3))
