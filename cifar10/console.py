@@ -28,7 +28,7 @@ _START_UP_CHATTER = re.compile(
     rb'|To enable the following instructions'
     rb'|MLIR V1 optimization pass is not enabled')
 
-# The oldest and the newest version of TensorFlow that was tried: the oldest with large parts of the test suite.
+# The oldest and the newest version of TensorFlow that were tried; the oldest with large parts of the test suite.
 TESTED_VERSIONS = (2, 16), (2, 21)
 
 

@@ -99,15 +99,10 @@ def run(tasks: dict[str, list[str]]) -> int:
 def _relay(prefix, process, unread):
     """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
     for line in process.stdout:
-        try:
-            if not unread.is_set():
+        if not unread.is_set():
+            with console.reader_may_leave(unread.set):
                 sys.stdout.write(prefix + line.rstrip('\n') + '\n')
                 sys.stdout.flush()
-        except OSError as error:
-            if not console.unread(error):
-                raise
-            console.discard(sys.stdout)
-            unread.set()
 
 
 def main() -> None:

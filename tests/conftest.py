@@ -13,7 +13,7 @@ from cifar10 import signals
 from cifar10.cli import program
 from cifar10.data import records
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, tf, training  # it starts TensorFlow with the GPUs hidden
+from tests.helpers import LINEAR, ROOT, tf, training  # it starts TensorFlow with the GPUs hidden
 
 
 @pytest.fixture(scope='session')
@@ -53,7 +53,7 @@ def settings(request, data_dir, tmp_path):
     The network is that of linear.py, with which a run takes half the time, unless a network or a preset is given or the
     test is marked `classic`.
     """
-    linear = {} if request.node.get_closest_marker('classic') else dict(network=f'{ROOT}/tests/linear.py:network')
+    linear = {} if request.node.get_closest_marker('classic') else dict(network=LINEAR)
 
     def make(**changes):
         network = {} if changes.keys() & {'network', 'preset'} else linear

@@ -41,6 +41,7 @@ from cifar10.run.train_dir import TrainDir  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+LINEAR = f'{ROOT}/tests/linear.py:network'  # for tests that are not about the network
 
 
 @contextlib.contextmanager

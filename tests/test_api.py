@@ -18,7 +18,16 @@ from cifar10 import RunError, UsageError, api, training
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
 from cifar10.trained import confusion
-from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, read_until, run_script, small_disk
+from tests.helpers import (
+    LINEAR,
+    ROOT,
+    assert_same_bits,
+    checkpoints,
+    last_variables,
+    read_until,
+    run_script,
+    small_disk,
+)
 
 NETWORK = """
 import tensorflow.compat.v1 as tf
@@ -54,7 +63,7 @@ def run(code, *arguments, **options):
 def small(data_dir, tmp_path):
     """The settings of a small run."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=4,
-                tower_device='cpu', log_frequency=2, network=f'{ROOT}/tests/linear.py:network')
+                tower_device='cpu', log_frequency=2, network=LINEAR)
 
 
 @pytest.mark.stress
@@ -194,7 +203,7 @@ def test_a_full_disk_is_a_run_error(small, tmp_path):
                              save_steps=1000), on_record=fill)
 
 
-def test_signals_that_the_caller_handles_do_not_end_a_run(small, monkeypatch):
+def test_signals_that_the_caller_handles_do_not_end_a_run(small):
     seen = []
     before = signal.signal(signal.SIGUSR1, lambda *event: seen.append('SIGUSR1'))
     try:

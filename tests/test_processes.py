@@ -23,6 +23,7 @@ from cifar10.run import metrics
 from cifar10.settings.training import train_settings
 from tests.forked import Forked
 from tests.helpers import (
+    LINEAR,
     ROOT,
     assert_same_bits,
     last_variables,
@@ -42,7 +43,7 @@ SCRIPT = 'multi_gpu_train.py'
 @pytest.fixture
 def small(data_dir, tmp_path, request):
     """The flags of a small run of two towers, with the network of linear.py unless the test is marked `classic`."""
-    linear = {} if request.node.get_closest_marker('classic') else dict(network=f'{ROOT}/tests/linear.py:network')
+    linear = {} if request.node.get_closest_marker('classic') else dict(network=LINEAR)
     return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=8,
                 tower_device='cpu', log_frequency=1, save_steps=20, summary_steps=10, max_steps=100, **linear)
 
