@@ -182,8 +182,13 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     recipe.check(towers.batch_size, dtype)
     recipe.check_parts(towers.gpus_per_tower)
     devices = devices.with_towers(towers.num_towers)
-    mode = UPDATE_MODES.load(towers.variable_update)(devices)
-    return Plan(settings, recipe, data, devices, mode, prefix, step, settings.run.max_steps)
+    return Plan(settings, recipe, data, devices, mode_of(towers, devices), prefix, step, settings.run.max_steps)
+
+
+def mode_of(towers: TowerSettings, devices: Devices) -> UpdateMode:
+    """Returns a new update mode for a run, given the devices with its towers."""
+    mode = UPDATE_MODES.load(towers.variable_update)
+    return mode(devices, towers.local_steps) if mode.drifts else mode(devices)
 
 
 def refuse_other_images(start: Start) -> list[str]:

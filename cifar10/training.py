@@ -115,7 +115,8 @@ class TrainingGraph(NamedTuple):
       summary: string scalar, a serialised `tf.Summary` of the step; None in a run that writes none.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
       step: the towers and their update, as the update mode built them.
-      average: makes the towers' variables equal between two steps; None where they are equal after each.
+      average, equalise: the operations of the mode's `Average`, with which the moving averages move; None where the
+        towers' variables are equal after each step.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
       initialise: gives variables their first values; a restore may follow.
       initial_values: what `initialise` must be fed.
@@ -131,6 +132,7 @@ class TrainingGraph(NamedTuple):
     batches: list
     step: Step
     average: tf.Operation | None
+    equalise: tf.Operation | None
     global_step: tf.Variable
     examples_seen: tf.Variable
     initialise: tf.Operation
@@ -207,10 +209,13 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
     train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
     train_step, *async_train_ops = [after_update(train_op) for train_op in train_ops]
-    average = None
-    if step.average:
-        with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([step.average.operation]):
-            average = averages.move(moving_averages, averaged)
+
+    def after_average(operation):
+        with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
+            return averages.move(moving_averages, averaged)
+
+    average = after_average(step.average.scheduled) if step.average else None
+    equalise = after_average(step.average.equalise) if step.average else None
     figures = dict(loss=means['total_loss'], learning_rate=rates[0], accuracy=means['accuracy'])
     if 'staleness' in means:  # where towers update on their own
         figures['staleness'] = means['staleness']
@@ -218,7 +223,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         initialise, initial_values = warm_start.initialise(plan.warm_start.values if plan.warm_start else {})
         start_inputs = tf.group(tf.local_variables_initializer(), *starts)
     return TrainingGraph(train_step, async_train_ops, losses, tower_seconds, figures, summary, batches, step,
-                         average, global_step, examples_seen, initialise, initial_values, start_inputs)
+                         average, equalise, global_step, examples_seen, initialise, initial_values, start_inputs)
 
 
 def can_time(towers: TowerSettings) -> bool:
@@ -285,7 +290,6 @@ def _run(plan, graph, validation, directory, termination, before_session):
 def _loop(session, plan, graph, outputs, validation, reads, termination):
     """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
-    local_steps = plan.settings.towers.local_steps or 0  # between two averages; 0: the towers share what they train
     directory, checkpoints, events, log, trace, _ = outputs
     step = int(session.run(graph.global_step))
     log.drop_after(step)
@@ -308,7 +312,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 step = int(results['step'])
                 # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
                 refuse_divergence(step, results['losses'], directory, plan.mode.synchronous)
-                if due(local_steps, before, step):
+                if plan.mode.averages_after(step):
                     session.run(graph.average)
                 progress.report(step, results['figures'], results['seconds'])
                 stragglers.report(results['seconds'])
@@ -323,8 +327,8 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
         # From here on no other thread takes steps.
         trace.write(progress.say)
         step = int(session.run(graph.global_step))
-        if local_steps and step % local_steps:
-            session.run(graph.average)
+        if plan.mode.drifts and not plan.mode.averages_after(step):
+            session.run(graph.equalise)
         if validation and step >= plan.last_step and step != evaluated:
             _validate(session, outputs, validation, reads, workers, progress)
         checkpoints.save(session)

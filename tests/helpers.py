@@ -57,11 +57,11 @@ def small_disk(folder, megabytes):
         subprocess.run(['umount', str(folder)], check=True)
 
 
-def update_mode(name, devices):
+def update_mode(name, devices, *local_steps):
     """Returns a new update mode on devices: a Devices, or a list of the towers' device names."""
     if not isinstance(devices, Devices):
         devices = Devices(tuple((device,) for device in devices), on_gpus='gpu' in devices[0])
-    return UPDATE_MODES.load(name)(devices)
+    return UPDATE_MODES.load(name)(devices, *local_steps)
 
 
 def build_training(config, data, devices, mode):

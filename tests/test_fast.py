@@ -61,7 +61,7 @@ def test_moving_statistics_move_by_the_mean_over_the_towers(mode, tmp_path):
             for train_op in step.train_ops:
                 session.run(train_op)
             if step.average:
-                session.run(step.average.operation)
+                session.run(step.average.scheduled)
             means = images.mean((1, 2, 3))
             for change in means if mode == 'async' else [means.mean(0)]:
                 expected = KEEP * expected + (1 - KEEP) * change

@@ -83,11 +83,51 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
                 session.run(step.train_ops)
                 numpys.step()
                 assert_equal_to_numpys()
-            assert session.run([step.average.operation, step.average.steps])[1] == steps
+            assert session.run([step.average.scheduled, step.average.steps])[1] == steps
             numpys.average()
             found = assert_equal_to_numpys()
             assert {found['a'].tobytes()} == {found[f'replica_{k}/a'].tobytes() for k in (1, 2)}
         assert found['global_step'] == 6
+
+
+@pytest.mark.parametrize('groups', [1, 2, 3])
+def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone(groups):
+    devices = Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
+    step = update_mode('local', devices, 4).build(
+        tower_fn, lambda: tf.train.MomentumOptimizer(RATE, MOMENTUM), tf.train.create_global_step())
+    numpys = Towers()
+    last, velocity = None, np.zeros(2)
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': groups})) as session:
+        initialise(session)
+        for on_schedule in (True, True, False, True, True):
+            session.run(step.train_ops)
+            numpys.step()
+            numpys.average()
+            session.run(step.average.scheduled if on_schedule else step.average.equalise)
+            if on_schedule:
+                mean = numpys.values[0].copy()
+                velocity = 0.5 * velocity + (0 if last is None else mean - last)
+                last = mean + 0.5 * velocity
+                numpys.values[:] = last
+            found = session.run(named(tf.global_variables() + tf.local_variables()))
+            for k in range(3):
+                np.testing.assert_allclose(found[f'replica_{k}/a' if k else 'a'], numpys.values[k], rtol=1e-5)
+        assert np.linalg.norm(velocity) > 0.1
+    np.testing.assert_allclose(found['a/LocalVelocity'], velocity, rtol=1e-4)
+    np.testing.assert_allclose(found['a/LocalAverage'], last, rtol=1e-5)
+    assert found['local_averaged_at'] == 5
+
+
+def test_averages_move_apart_until_they_are_at_the_multiples_of_local_steps():
+    def averages_until(last, local_steps):
+        mode = update_mode('local', ['/cpu:0'], local_steps)
+        return [step for step in range(1, last + 1) if mode.averages_after(step)]
+    assert averages_until(20, 1) == list(range(1, 21))
+    assert averages_until(48, 4) == [*range(1, 17), *range(18, 32, 2), *range(32, 49, 4)]
+    assert averages_until(40, 3) == sorted({*range(1, 17), *range(18, 32, 2), *range(18, 41, 3)})
+    apart = np.diff(averages_until(2000, 64))
+    assert sorted(set(apart)) == [1, 2, 4, 8, 16, 32, 64] and len(apart) < 2000 / 64 + 50
+    assert {*range(64, 2000, 64)} <= {*averages_until(2000, 64)}
 
 
 def test_an_average_takes_the_smallest_loss_scale_and_count():
@@ -105,7 +145,7 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
         for _ in range(2):
             session.run(step.train_ops)
         assert session.run([scales, counts]) == [[2.0 ** 15, 2.0 ** 13, 2.0 ** 15], [2, 0, 2]]
-        session.run(step.average.operation)
+        session.run(step.average.scheduled)
         assert session.run([scales, counts]) == [[2.0 ** 13] * 3, [0] * 3]
         assert session.run(by_name['a']) == pytest.approx((1.0 + 2.0 + 1.0) / 3)
 
@@ -122,7 +162,7 @@ def test_with_an_average_in_every_step_gradient_descent_takes_the_steps_of_repli
             for _ in range(5):
                 session.run(step.train_ops)
                 if step.average:
-                    session.run(step.average.operation)
+                    session.run(step.average.scheduled)
             found.append(session.run(tf.trainable_variables()[0].read_value()))
     np.testing.assert_allclose(*found, rtol=1e-6)
     assert abs(found[0][0] - 2.0) > 0.3
@@ -147,13 +187,12 @@ def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_i
     assert re.findall(r'precision @ 1 = .*, step (\d+)$', output, re.M) == ['4', '5']
     saved = {step_of(prefix): variables(prefix) for prefix in checkpoints(flags['train_dir'])}
     assert list(saved) == [2, 4, 5] and saved[5]['examples_seen'] == 5 * 2 * 8
-    for before, now in ((2, 4), (4, 5)):
-        keep = ((1 + now) / (10 + now)) ** (now - before)  # the classic decay at the beginning of a run
-        for name in ('conv2/biases', 'softmax_linear/weights'):
-            average = name + '/ExponentialMovingAverage'
-            assert not np.array_equal(saved[now][name], saved[before][name])
-            np.testing.assert_allclose(
-                saved[now][average], keep * saved[before][average] + (1 - keep) * saved[now][name], atol=1e-6)
+    keep = (1 + 5) / (10 + 5)  # the classic decay at the beginning of a run
+    for name in ('conv2/biases', 'softmax_linear/weights'):
+        average = name + '/ExponentialMovingAverage'
+        assert not np.array_equal(saved[5][name], saved[4][name])
+        np.testing.assert_allclose(
+            saved[5][average], keep * saved[4][average] + (1 - keep) * saved[5][name], atol=1e-6)
 
 
 def test_a_run_resumes_to_the_bit_on_one_device(run, tmp_path):
@@ -182,18 +221,23 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
 
 
 @pytest.mark.stress
-def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run):
-    directory = TrainDir(run[0]['train_dir'])
-    rerun = Rerun(directory, 5, 1)
+def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run, tmp_path):
+    flags = dict(run[0], train_dir=str(tmp_path), max_steps=21, save_steps=18)
+    train(train_settings(**flags))
+    directory = TrainDir(flags['train_dir'])
+    rerun = Rerun(directory, 21, 15)
     verification = Verification(directory, rerun)
-    with contextlib.closing(Probe(rerun.segment_of(1).plan)) as probe:
+    with contextlib.closing(Probe(rerun.segment_of(15).plan)) as probe:
         for taken in rerun.steps():
             verification.compare(taken)
+            if taken.before is None:
+                continue
             weights = [taken.read_by(k)['local4/weights'] for k in range(2)]
-            assert np.array_equal(*weights) == (taken.step in (1, 3, 5))  # the steps after an average, and the first
+            assert np.array_equal(*weights) == (taken.step not in (18, 20))  # those that follow no average
             found = [tower.loss for tower in probe.at(taken).towers]
             np.testing.assert_allclose(found, taken.losses, rtol=1e-5)
-    assert verification.line() == 'verified   as recorded: the variables of steps 2, 4 and 5'
+    assert verification.line() == (
+        'verified   as recorded: the loss of steps 10 and 20, the variables of steps 18 and 21')
 
 
 def test_the_moving_averages_decay_is_a_power_that_is_bounded():
@@ -288,7 +332,7 @@ def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
         initialise(session)
         session.run(step.train_ops)
         before = session.run(by_name)
-        session.run(step.average.operation)
+        session.run(step.average.scheduled)
         after = session.run(by_name)
     np.testing.assert_allclose(after['a/Adam_1'], before['a/Adam_1'], rtol=1e-6)
     assert after['a/Adam_1'][1] > 0

@@ -129,7 +129,7 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
         for k in range(3):
             session.run(step.train_ops)
             if step.average:
-                session.run(step.average.operation)
+                session.run(step.average.scheduled)
             gradient = np.zeros_like(initial)
             for used in rows[:, k]:
                 np.add.at(gradient, used, slopes / len(rows))

@@ -20,11 +20,13 @@ class Average(NamedTuple):
     """What makes the towers' variables equal again, in a mode in which they drift apart. It is run between two steps.
 
     Attributes:
-      operation: the operation; it belongs to no step.
-      steps: int64 scalar, how many steps were taken since it was last run, to be fetched or used together with it.
+      scheduled: the operation that is run where `UpdateMode.averages_after` says so; it belongs to no step.
+      equalise: the operation that is run in its place at any other time, as at the end of a run.
+      steps: int64 scalar, how many steps were taken since an average, to be fetched or used together with one.
       copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
     """
-    operation: tf.Operation
+    scheduled: tf.Operation
+    equalise: tf.Operation
     steps: tf.Tensor
     copies: list
 
@@ -94,7 +96,8 @@ class UpdateMode:
       one_tower_per_device: whether each tower needs a device of its own.
       spans_machines: whether the towers may be on several machines.
       rounds_by_device: whether gradients are added device by device, so that roundings depend on their number.
-      drifts: whether the towers' variables drift apart until the `Average` is run.
+      drifts: whether the towers' variables drift apart until an `Average` is run. The mode is then made with the
+        number of steps that there are at most between two.
       averages_within_optimizer: whether gradients are averaged only within the optimizer's `apply_gradients`, so that
         nothing can be done with their means.
     """
@@ -201,6 +204,11 @@ class UpdateMode:
         counter = global_step if k == 0 or not self.synchronous else None
         moves = [move(variable, value, keep) for (value, variable), keep in zip(update.statistics, tower.keeps)]
         return tf.group(tower.optimizer.apply_gradients(update.gradients, counter), *moves)
+
+    def averages_after(self, step: int) -> bool:
+        """Returns whether the towers' variables are averaged on schedule after a step, given by its number."""
+        del step
+        return False
 
     def scope(self) -> AbstractContextManager:
         """Returns the context in which the session must be created."""

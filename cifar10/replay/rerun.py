@@ -15,14 +15,13 @@ from cifar10 import training
 from cifar10.console import say
 from cifar10.data import records
 from cifar10.errors import UsageError, difference, reason
-from cifar10.optim.precision import LOSS_SCALE
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
 from cifar10.parallel.session_config import refuse_absent
-from cifar10.plan import Plan, recipe_of, variables_of
+from cifar10.plan import Plan, mode_of, recipe_of, variables_of
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
 from cifar10.run import checkpoint, metrics, starts, warm_start
-from cifar10.run.rate import due, summary_due
+from cifar10.run.rate import summary_due
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TrainSettings
@@ -156,15 +155,13 @@ class Rerun:
                     before = (after or steps.variables()) if wanted else None
                     losses, figures = steps.take(step)
                     updated = after = steps.variables() if wanted else None
-                    if segment.plan.mode.drifts and self._averaged(segment, step):
-                        steps.average()
+                    mode = segment.plan.mode
+                    scheduled = mode.averages_after(step)
+                    if scheduled or (mode.drifts and step in self._saved):
+                        steps.average(scheduled)
                         after = steps.variables() if wanted else None
                     yield Taken(step, segment.plan.settings, losses, figures, before, after, updated, steps.saved)
                 values = after or steps.variables()
-
-    def _averaged(self, segment, step):
-        """Returns whether the run averaged the towers' copies after a step."""
-        return due(segment.plan.settings.towers.local_steps, step - 1, step) or step in self._saved
 
 
 class _Steps:
@@ -213,9 +210,9 @@ class _Steps:
             raise AssertionError(f"step {results['step']} was taken for step {step}")
         return results['losses'], {name: float(figure) for name, figure in results['figures'].items()}
 
-    def average(self):
+    def average(self, scheduled):
         """Averages the towers' copies of the variables, as training does between two steps."""
-        self._session.run(self._graph.average)
+        self._session.run(self._graph.average if scheduled else self._graph.equalise)
 
     def variables(self):
         """Returns all variables: name -> array."""
@@ -255,9 +252,9 @@ def assign(session: tf.Session, loads: Mapping[str, tuple], values: Mapping[str,
 def _is_restored(name, values):
     """Returns whether a variable gets a value, as in a resumed run.
 
-    `num_towers` and `batch_size` stay those of the plan, and the loss scale of a run that had none begins anew.
+    `num_towers` and `batch_size` stay those of the plan. What a checkpoint may lack, such as a loss scale, begins anew.
     """
-    return name not in checkpoint.DIVISION and (name in values or name not in LOSS_SCALE)
+    return name not in checkpoint.DIVISION and (name in values or not checkpoint.may_lack(name))
 
 
 def _refuse_misfit(variables, values, prefix):
@@ -415,7 +412,7 @@ def _refuse_other_images(stored, data, directory):
 def _plan(start, locations, devices, data, step, last):
     """Returns the Plan of the steps after `step` up to `last`."""
     settings = start.settings.replace(**locations, xla=start.settings.towers.xla and devices.on_gpus)
-    mode = UPDATE_MODES.load(settings.towers.variable_update)(devices)
+    mode = mode_of(settings.towers, devices)
     return _with_warm_start(Plan(settings, recipe_of(settings, data), data, devices, mode, None, step, last))
 
 

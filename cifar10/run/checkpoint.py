@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.console import say
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.optim.precision import LOSS_SCALE
+from cifar10.parallel.local import OUTER_STATE
 from cifar10.run import metrics
 from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
@@ -208,6 +209,14 @@ def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | 
     return None
 
 
+def may_lack(name: str) -> bool:
+    """Returns whether a checkpoint may lack a variable of the run that restores it.
+
+    The tutorial's count no examples, those of fp32 scale no loss, and only those of `local` have a state of averages.
+    """
+    return name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE
+
+
 def make_division(num_towers: int, batch_size: int) -> None:
     """Creates the int64 variables `num_towers` and `batch_size`: how the run that is saved divides a step."""
     for name, value in zip(DIVISION, (num_towers, batch_size)):
@@ -314,11 +323,8 @@ class Checkpoints:
         variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables)
-            # Variables that some checkpoints lack: the tutorial's count no examples, those of fp32 scale no
-            # loss.
-            self._extras = [v for v in variables if v is examples_seen or v.op.name in LOSS_SCALE]
+            self._extras = [v for v in variables if may_lack(v.op.name)]
             variables = [v for v in variables if v.op.name not in DIVISION]
-            self._restorer = tf.train.Saver(variables, name='restore')
             self._common = tf.train.Saver([v for v in variables if v is not global_step and v not in self._extras],
                                           name='restore_common')
             floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
@@ -340,12 +346,12 @@ class Checkpoints:
         if prefix is None:
             return
         reader = tf.train.load_checkpoint(prefix)
-        if all(reader.has_tensor(variable.op.name) for variable in self._extras):
-            self._restorer.restore(session, prefix)
-        else:
-            self._common.restore(session, prefix)
-            for variable, value in zip(self._counters, saved_progress(prefix)):
-                variable.load(np.int64(value), session)
+        self._common.restore(session, prefix)
+        for variable in self._extras:
+            if reader.has_tensor(variable.op.name):
+                variable.load(reader.get_tensor(variable.op.name), session)
+        for variable, value in zip(self._counters, saved_progress(prefix)):
+            variable.load(np.int64(value), session)
         self.last = prefix
         self._saved_step = step_of(prefix)
         self._for_good = kept_for_good(self._directory)
