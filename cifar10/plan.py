@@ -216,7 +216,7 @@ def describe(start: Start) -> list[str]:
     recipe, towers = settings.recipe, settings.towers
     examples = plan.examples_per_step
     each = f' ({towers.batch_size} of each tower)' if plan.mode.batches > 1 else ''
-    every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps'
+    every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     return [f'recipe     {plan.recipe}, {towers.precision}',

@@ -182,7 +182,7 @@ def run(tmp_path_factory, data_dir):
 
 def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_is_one(run):
     flags, output = run
-    assert 'update     local, averaged every 2 steps' in output
+    assert 'update     local, averaged every 2 steps, more often at the start' in output
     assert 'rounded    --save_steps from 1 to 2, --eval_steps from 3 to 4: the next multiple of --local_st' in output
     assert re.findall(r'precision @ 1 = .*, step (\d+)$', output, re.M) == ['4', '5']
     saved = {step_of(prefix): variables(prefix) for prefix in checkpoints(flags['train_dir'])}

@@ -185,7 +185,7 @@ class TowerSettings:
         'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES,
         change=Change.REPORTED)
     local_steps: int = setting(
-        8, 'steps of each tower between two averages of the copies', minimum=1, change=Change.REPORTED,
+        8, 'most steps of each tower between two averages of the copies', minimum=1, change=Change.REPORTED,
         only_with=('variable_update', 'local'))
     precision: str = setting(
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
