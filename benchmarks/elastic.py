@@ -48,7 +48,11 @@ def train(options, train_dir, stage, until=None):
     # A run keeps its towers and its batch size, so only the first start gets these flags.
     if not os.path.exists(os.path.join(train_dir, 'checkpoint')):
         command += [f'--num_towers={options.num_towers}', f'--batch_size={options.batch_size}']
-    commands = local_cluster.commands(command, stage.workers, 0) if stage.workers else {'worker 0': command}
+    with local_cluster.free_addresses(stage.workers) as addresses:
+        _run(local_cluster.commands(command, addresses, stage.workers) or {'worker 0': command}, stage, until)
+
+
+def _run(commands, stage, until):
     tasks = {}
     for name, task_command in commands.items():
         output = subprocess.PIPE if name == 'worker 0' else subprocess.DEVNULL

@@ -7,14 +7,16 @@ free ports of 127.0.0.1. Every line of output starts with the name of its task. 
 task fails, the others are ended, and this program exits with the status of the first that failed.
 """
 import contextlib
+import itertools
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cifar10 import console, signals
 from cifar10.cli import flags, program
@@ -22,27 +24,54 @@ from cifar10.errors import UsageError
 
 _GRACE_SECS = 15  # from the first SIGTERM to SIGKILL
 _REPEAT_SECS = 1  # between the two SIGTERMs: two at once may arrive as one
+_PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
 _SIGTERMS = 2  # after the first alone, a task may wait for a chief that is gone
 
 
-def free_addresses(count: int) -> list[str]:
-    """Returns `count` addresses of this machine, 'host:port', at which nothing listens."""
-    with contextlib.ExitStack() as stack:
-        # All stay open until the last is bound, so that no port is handed out twice.
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(('127.0.0.1', 0))
-        return [f'127.0.0.1:{probe.getsockname()[1]}' for probe in probes]
+@contextlib.contextmanager
+def free_addresses(count: int) -> Iterator[list[str]]:
+    """Context with `count` addresses of this machine, 'host:port', at which nothing listens.
+
+    A task listens only seconds after its port was chosen, or again after it was killed. No connection can take the port
+    in between, because Linux takes the ports of connections from another range, and no other call of this function,
+    because a lock on each port is held until the context ends.
+    """
+    with open('/proc/sys/net/ipv4/ip_local_port_range') as line:
+        first, last = map(int, line.read().split())
+    ports = [port for port in _PORTS if not first <= port <= last] or _PORTS
+    with contextlib.ExitStack() as locks:
+        free = (port for port in random.sample(ports, len(ports)) if _reserve(port, locks))
+        yield [f'127.0.0.1:{port}' for port in itertools.islice(free, count)]
 
 
-def commands(command: Sequence[str], workers: int, ps: int) -> dict[str, list[str]]:
-    """Returns the command line of each task by its name: {'worker 0': ['python', ...]}, the chief first."""
-    addresses = free_addresses(workers + ps)
+def _reserve(port, locks):
+    """Enters the lock on a port into an ExitStack; returns whether nobody else has it, nor listens at the port."""
+    lock = socket.socket(socket.AF_UNIX)
+    try:
+        # The name is not that of a file: it is free again when this process ends, whatever ends it.
+        lock.bind(f'\0cifar10 port {port}')
+        with socket.socket() as probe:
+            probe.bind(('', port))
+    except OSError:
+        lock.close()
+        return False
+    locks.enter_context(lock)
+    return True
+
+
+def commands(command: Sequence[str], addresses: Sequence[str], workers: int) -> dict[str, list[str]]:
+    """Returns the command line of each task by its name: {'worker 0': ['python', ...]}, the chief first.
+
+    Args:
+      command: the command line without the flags of a cluster.
+      addresses: the addresses of the tasks, 'host:port', those of the workers first.
+      workers: how many of the tasks are workers; the others are parameter servers.
+    """
     hosts = ['--worker_hosts=' + ','.join(addresses[:workers])]
-    if ps:
+    if addresses[workers:]:
         hosts.append('--ps_hosts=' + ','.join(addresses[workers:]))
     return {f'{job} {i}': [*command, '--job_name=' + job, f'--task_index={i}', *hosts]
-            for job, count in (('worker', workers), ('ps', ps)) for i in range(count)}
+            for job, count in (('worker', workers), ('ps', len(addresses) - workers)) for i in range(count)}
 
 
 def run(tasks: dict[str, list[str]]) -> int:
@@ -123,7 +152,8 @@ def main() -> None:
     if not command:
         raise UsageError('there is no command after --; for example: -- python multi_gpu_train.py --num_gpus=1')
     try:
-        status = run(commands(command, options.workers, options.ps))
+        with free_addresses(options.workers + options.ps) as addresses:
+            status = run(commands(command, addresses, options.workers))
     except (FileNotFoundError, PermissionError) as error:
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}') from error
     if status:

@@ -1,4 +1,5 @@
 """The fixtures of the tests."""
+import contextlib
 import functools
 import os
 import runpy
@@ -9,7 +10,7 @@ import pytest
 
 import cifar10_eval
 import multi_gpu_train
-from cifar10 import signals
+from cifar10 import local_cluster, signals
 from cifar10.cli import program
 from cifar10.data import records
 from cifar10.settings.training import train_settings
@@ -31,6 +32,13 @@ def real_data_dir():
     if not path:
         pytest.skip('CIFAR10_DATA_DIR does not name a folder with cifar-10-batches-bin')
     return path
+
+
+@pytest.fixture
+def free_addresses():
+    """A function that returns so many addresses, 'host:port', at which nothing listens during the test."""
+    with contextlib.ExitStack() as held:
+        yield lambda count: held.enter_context(local_cluster.free_addresses(count))
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.helpers import ROOT, patient
 
 
 @dataclasses.dataclass
@@ -34,7 +34,7 @@ def run_traced(command, root, *options, log):
     if platform.machine() != 'x86_64':
         pytest.skip('the tracer knows the system calls of x86-64 only')
     result = subprocess.run([sys.executable, str(ROOT / 'tests' / 'tracer.py'), f'--root={root}', f'--log={log}',
-                             *options, '--', *command], capture_output=True, text=True, timeout=300, cwd=ROOT)
+                             *options, '--', *command], capture_output=True, text=True, timeout=patient(300), cwd=ROOT)
     if result.returncode == 125:
         pytest.skip('this system does not let processes be traced')
     return result

@@ -105,20 +105,25 @@ def checkpoints(directory):
     return TrainDir(str(directory)).checkpoints()
 
 
+def patient(seconds):
+    """Returns a limit against hanging, in seconds, for what takes `seconds` at most on an idle machine."""
+    return seconds * float(os.environ.get('TESTS_PATIENCE', 10))
+
+
 def script_command(script, **flags):
     """Returns the command line of a script with flags."""
     return [sys.executable, str(ROOT / script)] + [f'--{name}={value}' for name, value in flags.items()]
 
 
-def run_script(script, timeout=120, **flags):
+def run_script(script, **flags):
     """Runs a script to its end as a process of its own; returns the CompletedProcess with text output."""
-    return run_forked(script_command(script, **flags), timeout)
+    return run_forked(script_command(script, **flags))
 
 
-def run_forked(command, timeout=120):
+def run_forked(command):
     """Runs the command line of a script to its end; returns the CompletedProcess with text output."""
     process = Forked(command, merged=False)
-    output, errors = process.communicate(timeout)
+    output, errors = process.communicate(patient(120))
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
@@ -133,7 +138,9 @@ class Tasks:
     def __init__(self, workers=2, ps=0, started=None, environment=None, **flags):
         command = script_command('multi_gpu_train.py', **dict(dict(tower_device='cpu'), **flags))
         self.environment = environment
-        self.commands = local_cluster.commands(command, workers, ps)
+        self._held = contextlib.ExitStack()
+        self.commands = local_cluster.commands(
+            command, self._held.enter_context(local_cluster.free_addresses(workers + ps)), workers)
         self.processes = {}
         for name in self.commands if started is None else started:
             self.start(name)
@@ -150,9 +157,9 @@ class Tasks:
     def __getitem__(self, name):
         return self.processes[name]
 
-    def ends(self, seconds=60):
+    def ends(self):
         """Waits for all; returns {name: (status, output)}."""
-        limit = time.monotonic() + seconds
+        limit = time.monotonic() + patient(60)
         return {name: (process.communicate(timeout=max(limit - time.monotonic(), 1))[0], process.returncode)[::-1]
                 for name, process in self.processes.items()}
 
@@ -164,6 +171,7 @@ class Tasks:
             process.kill()
             process.wait()
             process.stdout.close()
+        self._held.close()
 
 
 def read_until(process, text):

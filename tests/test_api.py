@@ -24,6 +24,7 @@ from tests.helpers import (
     assert_same_bits,
     checkpoints,
     last_variables,
+    patient,
     read_until,
     run_script,
     small_disk,
@@ -56,7 +57,7 @@ print(*results, sep='\\n')
 def run(code, *arguments, **options):
     """Runs Python code with arguments as JSON in a process of its own, which may import this package."""
     return subprocess.run([sys.executable, '-c', code, *map(json.dumps, arguments)], capture_output=True, text=True,
-                          timeout=120, **{'cwd': ROOT, **options})
+                          timeout=patient(120), **{'cwd': ROOT, **options})
 
 
 @pytest.fixture
@@ -249,7 +250,7 @@ def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
                                stderr=subprocess.PIPE, text=True, cwd=ROOT)
     read_until(process, 'step 5')
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=patient(60))
     assert output.startswith('TrainResult(step=60, finished=True') and errors == ''
 
 

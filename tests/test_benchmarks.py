@@ -24,12 +24,12 @@ from benchmarks import (
 from cifar10.errors import RunError
 from cifar10.networks import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
-from tests.helpers import ROOT, checkpoints, rewrite, run_forked, scalars, train
+from tests.helpers import ROOT, checkpoints, patient, rewrite, run_forked, scalars, train
 
 
 def run(script, *arguments):
     command = [sys.executable, str(ROOT / 'benchmarks' / script), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patient(120))
 
 
 def run_within(script, *arguments):
@@ -210,7 +210,8 @@ def train_peer(data_dir, script, *extra, **environment):
     """Returns the finished process of a peer's four steps; skips the test where its framework is not installed."""
     command = [sys.executable, str(ROOT / 'benchmarks' / 'peers' / script), '--data_dir=' + data_dir, '--steps=2',
                '--warmup=2', '--batch_size=8', *extra]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240, env={**os.environ, **environment})
+    result = subprocess.run(command, capture_output=True, text=True, timeout=patient(240),
+                            env={**os.environ, **environment})
     if result.returncode == 3:
         pytest.skip(result.stderr.strip())
     return result

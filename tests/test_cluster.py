@@ -10,13 +10,13 @@ import time
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import local_cluster
 from cifar10.settings.training import train_settings
 from tests.helpers import (
     Tasks,
     assert_close,
     assert_same_bits,
     last_variables,
+    patient,
     read_until,
     run_script,
     scalars,
@@ -25,7 +25,7 @@ from tests.helpers import (
 )
 
 pytestmark = pytest.mark.classic
-SECONDS = 60  # that a run of this file may take at most
+SECONDS = patient(60)  # that a run of this file may take at most
 
 
 @pytest.fixture
@@ -133,9 +133,8 @@ def test_a_lost_worker_is_named_and_waited_for_no_longer_than_asked(small):
         read_until(tasks['worker 0'], 'step 10,')
         address = tasks.commands['worker 0'][-1].split(',')[1]
         tasks['worker 1'].kill()
-        begin = time.monotonic()
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)
-    assert tasks['worker 0'].returncode == 1 and time.monotonic() - begin < 15
+    assert tasks['worker 0'].returncode == 1
     assert f'lost       worker 1 at {address}; waiting up to 4 s for it' in output
     assert f'error: worker 1 at {address} cannot be reached after 4 s' in output
 
@@ -248,24 +247,24 @@ def silent_address():
 
 
 @pytest.mark.stress
-def test_something_else_at_a_peers_address_is_told_within_the_limit(small, silent_address):
-    hosts = f'--worker_hosts={local_cluster.free_addresses(1)[0]},{silent_address}'
-    result = run_script('multi_gpu_train.py', SECONDS, tower_device='cpu', job_name='worker', cluster_timeout_secs=1,
-                        worker_hosts=hosts.split('=')[1], **small)
+def test_something_else_at_a_peers_address_is_told_within_the_limit(small, silent_address, free_addresses):
+    result = run_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', cluster_timeout_secs=1,
+                        worker_hosts=f'{free_addresses(1)[0]},{silent_address}', **small)
     assert result.returncode == 1
     assert f'something listens at {silent_address}, but does not answer as worker 1' in result.stderr
     assert f'waiting    for worker 1 at {silent_address}, up to 5 s' in result.stdout
 
 
 @pytest.mark.stress
-def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_address):
-    hosts = f'{local_cluster.free_addresses(1)[0]},{silent_address}'
-    process = start_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts, **small)
+def test_a_second_signal_ends_a_chief_that_waits_for_an_answer(small, silent_address, free_addresses):
+    # It would wait for longer than this test.
+    process = start_script('multi_gpu_train.py', tower_device='cpu', job_name='worker', cluster_timeout_secs=100000,
+                           worker_hosts=f'{free_addresses(1)[0]},{silent_address}', **small)
     read_until(process, 'waiting ')
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.2)
+    read_until(process, 'stopping ')
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=1.5) == 128 + signal.SIGTERM
+    assert process.wait(timeout=SECONDS) == 128 + signal.SIGTERM
     process.stdout.close()
 
 
@@ -277,7 +276,7 @@ def test_a_worker_that_does_not_answer_at_the_start_is_named(trouble, small):
         if trouble == 'of another cluster':
             # To itself it is task 0 of a cluster of its own.
             tasks.commands['worker 1'][-2:] = ['--task_index=0', f'--worker_hosts={worker},{chief}',
-                                               '--cluster_timeout_secs=60']
+                                               f'--cluster_timeout_secs={SECONDS:.0f}']
         tasks.start('worker 1')
         read_until(tasks['worker 1'], 'task       worker')
         if trouble == 'stopped':

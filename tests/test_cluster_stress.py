@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.helpers import ROOT, Tasks, assert_same_bits, last_variables, read_until
+from tests.helpers import ROOT, Tasks, assert_same_bits, last_variables, patient, read_until
 
 pytestmark = pytest.mark.stress
 STEPS = 60
@@ -37,7 +37,7 @@ def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbro
             tasks[victim].communicate()
             time.sleep(moments.uniform(0, 3))
             tasks.start(victim)
-            ends = tasks.ends(90)
+            ends = tasks.ends()
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
         assert_same_bits(last_variables(flags['train_dir']), whole)
 
@@ -53,7 +53,7 @@ def test_asynchronous_runs_go_on_after_a_kill(victim, small, tmp_path):
             tasks[victim].kill()
             tasks[victim].communicate()
             tasks.start(victim)
-            ends = tasks.ends(90)
+            ends = tasks.ends()
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
         last = last_variables(flags['train_dir'])
         assert (last['global_step'], last['examples_seen']) == (2 * STEPS, 2 * STEPS * 8)
@@ -81,7 +81,7 @@ def test_replicated_runs_end_after_a_kill_and_a_new_start_continues(victim, smal
 def test_twenty_starts_and_ends(small, tmp_path):
     for k in range(20):
         with Tasks(2, 0, **dict(small, train_dir=tmp_path / str(k), max_steps=3)) as tasks:
-            ends = tasks.ends(30)
+            ends = tasks.ends()
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
     left = subprocess.run(['pgrep', '-f', str(tmp_path)], capture_output=True, text=True).stdout
     assert left == ''
@@ -135,7 +135,7 @@ def test_modes_over_a_slow_network(two_machines, small, tmp_path):
             processes = [subprocess.Popen(['ip', 'netns', 'exec', f'towers{k}', *command, f'--task_index={k}'],
                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                          for k in range(2)]
-            outputs = [process.communicate(timeout=300)[0] for process in processes]
+            outputs = [process.communicate(timeout=patient(300))[0] for process in processes]
             assert [process.returncode for process in processes] == [0, 0], outputs
             rates = [float(each) for each in re.findall(r'\(([\d.]+) examples/sec', outputs[0])][2:]
             print(f'{title}, {mode}: {statistics.median(rates):.0f} images/s')

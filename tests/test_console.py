@@ -15,7 +15,7 @@ from cifar10 import console, training
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.run import rate
 from cifar10.run.train_dir import TrainDir
-from tests.helpers import ROOT, read_until
+from tests.helpers import ROOT, patient, read_until
 
 
 def python(code):
@@ -152,7 +152,7 @@ def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_p
         process.stdin.write(f'{begin}\n')
         process.stdin.flush()
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=patient(60))
     assert len({name.split('.')[3] for name in os.listdir(tmp_path)}) == 1  # the second
     tags = [{value.tag for event in tf.train.summary_iterator(str(path)) for value in event.summary.value}
             for path in tmp_path.iterdir()]

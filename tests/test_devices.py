@@ -5,12 +5,11 @@ import sys
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import local_cluster
 from cifar10.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, script_command
+from tests.helpers import ROOT, patient, script_command
 
 
 def test_gpus_are_divided_among_towers():
@@ -171,13 +170,13 @@ except SystemExit as end:
 @pytest.mark.parametrize('flags', [
     pytest.param(dict(variable_update='mirrored'), marks=pytest.mark.stress),
     dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
-def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_dir, tmp_path):
+def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_dir, tmp_path, free_addresses):
     if 'worker_hosts' in flags:
-        flags = dict(flags, worker_hosts=local_cluster.free_addresses(1)[0])
+        flags = dict(flags, worker_hosts=free_addresses(1)[0])
     command = script_command('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train',
                              num_gpus=2, batch_size=4, max_steps=1, tower_device='cpu', **flags)
     result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
-                            timeout=60, cwd=ROOT)
+                            timeout=patient(60), cwd=ROOT)
     assert result.stdout.splitlines()[-1] == (
         "claimed ([], 'GPU', False) 1 runtime started at the end True status 0"), result.stdout + result.stderr
 
@@ -203,12 +202,12 @@ multi_gpu_train.main()
 
 
 @pytest.mark.stress
-def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path):
-    ps, worker = local_cluster.free_addresses(2)
+def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path, free_addresses):
+    ps, worker = free_addresses(2)
     result = subprocess.run(
         [sys.executable, '-c', DETERMINISTIC, '--deterministic', '--job_name=ps', '--task_index=0',
          f'--ps_hosts={ps}', f'--worker_hosts={worker}', f'--train_dir={tmp_path}'],
-        capture_output=True, text=True, timeout=60, cwd=ROOT)
+        capture_output=True, text=True, timeout=patient(60), cwd=ROOT)
     assert result.stdout.splitlines()[-1:] == ['deterministic'], result.stdout + result.stderr
 
 
@@ -216,7 +215,7 @@ def test_every_task_of_a_cluster_is_deterministic_if_asked(tmp_path):
 def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
     command = script_command('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
     result = subprocess.run([sys.executable, '-c', CLAIMED_FIRST] + command[1:], capture_output=True, text=True,
-                            timeout=60, cwd=ROOT)
+                            timeout=patient(60), cwd=ROOT)
     # There is no checkpoint, but by then the evaluator has claimed its devices.
     assert result.stdout.splitlines()[-1] == (
         "claimed ([], 'GPU', False) 1 runtime started at the end False status 1"), result.stdout + result.stderr

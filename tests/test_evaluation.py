@@ -21,6 +21,7 @@ from cifar10.trained import evaluation, model
 from tests.helpers import (
     checkpoints,
     last_variables,
+    patient,
     read_until,
     rewrite,
     run_script,
@@ -252,7 +253,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
                 shutil.copy(os.path.join(run, f'model.ckpt-{step}{suffix}'), watched)
             assert f'step {step}' in read_until(process, 'precision @ 1')
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=30)[0]
+        rest = process.communicate(timeout=patient(30))[0]
         assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
     finally:
         process.kill()
@@ -285,7 +286,7 @@ def test_a_watching_evaluator_goes_over_to_the_run_that_takes_the_place_of_anoth
         assert re.search(r'of 2\)', read_until(process, 'precision @ 1'))
         read_until(process, 'belongs to another run or other evaluation settings and is kept')
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30)[0].strip() == 'stopped'
+        assert process.communicate(timeout=patient(30))[0].strip() == 'stopped'
     finally:
         process.kill()
     assert json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text())['of']['run'] == first

@@ -12,12 +12,12 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import fashion_mnist
-from tests.helpers import ROOT
+from tests.helpers import ROOT, patient
 
 
 def run(script, *arguments):
     return subprocess.run([sys.executable, str(ROOT / 'examples' / script), *arguments], capture_output=True, text=True,
-                          timeout=120)
+                          timeout=patient(120))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_losses_and_gradients_of_any_number_of_towers_are_those_of_plain_numpy(c
 def test_processes_whose_master_averages_print_the_same_losses():
     command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers=3', '--', sys.executable]
     result = subprocess.run(command + ['examples/parabola.py', '--steps=200'], capture_output=True, text=True,
-                            cwd=ROOT, timeout=60)
+                            cwd=ROOT, timeout=patient(60))
     assert result.returncode == 0, result.stdout
     reports = re.findall(rf'^worker 0 \| {REPORT}$', result.stdout, re.M)
     losses, gradients = numpy_fit(200, towers=3)

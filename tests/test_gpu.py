@@ -20,6 +20,7 @@ from tests.helpers import (
     assert_close,
     assert_same_bits,
     last_variables,
+    patient,
     read_until,
     script_command,
 )
@@ -50,9 +51,9 @@ sys.exit(program.run(main))
 """
 
 
-def python(*arguments, timeout=300, **environment):
+def python(*arguments, **environment):
     """Runs Python with the GPUs in sight; returns the CompletedProcess."""
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=patient(300),
                           cwd=ROOT, env=dict(WITH_GPUS, **environment))
 
 
@@ -137,7 +138,7 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
                         f"--eval_dir={tmp_path / 'eval'}", '--tower_device=gpu')
         assert result.returncode == 0 and 'precision @ 1' in result.stdout, result.stderr
         trainer.send_signal(signal.SIGTERM)
-        output, _ = trainer.communicate(timeout=60)
+        output, _ = trainer.communicate(timeout=patient(60))
         assert trainer.returncode == 0, output
     finally:
         trainer.kill()

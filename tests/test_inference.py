@@ -18,7 +18,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import confusion, evaluation, model
 from cifar10.trained import export as exporting
 from cifar10.trained.best import Best
-from tests.helpers import ROOT, run_forked, run_script, tf, variables
+from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
 
 
 @pytest.fixture(scope='module')
@@ -233,7 +233,7 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     target = tmp_path / 'models' / '1'
     assert call('cifar10_eval.py', f'--checkpoint_dir={run}', '--tower_device=cpu', f'--export_dir={target}')[0] == 0
     result = subprocess.run([sys.executable, '-c', LOAD, str(target), str(tmp_path / 'images.npy')],
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=patient(60))
     assert result.returncode == 0, result.stderr
     of_all, of_one, of_none = json.loads(result.stdout.splitlines()[-1])
     assert of_none == dict(probabilities=[], class_index=[], class_name=[])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cifar10 import training
-from tests.helpers import ROOT, last_variables, tf
+from tests.helpers import ROOT, last_variables, patient, tf
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ np.savez(sys.argv[1] + '/keras', x, np.asarray(model(x, training=False)), float(
 
 @pytest.mark.stress
 def test_the_network_of_the_page_is_the_keras_model(page, monkeypatch):
-    subprocess.run([sys.executable, '-c', COMPARE, str(page)], check=True, timeout=120)
+    subprocess.run([sys.executable, '-c', COMPARE, str(page)], check=True, timeout=patient(120))
     with np.load(page / 'keras.npz') as saved:
         x, logits, loss, *values = saved.values()
     monkeypatch.syspath_prepend(str(page))

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import RunError
 from lessons import parts, solutions
-from tests.helpers import ROOT
+from tests.helpers import ROOT, patient
 
 LESSONS = ROOT / 'lessons'
 PAGE = (ROOT / 'docs' / 'learn.md').read_text()
@@ -50,7 +50,7 @@ def rows(text, heading):
 def run(script, *arguments):
     """Runs a lesson as a process; returns its standard output."""
     result = subprocess.run([sys.executable, str(LESSONS / script), *arguments], capture_output=True, text=True,
-                            timeout=60)
+                            timeout=patient(60))
     assert result.returncode == 0 and result.stderr == '', result.stderr
     return result.stdout
 

@@ -24,6 +24,7 @@ from tests.helpers import (
     checkpoints,
     initialise,
     last_variables,
+    patient,
     read_until,
     start_script,
     train,
@@ -277,7 +278,7 @@ def test_a_signal_ends_a_run_with_an_average(flags, tmp_path):
     process = start_script('multi_gpu_train.py', num_gpus=2, **dict(flags, local_steps=1000, max_steps=100000))
     read_until(process, 'step 5,')
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=patient(60))
     assert process.returncode == 0, output
     stopped = last_variables(flags['train_dir'])
     last = int(stopped['global_step'])

@@ -15,7 +15,7 @@ from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, read
 from cifar10.run.rate import Rate
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
-from tests.helpers import last_variables, scalars, start_script
+from tests.helpers import last_variables, patient, scalars, start_script
 
 
 def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
@@ -173,6 +173,6 @@ def test_killed_and_resumed_no_step_is_missing_or_there_twice(data_dir, tmp_path
             process.kill()
     process.wait()
     assert len(read(str(train_dir), TRAIN)) >= 16
-    start_script('multi_gpu_train.py', **flags).communicate(timeout=60)
+    start_script('multi_gpu_train.py', **flags).communicate(timeout=patient(60))
     assert [record['step'] for record in read(str(train_dir), TRAIN)] == list(range(1, 31))
     assert [record['step'] for record in read(str(train_dir), EVAL)] == [12, 24, 30]

@@ -23,6 +23,7 @@ from tests.helpers import (
     checkpoints,
     initialise,
     last_variables,
+    patient,
     read_until,
     scalars,
     start_script,
@@ -192,7 +193,7 @@ def test_an_asynchronous_run_ends_in_good_order_on_a_signal(data_dir, tmp_path):
                            batch_size=8, variable_update='async', tower_device='cpu', log_frequency=1)
     read_until(process, 'loss = ')
     process.send_signal(signal.SIGTERM)
-    output = process.communicate(timeout=30)[0]
+    output = process.communicate(timeout=patient(30))[0]
     assert process.returncode == 0, output
     saved = last_variables(tmp_path)
     assert saved['examples_seen'] == 8 * saved['global_step'] > 0

@@ -62,7 +62,7 @@ def run_on(shape, train_dir, **flags):
         with tf.Graph().as_default():
             return train(train_settings(tower_device='cpu', **flags))
     with Tasks(shape.workers, shape.ps, **flags) as tasks:
-        ends = tasks.ends(300)
+        ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
     return last_variables(train_dir)
 

@@ -9,7 +9,7 @@ import pytest
 from cifar10 import training
 from cifar10.networks import batch_normalisation, dropout
 from cifar10.networks.rehearsal import rehearse
-from tests.helpers import ROOT, last_variables, tf
+from tests.helpers import ROOT, last_variables, patient, tf
 
 PAGE = (ROOT / 'docs' / 'your-own.md').read_text()
 STATE, = [code for code in re.findall(r'```python\n(.*?)```', PAGE, re.S) if 'add_moving_statistic' in code]
@@ -70,7 +70,7 @@ np.savez(sys.argv[1], x, np.asarray(model(x, training=False)), *model.get_weight
 
 @pytest.mark.stress
 def test_the_rows_of_the_table_are_the_layers_of_keras(tmp_path):
-    subprocess.run([sys.executable, '-c', KERAS, str(tmp_path / 'keras.npz')], check=True, timeout=120)
+    subprocess.run([sys.executable, '-c', KERAS, str(tmp_path / 'keras.npz')], check=True, timeout=patient(120))
     with np.load(tmp_path / 'keras.npz') as saved:
         x, expected, *values = saved.values()
     found = tf.constant(x)

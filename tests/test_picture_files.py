@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cifar10.data import headers, pictures
-from tests.helpers import ROOT, tf
+from tests.helpers import ROOT, patient, tf
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 WHICH = np.random.default_rng(0).integers(0, 2, [32, 32])  # the index of each pixel's colour
@@ -258,7 +258,7 @@ for image in decoder.try_each(sys.argv[2:]):
 def limited(megabytes, *paths):
     """Decodes files in a process that may take so many megabytes more; returns a line for each file."""
     result = subprocess.run([sys.executable, '-c', LIMITED, str(megabytes << 20), *map(str, paths)], cwd=ROOT,
-                            capture_output=True, text=True, timeout=120)
+                            capture_output=True, text=True, timeout=patient(120))
     assert result.returncode == 0 and not result.stderr, result.stderr
     return result.stdout.splitlines()
 

@@ -28,6 +28,7 @@ from tests.helpers import (
     assert_same_bits,
     last_variables,
     mostly_stress,
+    patient,
     read_until,
     run_script,
     script_command,
@@ -70,7 +71,7 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins
         output = process.communicate()[0]
         steps.append(at)
     process = start_script(SCRIPT, **small)
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=patient(60))[0]
     assert process.returncode == 0, output
     assert 'resumed at step' in output
     assert_same_bits(whole, last_variables(small['train_dir']))
@@ -89,7 +90,7 @@ def check_curves_in_tensorboard(train_dir, steps, arrays):
         urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
 
         def get(path):
-            with urllib.request.urlopen(url + path, timeout=20) as answer:
+            with urllib.request.urlopen(url + path, timeout=patient(20)) as answer:
                 return json.load(answer)
         deadline = time.time() + 30
         found = []
@@ -114,7 +115,7 @@ def check_curves_in_tensorboard(train_dir, steps, arrays):
         assert 'config' in get('data/plugin/text/tags')['.']
         layout = get('data/plugin/custom_scalars/layout')
         assert [category['title'] for category in layout['category']] == ['training', 'towers', 'layers']
-        with urllib.request.urlopen(url + 'data/plugin/graphs/graph?run=.', timeout=20) as answer:
+        with urllib.request.urlopen(url + 'data/plugin/graphs/graph?run=.', timeout=patient(20)) as answer:
             graph = answer.read().decode()
         names = re.findall(r'^  name: "(.*)"$', graph, re.M)
         assert {name.split('/')[0] for name in names} == {'input', 'tower_0', 'tower_1', 'update', 'variables'}
@@ -133,7 +134,7 @@ def test_a_signal_ends_the_run_in_good_order(small, number):
     process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
     read_until(process, 'step 5,')
     process.send_signal(number)
-    output = process.communicate(timeout=30)[0]
+    output = process.communicate(timeout=patient(30))[0]
     assert process.returncode == 0, output
     step = int(re.findall(r'step (\d+), loss', output)[-1]) if 'loss' in output else 5
     arrays = last_variables(small['train_dir'])
@@ -149,7 +150,7 @@ def test_a_hangup_that_is_ignored_ends_nothing(small):
                                text=True)
     read_until(process, 'step 2,')
     process.send_signal(signal.SIGHUP)
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=patient(60))[0]
     assert process.returncode == 0 and 'stopping' not in output
     assert last_variables(small['train_dir'])['global_step'] == 30
 
@@ -168,7 +169,7 @@ def test_a_terminal_that_is_closed_ends_the_run_in_good_order(small):
     while b': step 1,' not in seen:
         seen += os.read(reading, 65536)
     os.close(reading)
-    process.wait(timeout=30)
+    process.wait(timeout=patient(30))
     arrays = last_variables(small['train_dir'])
     assert arrays['global_step'] >= 1 and arrays['examples_seen'] == 16 * arrays['global_step']
 
@@ -179,7 +180,7 @@ def test_closed_streams_are_neither_silent_nor_written_into(small, closed, strea
     os.makedirs(small['train_dir'])
     small['train_dir'].joinpath('config.json').write_text('{}')
     command = ['sh', '-c', f'"$@" {closed}', 'sh', *script_command(SCRIPT, **small)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=patient(60))
     assert result.returncode == 2 and 'Traceback' not in result.stdout + result.stderr
     if stream:
         error = 'multi_gpu_train.py: error: '
@@ -198,7 +199,7 @@ def test_a_second_signal_ends_the_process_at_once(small):
     read_until(process, 'stopping   SIGTERM: after this step; another signal ends the process at once')
     begin = time.time()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 128 + signal.SIGTERM and time.time() - begin < 1
+    assert process.wait(timeout=patient(20)) == 128 + signal.SIGTERM and time.time() - begin < 1
     process.stdout.close()
 
 
@@ -207,7 +208,7 @@ def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     time.sleep(1.0)  # TensorFlow is being imported
     process.send_signal(signal.SIGINT)
-    output = process.communicate(timeout=30)[0]
+    output = process.communicate(timeout=patient(30))[0]
     assert process.returncode == 128 + signal.SIGINT and 'interrupted' in output and 'Traceback' not in output
     assert not os.path.exists(tmp_path / 'fresh') or os.listdir(tmp_path / 'fresh') in ([], ['shapes-bin'])
 
@@ -218,7 +219,7 @@ def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
     process = Forked(script_command(SCRIPT, **dict(small, max_steps=6)), merged=False)
     # No file above 4 MB, as on a disk that runs full while a checkpoint of 8 MB is written.
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=patient(60))
     assert process.returncode == 1
     line, = errors.strip().splitlines()
     assert 'step 6: the checkpoint cannot be written' in line and 'the newest checkpoint is' in line
@@ -233,7 +234,7 @@ def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (400 << 10, 400 << 10))
     result = subprocess.run(script_command(SCRIPT, **dict(small, summary_steps=1)), preexec_fn=limit,
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=patient(60))
     assert result.returncode == 1, result.stderr
     line, = result.stderr.strip().splitlines()
     assert 'the file for TensorBoard cannot be written' in line
@@ -249,7 +250,7 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     flags = {name: value for name, value in dict(small, max_steps=3, deterministic=True).items() if name != 'train_dir'}
     directories = [str(tmp_path / 'one'), str(tmp_path / 'two')]
     result = subprocess.run([sys.executable, '-c', code, json.dumps(flags), *directories],
-                            capture_output=True, text=True, timeout=60, cwd=ROOT)
+                            capture_output=True, text=True, timeout=patient(60), cwd=ROOT)
     assert result.returncode == 0, result.stderr
     assert_same_bits(last_variables(tmp_path / 'one'), last_variables(tmp_path / 'two'))
     assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
@@ -279,7 +280,7 @@ def test_on_a_terminal_there_is_a_bar_and_lines(small):
         except OSError:  # the terminal's other end is closed
             break
     os.close(reading)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=patient(30)) == 0
     text = output.decode()
     # Lines are 10 s apart, so that the first of them stands alone; the bar shows the figures of each step.
     assert re.findall(r'step (\d+), loss = \d+\.\d\d \(\d+\.\d examples/sec; \d\.\d{3} sec/batch\)', text) == ['5']
@@ -292,7 +293,7 @@ def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
     process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
     read_until(process, 'step 3,')
     process.stdout.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=patient(30)) == 0
     assert last_variables(small['train_dir'])['global_step'] >= 3
 
 
@@ -300,13 +301,13 @@ def test_a_reader_that_goes_away_before_the_last_line_is_no_failure(small):
     process = start_script(SCRIPT, **dict(small, max_steps=3, log_frequency=100, profile_steps='2:2'))
     read_until(process, 'watch ')
     process.stdout.close()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=patient(30)) == 0
     assert last_variables(small['train_dir'])['global_step'] > 0
 
 
 def test_nothing_but_ours_is_printed(small):
     result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=2)), capture_output=True, text=True,
-                            timeout=60)
+                            timeout=patient(60))
     assert result.returncode == 0 and result.stderr == ''
     kinds = [line.split()[0] for line in result.stdout.splitlines()]
     assert kinds[:9] == ['recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch']
@@ -317,7 +318,7 @@ def test_nothing_but_ours_is_printed(small):
 @pytest.mark.stress
 def test_device_placement_is_printed_when_asked_for(small):
     result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=1, log_device_placement=True)),
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=patient(60))
     assert re.search(r'tower_1/conv1/Conv2D: \(Conv2D\): /job:localhost/replica:0/task:0/device:CPU:1',
                      result.stdout + result.stderr)
 

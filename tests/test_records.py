@@ -15,7 +15,7 @@ import pytest
 
 from cifar10.data import download, pipeline, records, shapes
 from cifar10.errors import UsageError
-from tests.helpers import ROOT, run_script, tf
+from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
 RECORD_BYTES = 1 + 3 * 32 * 32
@@ -235,7 +235,7 @@ def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
             '    open(sys.argv[1], "w").close()')
     command = [sys.executable, '-c', code, str(tmp_path / 'new' / 'file')]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
-    outputs = [process.communicate(timeout=30)[0] for process in processes]
+    outputs = [process.communicate(timeout=patient(30))[0] for process in processes]
     assert sorted(output.splitlines()[-1] for output in outputs) == ['made False', 'made False', 'made True']
     assert os.listdir(tmp_path / 'new') == ['file']
 

@@ -22,7 +22,7 @@ from cifar10.run.checkpoint import EXAMPLES_SEEN
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import train_settings
 from tests import helpers
-from tests.helpers import ROOT, tf, write_records
+from tests.helpers import ROOT, patient, tf, write_records
 
 NETWORK = '''
 import tensorflow.compat.v1 as tf
@@ -393,5 +393,5 @@ def test_the_commands_of_both_programs_work_as_they_are_typed(tmp_path, data_dir
                                 train_dir=tmp_path / "a user's run", batch_size=4, max_steps=5, tower_device='cpu')
     assert result.returncode == 1
     replayed = subprocess.run([helpers.sys.executable, '-m', 'cifar10.replay', *command_of(result.stderr)], text=True,
-                              capture_output=True, cwd=ROOT, timeout=120)
+                              capture_output=True, cwd=ROOT, timeout=patient(120))
     assert replayed.returncode == 0 and 'step 1 changed the variables' in cause(replayed.stdout)

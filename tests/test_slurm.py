@@ -9,7 +9,7 @@ import pytest
 from cifar10.cluster import membership, slurm
 from cifar10.errors import UsageError
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, script_command
+from tests.helpers import ROOT, patient, script_command
 
 
 @pytest.fixture
@@ -87,18 +87,18 @@ def test_two_tasks_train_together(step, data_dir, tmp_path):
         step('localhost', '2', rank, 'localhost', rank, 2)
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                           env=dict(os.environ, SLURM_JOB_ID=str(os.getpid()))))
-    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    outputs = [process.communicate(timeout=patient(60))[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
     assert 'towers     2 on 2 CPU devices' in outputs[0] and 'done       the training has ended' in outputs[1]
 
 
 @pytest.mark.stress
 def test_a_real_step_trains(data_dir, tmp_path):
-    if not shutil.which('srun') or subprocess.run(['sinfo'], capture_output=True, timeout=20).returncode:
+    if not shutil.which('srun') or subprocess.run(['sinfo'], capture_output=True, timeout=patient(20)).returncode:
         pytest.skip('there is no Slurm here')
     command = script_command('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train',
                              batch_size=8, max_steps=5, tower_device='cpu')
     result = subprocess.run(['srun', '--ntasks=2', '--overcommit', *command], capture_output=True, text=True,
-                            timeout=120, cwd=ROOT)
+                            timeout=patient(120), cwd=ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
     assert 'task       worker 1 at ' in result.stdout and 'saved ' in result.stdout

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests import helpers, standin_gpu
-from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variables
+from tests.helpers import ROOT, WITH_GPUS, Tasks, assert_same_bits, last_variables, patient
 from tests.standin_gpu import HOST
 
 pytestmark = pytest.mark.classic
@@ -72,7 +72,7 @@ def gpus():
 def python(environment, *arguments):
     """Runs Python to its end; returns what it printed."""
     result = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
-                            env=environment, timeout=600)
+                            env=environment, timeout=patient(600))
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -231,7 +231,7 @@ def cluster_of_gpus(gpus, data_dir, train_dir, **changes):
     flags = dict(dataset='shapes', data_dir=data_dir, train_dir=train_dir, num_gpus=2, batch_size=8, summary_steps=0,
                  tower_device='gpu', **changes)
     with Tasks(environment=dict(gpus, STANDIN_MB='512'), **flags) as tasks:
-        ends = tasks.ends(120)
+        ends = tasks.ends()
     assert all(status == 0 for status, _ in ends.values()), ends
     assert any('on 4 GPUs' in output for _, output in ends.values()), ends
     return last_variables(train_dir)
@@ -321,7 +321,7 @@ def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_
     started = [subprocess.Popen([sys.executable, '-c', USE, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, cwd=ROOT, env=gpus) for command in (trainer, evaluator)]
     for process, count in zip(started, (2, 1)):
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=patient(120))
         assert process.returncode == 0, output
         allocated = dict(map(eval, re.findall(r'\(\d+, \d+\)', output.rpartition('allocated ')[2])))
         assert sorted(allocated) == list(range(count)), output

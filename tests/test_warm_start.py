@@ -287,7 +287,7 @@ def test_in_a_cluster_the_chief_takes_the_variables(mode, tuned, source, tuning_
                  train_dir=tmp_path / 'cluster', batch_size=16, max_steps=4, optimizer='momentum', learning_rate=0.01,
                  variable_update=mode)
     with Tasks(workers=2, ps=mode == 'parameter_server', **flags) as tasks:
-        assert all(status == 0 for status, _ in tasks.ends(120).values())
+        assert all(status == 0 for status, _ in tasks.ends().values())
     assert_close(last_variables(tmp_path / 'cluster'), tuning_steps)
 
 
