@@ -364,8 +364,7 @@ def _open_outputs(plan, graph, directory):
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
-    first, last = settings.reports.traced_steps
-    trace = Trace(first, last, directory.trace_path(first, last))
+    trace = Trace(*settings.reports.traced_steps, directory.trace_path)
     evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
                       use_ema=settings.recipe.moving_averages)
     kept = best.Best(directory.path, evaluation, is_locked=True)

@@ -15,6 +15,7 @@ from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
 from cifar10.registry import UPDATE_MODES
 from tests.helpers import (
+    LINEAR,
     assert_same_bits,
     build_training,
     initialise,
@@ -254,6 +255,23 @@ def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):
     assert levels == [tf.OptimizerOptions.DEFAULT, tf.OptimizerOptions.ON_1]
     with pytest.raises(UsageError, match='--xla'):
         train(settings(xla=True))
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', 'async'])
+def test_in_a_trace_a_process_number_is_one_device_and_the_name_has_the_steps_that_it_holds(settings, tmp_path, mode):
+    train(settings(max_steps=300 if mode == 'async' else 10, num_gpus=3, profile_steps='2:9', variable_update=mode,
+                   network=LINEAR))
+    path, = (tmp_path / 'train').glob('trace-*.json')
+    trace = json.loads(path.read_text())['traceEvents']
+    names = [(event['pid'], event['args']['name']) for event in trace if event['ph'] == 'M']
+    processes = {event['pid'] for event in trace if event['ph'] == 'X'}
+    assert len({number for number, _ in names}) == len({name for _, name in names}) == len(names)
+    assert processes == {number for number, _ in names}
+    steps = sorted({event['args']['step'] for event in trace if event['ph'] == 'X'})
+    assert path.name == f'trace-{steps[0]}-{steps[-1]}.json' and steps[0] >= 2
+    if mode == 'parameter_server':
+        assert steps == list(range(2, 10))
+        assert len(names) >= 3  # the towers' devices
 
 
 @pytest.mark.stress

@@ -1,6 +1,6 @@
 """A trace of some steps: which operation ran when, on which device and thread, for Chrome or Perfetto."""
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -15,23 +15,33 @@ class Trace:
 
     Args:
       first, last: the steps; both 0 for none.
-      path: of the file.
+      path: function (first step, last step) -> the path of a file that holds these.
     """
 
-    def __init__(self, first: int, last: int, path: str):
+    def __init__(self, first: int, last: int, path: Callable[[int, int], str]):
         self._first = first
         self._last = last
         self._path = path
-        self._events = []
+        self._stats = {}  # number of a step -> its StepStats; one that is repeated after a loss replaces the first
+        self._is_awaited = False  # whether steps before the first were seen, and none that is to be traced
 
-    def run(self, session: tf.Session, fetches: Any, step: int) -> Any:
-        """Returns what `session.run(fetches)` does, which takes step number `step`; traces it if it is one of those."""
-        if not self._first <= step <= self._last:
+    def run(self, session: tf.Session, fetches: dict[str, Any], step: int) -> dict[str, Any]:
+        """Returns what `session.run(fetches)` does, and traces the step if it is one of those.
+
+        Args:
+          session: of the run.
+          fetches: 'step', the number of the step that was taken, and others.
+          step: the number that the step has if no other thread takes one meanwhile. Where others do, the numbers may
+            pass over those that are to be traced; then the next step is.
+        """
+        was_passed_over = self._is_awaited and step > self._last
+        self._is_awaited = step < self._first
+        if not (self._first <= step <= self._last or was_passed_over):
             return session.run(fetches)
         metadata = tf.RunMetadata()
         results = session.run(fetches, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE),
                               run_metadata=metadata)
-        self._events += trace_events(metadata.step_stats)
+        self._stats[int(results['step'])] = metadata.step_stats
         return results
 
     def write_when_complete(self, step: int, say: Callable[[str], Any]) -> None:
@@ -41,24 +51,30 @@ class Trace:
 
     def write(self, say: Callable[[str], Any]) -> None:
         """Writes what was traced and is not written yet, if there is anything; `say` gets a line about it."""
-        if self._events:
-            files.replace(self._path, json.dumps(dict(traceEvents=self._events, displayTimeUnit='ms')))
-            self._events = []
-            say(f'traced     {self._path}; open it in https://ui.perfetto.dev or chrome://tracing')
+        if self._stats:
+            path = self._path(min(self._stats), max(self._stats))
+            files.replace(path, json.dumps(dict(traceEvents=trace_events(self._stats), displayTimeUnit='ms')))
+            number = 'one step' if len(self._stats) == 1 else f'{len(self._stats)} steps'
+            say(f'traced     {path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')
+            self._stats = {}
 
 
-def trace_events(step_stats: Any) -> list[dict]:
-    """Returns a step's operations as events of Chrome's trace format (its 'complete' and 'metadata' events).
+def trace_events(steps: Mapping[int, Any]) -> list[dict]:
+    """Returns the operations of steps as events of Chrome's trace format (its 'complete' and 'metadata' events).
 
     Args:
-      step_stats: a `tf.StepStats`: for each device the operations with their begin and duration in microseconds.
+      steps: number -> a `tf.StepStats`: for each device the operations with their begin and duration in microseconds.
+        Each step has the devices in an order of its own; a device has one process number in all of them.
     """
-    events = []
-    for process, device in enumerate(step_stats.dev_stats):
-        events.append(dict(ph='M', name='process_name', pid=process, args=dict(name=device.device)))
-        for node in device.node_stats:
-            label = node.timeline_label.partition(' = ')[2].partition('(')[0] or node.node_name
-            events.append(dict(ph='X', pid=process, tid=node.thread_id, name=label, args=dict(node=node.node_name),
-                               ts=node.all_start_micros + node.op_start_rel_micros,
-                               dur=max(node.op_end_rel_micros - node.op_start_rel_micros, 1)))
+    devices = sorted({device.device for stats in steps.values() for device in stats.dev_stats})
+    events = [dict(ph='M', name='process_name', pid=process, args=dict(name=device))
+              for process, device in enumerate(devices)]
+    for step, stats in steps.items():
+        for device in stats.dev_stats:
+            for node in device.node_stats:
+                label = node.timeline_label.partition(' = ')[2].partition('(')[0] or node.node_name
+                events.append(dict(ph='X', pid=devices.index(device.device), tid=node.thread_id, name=label,
+                                   args=dict(node=node.node_name, step=step),
+                                   ts=node.all_start_micros + node.op_start_rel_micros,
+                                   dur=max(node.op_end_rel_micros - node.op_start_rel_micros, 1)))
     return events
