@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import time
@@ -108,6 +109,13 @@ def checkpoints(directory):
 def patient(seconds):
     """Returns a limit against hanging, in seconds, for what takes `seconds` at most on an idle machine."""
     return seconds * float(os.environ.get('TESTS_PATIENCE', 10))
+
+
+def random_moments():
+    """Returns a generator of random numbers; its seed is printed, and the environment can give it again."""
+    seed = int(os.environ.get('TESTS_SEED', time.time_ns()))
+    print(f'the random moments of this test: TESTS_SEED={seed}')
+    return random.Random(seed)
 
 
 def script_command(script, **flags):

@@ -6,13 +6,13 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.networks import MOVING_STATISTICS, batch_normalisation
 from cifar10.optim.muon import Muon
-from tests.helpers import initialise, update_mode
+from tests.helpers import initialise, patient, update_mode
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
 
 
 def run_at_once(session, steps, opening):
     """Runs each step in a thread of its own, and an operation that lets all of them go on."""
-    options = tf.RunOptions(timeout_in_ms=30000)
+    options = tf.RunOptions(timeout_in_ms=int(1000 * patient(30)))
     threads = [threading.Thread(target=session.run, args=(step, None, options)) for step in [*steps, opening]]
     for thread in threads:
         thread.start()

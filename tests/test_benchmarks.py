@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -151,6 +152,7 @@ def test_operations_are_counted_as_tensorflow_counts_them(size, graph):
 def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_path):
     pytest.importorskip('matplotlib')
     train(settings(save_steps=2))
+    begin = time.perf_counter()
     result = run('time_to_accuracy.py', '--dataset=shapes', '--data_dir=' + data_dir, '--tower_device=cpu', '--seeds=1',
                  '--setting=--widths=8,8,8 --epochs=0.2', '--setting=--widths=8,8,8 --epochs=0.1 --batch_size=64',
                  '--classic_steps=4', '--classic_dir=' + settings().run.train_dir, f"--json={tmp_path / 'out.json'}",
@@ -159,7 +161,7 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
     written = json.loads((tmp_path / 'out.json').read_text())
     one, other = [runs[0] for runs in written['results'].values()]
     assert (one['images'], other['images']) == (2048, 1024) and one['teraflop'] == pytest.approx(2 * other['teraflop'])
-    assert all(10 < run['plain'] <= 100 and 0 < run['seconds'] < 60 for run in (one, other))
+    assert all(10 < run['plain'] <= 100 and 0 < run['seconds'] < time.perf_counter() - begin for run in (one, other))
     assert [step for step, _ in written['classic_curve']] == [2, 3]
     assert result.stdout.count('\n| `--widths') == 2 and (tmp_path / 'out.png').stat().st_size > 5000
 
@@ -168,9 +170,10 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
 def test_tower_cost_measures_runs_of_so_many_towers(data_dir):
     options = harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
     options.batch_size = 2
+    begin = time.perf_counter()
     results = {('shared', 2): [tower_cost.measure(options, 'shared', 2), None]}
     (seconds, mebibytes), _ = results['shared', 2]
-    assert 0.5 < seconds < 60 and 100 < mebibytes < 3000
+    assert 0 < seconds < time.perf_counter() - begin and 100 < mebibytes < 3000
     assert tower_cost.table(results, ['shared'], [2])[-1] == (
         f'| shared | {seconds:.1f}, {seconds:.1f}-{seconds:.1f}; {mebibytes:.0f}, {mebibytes:.0f}-{mebibytes:.0f} |')
 

@@ -278,9 +278,11 @@ def test_parts_wait_less_with_micro_batches_and_compute_the_gradients_of_numpy(c
     assert works == [['F0', 'B0']] * 2 + [[f'{kind}{m}' for kind in 'FB' for m in range(4)]] * 2
     first, second, micro_first, micro_second = lines
     assert first.index('F0') < second.index('F0') < second.index('B0') < first.index('B0')
-    assert micro_second.index('F0') < micro_first.index('F2'), 'both parts work at the same time'
+    assert micro_second.index('F0') < micro_first.index('F3'), 'both parts work at the same time'
     one, several = map(int, re.findall(r'measured (\d+)%', text))
-    assert one >= 49 and 5 < several < one - 5  # the bounds are wide for a machine that is busy
+    assert 5 < several < one and one >= 49
+    for bubble, drawn in ((one, first + second), (several, micro_first + micro_second)):
+        assert bubble == pytest.approx(100 * drawn.count('.') / len(drawn), abs=5)
 
     found = np.array([line.split()[2:] for line in re.findall(r'^part \d  .*', text, re.M)], float)
     np.testing.assert_allclose(found, [np.tile(each.ravel(), 2) for each in gradients_of_parts(2)], atol=0.006)

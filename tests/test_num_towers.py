@@ -1,6 +1,5 @@
 """Towers do not depend on devices: same bits on any devices, turns, a run keeps its towers and batch size."""
 import json
-import random
 import time
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from tests.helpers import (
     division,
     initialise,
     last_variables,
+    random_moments,
     read_until,
     rewrite,
     scalars,
@@ -112,7 +112,7 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mod
     flags.update(max_steps=12 * (kills + 1), save_steps=3, variable_update=mode)
     clusters = CLUSTERS if mode == 'parameter_server' else CLUSTERS[:2]
     expected = run_on(Shape(1), tmp_path / 'whole', **flags)
-    moments = random.Random(time.time_ns())
+    moments = random_moments()
     kept, place = flags, dict(train_dir=str(tmp_path / 'moved'))
     for moved in range(kills):
         shape = moments.choice(PROCESSES + (clusters if kills > 2 else []))

@@ -238,7 +238,7 @@ def test_threads_share_the_memory():
     with pytest.raises(ValueError), budget.reserve(10):
         threading.Thread(target=lambda: [reserve(10), done.set()]).start()
         raise ValueError
-    assert done.wait(10)
+    assert done.wait(patient(10))
 
 
 LIMITED = '''

@@ -1,5 +1,4 @@
 """Towers over several devices are the micro-batches of a pipeline: the schedule, the bits, where networks are cut."""
-import time
 
 import numpy as np
 import pytest
@@ -88,18 +87,16 @@ def test_a_part_waits_for_the_whole_way_back_of_an_earlier_tower():
         assert step.turns.ended[k - 1] not in ancestors(begun[k].op)
 
 
-@pytest.mark.parametrize('per_tower', mostly_stress([2, 3], 3))
+@pytest.mark.parametrize('per_tower', [2, 3])
 def test_a_step_takes_the_time_of_a_pipeline(per_tower):
-    towers, seconds = 4, {FORWARD: 0.02, BACKWARD: 0.02}
-    sleepers = Sleepers(devices.choose(per_tower, 'cpu', per_tower).with_towers(towers), [seconds] * per_tower)
-    taken = []
-    with sleepers.session() as session:
-        for _ in range(3):
-            begin = time.perf_counter()
-            session.run(sleepers.step.train_ops)
-            taken.append(time.perf_counter() - begin)
-    pipeline, in_turn = (towers + per_tower - 1) * 0.04, towers * per_tower * 0.04
-    assert pipeline <= min(taken) < (pipeline + in_turn) / 2
+    # The longest chain of parts of which each waits for the one before, if all take the same time.
+    towers = 4
+    sleepers = Sleepers(devices.choose(per_tower, 'cpu', per_tower).with_towers(towers), [None] * per_tower)
+    chains = {}
+    for op in sleepers.step.train_ops[0].graph.get_operations():  # each after those that it waits for
+        before = [tensor.op for tensor in op.inputs] + op.control_inputs
+        chains[op] = max((chains[each] for each in before), default=0) + (op.type == 'PyFunc')
+    assert max(chains.values()) == 2 * (towers + per_tower - 1)
 
 
 def test_the_time_of_a_tower_leaves_out_where_it_waits_for_another():
@@ -108,8 +105,11 @@ def test_the_time_of_a_tower_leaves_out_where_it_waits_for_another():
     with sleepers.session() as session:
         _, seconds = session.run([sleepers.step.train_ops, sleepers.step.seconds])
     visits = sleepers.visits
-    assert visits[BACKWARD, 1, 0][1] - visits[FORWARD, 1, 0][0] > 0.4  # tower 1 has waited for tower 0
-    assert all(0.1 < each < 0.35 for each in seconds), seconds  # 0.22, but a timestamp may be late
+    own = [sum(end - begin for (_, tower, _), (begin, end) in visits.items() if tower == k) for k in range(3)]
+    whole = visits[BACKWARD, 1, 0][1] - visits[FORWARD, 1, 0][0]
+    assert whole > own[1] + 0.19  # tower 1 has waited for tower 0
+    for k in range(3):  # a timestamp may be late
+        assert own[k] / 2 < seconds[k] < (own[k] + whole) / 2, (seconds, visits)
 
 
 # ------------------------------------------------------------------------------------------------------------- the bits

@@ -229,11 +229,16 @@ def test_leftovers_of_killed_processes_are_removed_although_the_data_set_exists(
 
 
 def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
-    code = ('import sys, time; from cifar10 import files\n'
+    begun = tmp_path / 'begun'
+    begun.mkdir()
+    code = ('import os, sys, time; from cifar10 import files\n'
+            'open(f"{sys.argv[2]}/{os.getpid()}", "w").close()\n'
             'with files.making(sys.argv[1]):\n'
-            '    print("made", not files.os.path.exists(sys.argv[1]), flush=True); time.sleep(0.3)\n'
+            '    print("made", not os.path.exists(sys.argv[1]), flush=True)\n'
+            '    while len(os.listdir(sys.argv[2])) < 3: time.sleep(0.01)\n'
+            '    time.sleep(0.1)  # the others are at the lock by now\n'
             '    open(sys.argv[1], "w").close()')
-    command = [sys.executable, '-c', code, str(tmp_path / 'new' / 'file')]
+    command = [sys.executable, '-c', code, str(tmp_path / 'new' / 'file'), str(begun)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(3)]
     outputs = [process.communicate(timeout=patient(30))[0] for process in processes]
     assert sorted(output.splitlines()[-1] for output in outputs) == ['made False', 'made False', 'made True']

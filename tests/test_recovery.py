@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import training
 from cifar10.errors import RunError
 from cifar10.run import async_workers, metrics
-from tests.helpers import assert_same_bits, last_variables
+from tests.helpers import assert_same_bits, last_variables, patient
 
 STEPS = 6
 
@@ -137,14 +137,15 @@ def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(
             if self in sessions and threading.current_thread() is not threading.main_thread():
                 if len(sessions) == 1:
                     hanging.append(threading.current_thread())
-                released.wait(60)  # the thread of the new session too, or it could take all steps that are left
+                # The thread of the new session too, or it could take all steps that are left.
+                released.wait(patient(60))
             elif hanging and len(sessions) == 1:
                 raise tf.errors.UnavailableError(None, None, 'lost')
             elif sessions[1:] == [self] and isinstance(arguments[0], dict):
                 later_steps.append(arguments)
                 if len(later_steps) == 2:
                     released.set()  # the session of that thread is closed by now
-                    hanging[0].join(60)
+                    hanging[0].join(patient(60))
             return super().run(*arguments, **options)
 
     monkeypatch.setattr(tf, 'Session', Session)

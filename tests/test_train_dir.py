@@ -341,16 +341,18 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
         'import sys, time; import tensorflow.compat.v1 as tf; from cifar10 import console\n'
         'console.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
         'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
-        'end = time.time() + 2.5\n'
-        'while time.time() < end: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
+        'while True: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
     process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().run.train_dir, 'model.ckpt')],
                                stdout=subprocess.PIPE, text=True, cwd=ROOT)
     read_until(process, 'on')
     prefixes = set()
-    while process.poll() is None:
-        prefixes.add(checkpoint.newest(TrainDir(settings().run.train_dir)))
-    process.stdout.close()
-    assert len(prefixes) > 3 and None not in prefixes
+    try:
+        while process.poll() is None and len(prefixes) < 100:
+            prefixes.add(checkpoint.newest(TrainDir(settings().run.train_dir)))
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(prefixes) == 100 and None not in prefixes
     assert 'cannot be read' not in capsys.readouterr().out
 
 

@@ -4,14 +4,13 @@ import itertools
 import re
 import tempfile
 import threading
-import time
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.registry import OPTIMIZERS, UPDATE_MODES
-from tests.helpers import ancestors, initialise, mostly_stress, update_mode
+from tests.helpers import ancestors, initialise, mostly_stress, patient, update_mode
 
 RATE = 0.1
 FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # one row per tower
@@ -153,10 +152,12 @@ def test_an_asynchronous_update_is_one_towers():
 def test_staleness_counts_the_updates_between_a_read_and_its_write():
     # A gate in the tower's loss holds it up while other towers go on.
     gates = [tf.FIFOQueue(100, tf.float32, shapes=[[]], name=f'gate_{k}') for k in range(2)]
+    has_read = [threading.Event() for _ in gates]
 
     def gated(k, scope):
-        scalars = tower_fn(k, scope)
-        return dict(total_loss=scalars['total_loss'] * gates[k].dequeue())
+        loss = tower_fn(k, scope)['total_loss']
+        with tf.control_dependencies([tf.numpy_function(lambda _: has_read[k].set(), [loss], [])]):
+            return dict(total_loss=loss * gates[k].dequeue())
     update = update_mode('async', cpu_names(2))
     step = update.build(gated, gradient_descent, tf.train.create_global_step())
     opened = [gate.enqueue(1.0) for gate in gates]
@@ -164,7 +165,7 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
         initialise(session)
         slow = threading.Thread(target=session.run, args=(step.train_ops[1],))
         slow.start()
-        time.sleep(0.5)
+        assert has_read[1].wait(patient(60))
         for _ in range(3):
             session.run(opened[0])
             session.run(step.train_ops[0])
