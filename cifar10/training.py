@@ -320,10 +320,9 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 trace.write_when_complete(step, progress.say)
                 if validation and due(reports.eval_steps, before, step):
                     evaluated = _validate(session, outputs, validation, reads, workers, progress)
-                is_kept = due(reports.keep_every, before, step)
-                if is_kept or due(reports.save_steps, before, step):
+                if due(reports.save_steps, before, step) or due(reports.keep_every, before, step):
                     with workers.paused():
-                        checkpoints.save(session, is_kept)
+                        checkpoints.save(session)
         # From here on no other thread takes steps.
         trace.write(progress.say)
         step = int(session.run(graph.global_step))
@@ -355,7 +354,7 @@ def _open_outputs(plan, graph, directory):
     log = metrics.Metrics(directory.path)
     checkpoints = checkpoint.Checkpoints(
         directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log,
-        plan.mode.synchronous)
+        plan.mode.synchronous, settings.reports.keep_every)
     stored = directory.stored()
     if stored and stored.run and not plan.checkpoint:  # that run is deleted
         best.remove(directory.path, stored.run)

@@ -88,7 +88,10 @@ def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tm
     for step, precision in ((10, 0.5), (20, 0.6), (30, 0.7)):
         assert offer(best, checkpoint(tmp_path / 'run', step), precision)
     assert (folder / 'best.old' / 'mine').read_text() == 'mine'
+    backup = tmp_path / 'run' / 'model.ckpt-40.tar'
+    backup.mkdir()  # the user's, beside the checkpoint of that name
     with best.candidate(checkpoint(tmp_path / 'run', 40)) as candidate:  # of an evaluator that is at work
+        assert backup.name not in os.listdir(candidate)
         other = Best(str(folder), dict(run='a', data='test'))
         assert not offer(other, checkpoint(tmp_path / 'run', 50), 0.6)
         assert os.path.exists(os.path.join(candidate, 'model.ckpt-40.index'))

@@ -18,6 +18,7 @@ from cifar10.errors import RunError, UsageError, reason
 from cifar10.optim.precision import LOSS_SCALE
 from cifar10.parallel.local import OUTER_STATE
 from cifar10.run import metrics
+from cifar10.run.rate import due
 from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import SETTINGS, TrainDir, step_of
 
@@ -258,12 +259,8 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
     directory.tidy(is_ours)
     before = stored.settings.reports.max_to_keep
     keep = max(before, max_to_keep) if before and max_to_keep else 0  # 0: all
-    rotate(directory, [prefix for prefix in directory.checkpoints() if is_ours(prefix)], keep, kept_for_good(directory))
-
-
-def kept_for_good(directory: TrainDir) -> set[int]:
-    """Returns the steps of the checkpoints that no start of a run removes; their records say so."""
-    return {record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT) if record.get('kept')}
+    rotate(directory, [prefix for prefix in directory.checkpoints() if is_ours(prefix)], keep,
+           directory.kept_for_good())
 
 
 def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int, for_good: Collection[int] = ()) -> list[str]:
@@ -300,6 +297,8 @@ class Checkpoints:
       max_to_keep: how many of the newest checkpoints are kept, besides those that are kept for good; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
       repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
+      keep_every: the first checkpoint at or past each multiple of so many steps is kept for good: no later start of the
+        run removes it either; 0: none is.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
@@ -309,7 +308,8 @@ class Checkpoints:
     """
 
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
-                 examples_seen: tf.Variable, max_to_keep: int, log: metrics.Metrics, repeatable: bool = True):
+                 examples_seen: tf.Variable, max_to_keep: int, log: metrics.Metrics, repeatable: bool = True,
+                 keep_every: int = 0):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._kept = []  # the checkpoints that are listed and rotated, oldest first
@@ -317,6 +317,7 @@ class Checkpoints:
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
+        self._keep_every = keep_every
         self._log = log
         self._repeatable = repeatable
         self._counters = (global_step, examples_seen)
@@ -354,13 +355,13 @@ class Checkpoints:
             variable.load(np.int64(value), session)
         self.last = prefix
         self._saved_step = step_of(prefix)
-        self._for_good = kept_for_good(self._directory)
+        self._for_good = self._directory.kept_for_good()
         # Checkpoints of earlier processes are rotated too, but not those of other programs.
         ours = [older for older in self._directory.checkpoints()
                 if step_of(older) <= step_of(prefix) and is_ours(older)]
         self._kept = rotate(self._directory, ours, self._max_to_keep, self._for_good)
 
-    def save(self, session: tf.Session, for_good: bool = False) -> None:
+    def save(self, session: tf.Session) -> None:
         """Writes a checkpoint named by its step, and removes the oldest once the new one is on the disk.
 
         Does nothing if this step was saved or restored last.
@@ -370,7 +371,6 @@ class Checkpoints:
 
         Args:
           session: the session of the graph.
-          for_good: whether it is kept for good: no later start of the run removes it either.
 
         Raises:
           RunError: a variable is not finite, or the checkpoint cannot be written.
@@ -384,11 +384,11 @@ class Checkpoints:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
             # Read back from the files, so the record also proves that they can be read. It is written first, so that
             # it is on the disk with the checkpoint; without its checkpoint, a resume drops it.
-            kept = dict(kept=True) if for_good else {}
             record = self._log.write(
-                metrics.CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'), **kept)
-            self._for_good |= {step} if for_good else set()
-            self.last = prefix = self._directory.publish(step)
+                metrics.CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'))
+            is_kept = due(self._keep_every, self._saved_step or 0, step)
+            self._for_good |= {step} if is_kept else set()
+            self.last = prefix = self._directory.publish(step, is_kept)
             self._saved_step = step
         except LOST:
             raise  # from which training starts over

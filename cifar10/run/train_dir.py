@@ -29,8 +29,9 @@ _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy in messages
 _LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
-_PART = r'\.(?:index|meta|data-\d{5}-of-\d{5})'  # the suffixes of a checkpoint's files
-_DATA = re.compile(rf'{re.escape(_CHECKPOINT)}-(\d+)\.data-\d{{5}}-of-\d{{5}}')
+_KEPT = '.kept'  # the suffix of the empty file that keeps a checkpoint for good
+_WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
+_PART = rf'\.(?:index|meta|{_WITHOUT_INDEX})'  # the suffixes of a checkpoint's files
 _WHOLE = (rf'{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{_LIST}|trace-\d+-\d+\.json'
           rf'|events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}|{re.escape(_CHECKPOINT)}-\d+{_PART}')
 # Files that are still being written: by TensorFlow's checkpoint writer and by `files.replace`; the last line
@@ -85,20 +86,30 @@ class TrainDir:
         """Like `checkpoint_prefix`, for a checkpoint that is still being written; `publish` renames it."""
         return os.path.join(self.path, '.' + _CHECKPOINT)
 
-    def publish(self, step: int) -> str:
+    def publish(self, step: int, for_good: bool = False) -> str:
         """Gives the files of a complete checkpoint their final names, the index last; returns its prefix.
 
         A checkpoint exists once its index does. By then the checkpoint is on the disk, together with the
         records and summaries up to its step, so even a power failure right afterwards loses none of them.
+
+        Args:
+          step: of the checkpoint.
+          for_good: whether it is to be one of `kept_for_good`.
         """
+        prefix, partial = (f'{each}-{step}' for each in (self.checkpoint_prefix, self.partial_prefix))
+        if for_good:
+            open(partial + _KEPT, 'w').close()
         names = os.listdir(self.path)
-        parts = [name for name in names if re.fullmatch(rf'\.{re.escape(_CHECKPOINT)}-{step}{_PART}', name)]
         records = [name for name in names if name == metrics.NAME or name.endswith(f'.{os.getpid()}{EVENTS_SUFFIX}')]
-        files.sync(*(os.path.join(self.path, name) for name in [*records, *parts]))
-        for part in sorted(parts, key=_is_index):
-            os.rename(os.path.join(self.path, part), os.path.join(self.path, part.removeprefix('.')))
+        files.sync(*(os.path.join(self.path, name) for name in records), *parts(partial))
+        for part in parts(partial):
+            os.rename(part, prefix + part.removeprefix(partial))
             files.sync(self.path)
-        return f'{self.checkpoint_prefix}-{step}'
+        return prefix
+
+    def kept_for_good(self) -> set[int]:
+        """Returns the steps of the checkpoints that no start of a run removes: a file `.kept` is beside each."""
+        return {step_of(prefix) for prefix in self.checkpoints() if os.path.exists(prefix + _KEPT)}
 
     def holds(self, prefix: str) -> bool:
         """Returns whether a checkpoint is one of the run in this directory, or its best one."""
@@ -112,12 +123,8 @@ class TrainDir:
 
     def remove_checkpoint(self, prefix: str) -> None:
         """Removes the files of a checkpoint, its index first: without an index it is no checkpoint."""
-        folder, name = os.path.split(prefix)
-        # Only what TensorFlow writes: a backup beside it, model.ckpt-1000.tar, is the user's.
-        parts = [part for part in os.listdir(folder or '.')
-                 if re.fullmatch(rf'{re.escape(name)}{_PART}(?:\.tempstate\d+)?', part)]
-        for part in sorted(parts, key=_is_index, reverse=True):
-            os.remove(os.path.join(folder, part))
+        for part in reversed(parts(prefix, r'(?:\.tempstate\d+)?')):
+            os.remove(part)
 
     def trace_path(self, first: int, last: int) -> str:
         """Returns the path of the trace of the steps `first` to `last`."""
@@ -205,8 +212,8 @@ class TrainDir:
         last_of_others = max((step_of(prefix) for prefix in self.checkpoints() if not is_ours(prefix)), default=-1)
         indexed = {step_of(prefix) for prefix in self.checkpoints()}
         for name in os.listdir(self.path):
-            data = _DATA.fullmatch(name)
-            abandoned = data and int(data[1]) > last_of_others and int(data[1]) not in indexed
+            part = re.fullmatch(rf'{re.escape(_CHECKPOINT)}-(\d+)\.(?:{_WITHOUT_INDEX})', name)
+            abandoned = part and int(part[1]) > last_of_others and int(part[1]) not in indexed
             unfinished = re.fullmatch(_UNFINISHED, name) and (last_of_others < 0 or not name.startswith(_LIST))
             if abandoned or unfinished:
                 os.remove(os.path.join(self.path, name))
@@ -355,8 +362,18 @@ class SingleCheckpoint(TrainDir):
         return [self._prefix] if os.path.exists(self._prefix + '.index') else []
 
 
-def _is_index(path):
-    return path.endswith('.index')
+def parts(prefix: str, unfinished: str = '') -> list[str]:
+    """Returns the paths of the files of a checkpoint, its index last: without an index it is no checkpoint.
+
+    Only what TensorFlow and this program write: a backup beside it, model.ckpt-1000.tar, is the user's.
+
+    Args:
+      prefix: of the checkpoint.
+      unfinished: a regular expression for what may follow the name of a file.
+    """
+    paths = [path for path in glob.glob(glob.escape(prefix) + '.*')
+             if re.fullmatch(_PART + unfinished, path.removeprefix(prefix))]
+    return sorted(paths, key=lambda path: path.endswith('.index'))
 
 
 def step_of(prefix: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cifar10 import files
 from cifar10.console import say
-from cifar10.run.train_dir import BEST, SETTINGS
+from cifar10.run.train_dir import BEST, SETTINGS, parts
 
 _FIGURES = 'best.json'
 _EVALUATION = 'of'  # the key in best.json under which the evaluation is
@@ -73,9 +73,7 @@ class Best:
     def candidate(self, prefix: str) -> Iterator[str]:
         """Context with a folder that keeps a checkpoint's files, even if training deletes them meanwhile."""
         with self._new_folder() as folder:
-            # The index last: a checkpoint is there when its index is.
-            paths = sorted(glob.glob(glob.escape(prefix) + '.*'), key=lambda path: path.endswith('.index'))
-            for path in [*paths, os.path.join(os.path.dirname(prefix), SETTINGS)]:
+            for path in [*parts(prefix), os.path.join(os.path.dirname(prefix), SETTINGS)]:
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, which the evaluation finds out
                     _link(path, os.path.join(folder, os.path.basename(path)))
             yield folder
