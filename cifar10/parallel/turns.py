@@ -118,7 +118,7 @@ class Turns:
           inputs: function k -> the tensors that tower k waits for before it computes.
 
         Returns:
-          For each tower a float32 scalar, seconds, on the CPU of its machine.
+          For each tower a float32 scalar, seconds, on the CPU of its machine; 0 if a clock was read too late.
         """
         seconds = []
         for k, (begin, *others) in enumerate(self._moments):
@@ -128,8 +128,9 @@ class Turns:
                     with tf.control_dependencies(operations):
                         times.append(tf.timestamp())
                 # Where all threads are busy, a timestamp may be taken late, and the one at the begin after the other.
-                spans = [tf.maximum(end - begin, 0) for begin, end in zip(times[::2], times[1::2])]
-                seconds.append(tf.cast(sum(spans[1:], spans[0]), tf.float32))
+                spans = tf.stack(times[1::2]) - tf.stack(times[::2])
+                measured = tf.where(tf.reduce_min(spans) > 0, tf.reduce_sum(spans), 0.0)
+                seconds.append(tf.cast(measured, tf.float32))
         return seconds
 
     def _count(self, k, after, turns=1):

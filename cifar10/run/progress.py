@@ -43,7 +43,7 @@ class Progress:
         self._constants = constants
         self._say = say or console.say
         self._next_line = 0.0
-        self._tower_seconds, self._timed_steps = 0.0, 0  # the sum of each tower's, over so many steps
+        self._tower_seconds, self._timed_steps = 0.0, 0  # the sum of each tower's, over so many steps of its own
         self._rate = Rate(examples_per_step)
         self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
         self._bar = console.progress_bar(
@@ -62,12 +62,12 @@ class Progress:
         Args:
           step: its number; in asynchronous training, steps of other threads may lie between two reports.
           figures: of the step, by their names: 'loss' among them, and 'staleness' where there is one.
-          tower_seconds: the time that each tower took; none if it was not measured.
+          tower_seconds: the time that each tower took, 0 if its was not measured; none if no tower's was.
         """
         before = self._step
         self._step = step
         self._tower_seconds = self._tower_seconds + np.asarray(tower_seconds, np.float64)
-        self._timed_steps += 1
+        self._timed_steps = self._timed_steps + (np.asarray(tower_seconds) > 0)
         self._move_bar(step, figures['loss'])
         if due(self._every, before, step):
             if self._begin is not None:
@@ -83,7 +83,7 @@ class Progress:
 
     def _mean_seconds(self):
         """Returns the figure of each tower's mean seconds since it was last asked, to the microsecond, if any."""
-        means = [round(seconds, 6) for seconds in (self._tower_seconds / self._timed_steps).tolist()]
+        means = [round(seconds, 6) for seconds in (self._tower_seconds / np.maximum(self._timed_steps, 1)).tolist()]
         self._tower_seconds, self._timed_steps = 0.0, 0
         return dict(tower_seconds=means) if means else {}
 

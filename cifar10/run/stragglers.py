@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-_STEPS = 100  # that are looked at
-_LIMIT = 1.2  # times the median of the other towers; a tower is slow in a step if it takes longer
-# A tower is named when it was slow in so many of these steps, and has recovered when in so few. A few odd steps do not
-# hide a slow tower, and one near the limit is not named again and again. A median over the steps would be a bad rule:
-# towers that share the cores of a CPU were slow in up to 83 of 100 steps (docs/outputs.md).
-_NAMED, _RECOVERED = 95, 50
+_STEPS = 25  # in a window
+_WINDOWS = 20  # that are looked at
+_MOST = 15  # so many of them tell that a tower is slow, or that it no longer is
+_LIMIT = 1.2  # times the median of the other towers; a tower is slow in a window if it takes longer
+_SPREADS = 2  # standard deviations by which a slow tower is above the others; noise varies by as much as it adds
 
 
 class Stragglers:
-    """Says once that a tower has become slower than the others, and once that it no longer is.
+    """Says once when a tower has become slower than the others, and once when it has recovered.
+
+    A tower is named when, in at least 15 of the last 20 windows of 25 steps, the median of its times was at least 20%
+    above the median of the others, and on average by more than twice its spread over these windows.
 
     Args:
       places: for each tower where it is, such as '/gpu:2'.
@@ -26,41 +28,47 @@ class Stragglers:
     def __init__(self, places: Sequence[str], say: Callable[[str], None]):
         self._places = places
         self._say = say
-        self._seconds = collections.deque()  # each tower's in the last steps
-        self._others = collections.deque()  # for each tower the median of the others' seconds in the same steps
-        self._slow = np.zeros(len(places), int)  # in how many of these steps each tower was slow
+        self._seconds = []  # each tower's in the steps of the current window
+        # For each tower the median of its seconds in each window, and how many times that of the others it was.
+        self._windows = [collections.deque(maxlen=_WINDOWS) for _ in places]
         self._named = np.zeros(len(places), bool)
 
     def report(self, seconds: np.ndarray) -> None:
         """Reports the step that has just ended.
 
         Args:
-          seconds: float32 [towers], or [0] if they were not measured.
+          seconds: float32 [towers], or [0] if they were not measured. A single 0 was not measured either.
         """
         if len(seconds) < 2:
             return
-        others = medians_of_others(seconds)
         self._seconds.append(seconds)
-        self._others.append(others)
-        self._slow += _are_slow(seconds, others)
         if len(self._seconds) < _STEPS:
             return
-        changed = np.where(self._named, self._slow <= _RECOVERED, self._slow >= _NAMED)
-        for k in np.flatnonzero(changed):
+        medians = np.array([np.median(each[each > 0]) if each.any() else 0 for each in np.stack(self._seconds, 1)])
+        self._seconds.clear()
+        measured = np.flatnonzero(medians)
+        if len(measured) < 2:
+            return
+        for k, ratio in zip(measured, medians[measured] / medians_of_others(medians[measured])):
+            self._windows[k].append((medians[k], ratio))
+            self._judge(k)
+
+    def _judge(self, k):
+        """Names tower k if it is slow, or says that it has recovered."""
+        seconds, ratios = np.transpose(self._windows[k])
+        slow = np.count_nonzero(ratios >= _LIMIT)
+        if self._named[k]:
+            changes = len(ratios) - slow >= _MOST
+        else:
+            changes = slow >= _MOST and ratios.mean() - 1 > _SPREADS * ratios.std()
+        if changes:
             self._named[k] = not self._named[k]
-            self._say(self._slow_line(k) if self._named[k] else
-                      f'recovered  tower {k} on {self._places[k]} is no longer slower than the others')
-        self._slow -= _are_slow(self._seconds.popleft(), self._others.popleft())
-
-    def _slow_line(self, k):
-        seconds, others = (np.median(np.stack(steps)[:, k]) for steps in (self._seconds, self._others))
-        return (f'slow       tower {k} on {self._places[k]} takes {seconds:.3f} s, {seconds / others - 1:.0%} more '
-                f'than the median of the others, for {_STEPS} steps')
-
-
-def _are_slow(seconds, others):
-    """Returns which towers are slow in a step; none where the others took no time that could be measured."""
-    return (others > 0) & (seconds > _LIMIT * others)
+            tower = f'tower {k} on {self._places[k]}'
+            takes = f'{np.median(seconds):.3f} s, {np.median(ratios) - 1:.0%} more than the median of the others'
+            self._say(
+                f'slow       {tower} takes {takes}, in {slow} of the last {len(ratios)} windows of {_STEPS} steps; the '
+                'device is slower, or other programs use it: --explain looks closer' if self._named[k] else
+                f'recovered  {tower} is no longer slower than the others')
 
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:
