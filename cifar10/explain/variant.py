@@ -112,8 +112,7 @@ class Variant:
         """The size of what the towers exchange: gradients, or in `local` copies with their slots; float32."""
         shapes = list(self.shapes.values())
         if average := self._graph.step.average:
-            # What is not trained is averaged precisely, which takes twice the bytes.
-            shapes += 2 * [v.shape for v in average.copies[0] if v.op.name not in self.shapes]
+            shapes += [v.shape for v in average.copies[0] if v.op.name not in self.shapes]
         return sum(int(np.prod(shape)) for shape in shapes) * 4 / 1e6
 
     def close(self) -> None:

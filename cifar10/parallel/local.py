@@ -89,16 +89,14 @@ class Local(CopiedVariables):
 
     def _means(self):
         """Returns for each group of devices what its copies become: the number of a variable of a copy -> tensor."""
-        primaries, trained = self.copies.variables[0], {variable.op for variable in self.copies.trainable[0]}
+        primaries = self.copies.variables[0]
         # A loss scale, with its count of good steps, becomes the smallest of any copy: a mean would be no power of two,
         # and would overflow where the smallest did. Only these, and no slots, exist before the first gradient.
         changed = [i for i in range(len(primaries)) if i not in self._frozen]
         least = [i for i in changed if i < self._num_scaling or not primaries[i].dtype.is_floating]
         means = [i for i in changed if i not in least]
         reads = [{i: _read(copy[i]) for i in changed} for copy in self.copies.variables]
-        # A second moment of Adam that became 0 would make a step huge; weights matter as much as they are large.
-        precise = [j for j, i in enumerate(means) if primaries[i].op not in trained]
-        averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices, precise)
+        averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices)
         with tf.device('/cpu:0'):
             smallest = {i: tf.reduce_min(tf.stack([read[i] for read in reads]), 0) for i in least}
         return [{**smallest, **dict(zip(means, of_group))} for of_group in averaged]
