@@ -172,8 +172,8 @@ BETWEEN_GPUS = {
         (0, 2): (6, VARIABLES + 40), (2, 0): (6, VARIABLES + 40)}}
 # Where gradients go around a ring: (GPUs, copies between two of them). In `replicated` the largest values go before
 # each of the two tensors, one number for each variable.
-# Devices, bytes to reduce for each of the variables' (two towers add floats, more agree on exponents first), messages.
-RINGS = {'replicated': (3, 1.5, 16), 'mirrored': (2, 1, 2), 'fp16': (2, 1, 4)}
+# Devices, how often as many bytes as the variables have are reduced (two towers need no exponents), messages.
+RINGS = {'replicated': (3, 2, 16), 'mirrored': (2, 1, 2), 'fp16': (2, 1, 4)}
 
 
 def check_what_travels(name, ways):
