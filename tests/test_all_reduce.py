@@ -27,7 +27,7 @@ def reduced(towers, num_devices):
 
 
 def drawn(num_towers, spread=3):
-    """Returns tensors of towers: each element has its size, from 2^-100 up, in all towers but for some powers of two."""
+    """Returns tensors of towers: an element has its own size, from 2^-100 up, in all towers but for `spread` powers."""
     rng = np.random.default_rng(num_towers)
     shapes = SHAPES if num_towers < 100 else SHAPES[:1]  # where there are many towers, memory fills
     exponents = [rng.integers(-100, 127 - spread, shape) for shape in shapes]

@@ -107,7 +107,7 @@ class _Member:
         """Returns the largest of all members' float32 powers of two, element by element."""
         if self._size == 1:
             return powers
-        # A bfloat16 has the exponents of a float32 in half its bytes. Whether NCCL gets it depends on TensorFlow's version.
+        # A bfloat16 has the exponents of a float32 in half its bytes. Not every TensorFlow hands it on to NCCL.
         dtype = tf.bfloat16 if self._hint == 'ring' else tf.float32
         return tf.cast(self.reduce(tf.cast(powers, dtype), 'Max'), tf.float32)
 
