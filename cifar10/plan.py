@@ -21,7 +21,7 @@ from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
 from cifar10.recipe import Recipe
 from cifar10.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
-from cifar10.run import checkpoint, warm_start
+from cifar10.run import best, checkpoint, warm_start
 from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings.definition import Change, fields
@@ -83,7 +83,7 @@ class Start:
       settings: as the user gave them.
       devices: those of the towers; given beforehand, as in a cluster, or chosen by a stage.
       data: the training images, which the caller provides before the stages of WITH_DATA.
-      replaces: whether an earlier run in the directory is to be deleted.
+      replaces: whether an earlier run in the directory is to be deleted: with `--restart`, or without a checkpoint.
       plan: the result.
     """
     settings: TrainSettings
@@ -156,7 +156,7 @@ def decide(start: Start) -> list[str]:
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
-    start.plan, warm = _with_warm_start(plan, stored, start.directory if start.replaces else None)
+    start.plan, warm = _with_warm_start(plan, stored, start.directory)
     return [] if plan.finished else notes + rounded + warm + plan.recipe.warnings
 
 
@@ -338,7 +338,7 @@ def _replaces(start):
     if start.settings.run.restart:
         return start.directory.check_restart(checkpoint.is_ours)
     refuse_another_run(start.directory, start.settings)
-    return False
+    return start.directory.stored() is not None and not start.directory.checkpoints()
 
 
 def rates_of(recipe: RecipeSettings, before: Mapping[str, Any]) -> dict[str, float | None]:
@@ -407,7 +407,7 @@ def _undecided(start, prefix, stored):
     return values, notes
 
 
-def _with_warm_start(plan, stored, deleted):
+def _with_warm_start(plan, stored, directory):
     """Returns (the plan with the model that a new run starts from, notes about it).
 
     A run that goes on has the one that it started from, whatever the user gives now.
@@ -415,7 +415,7 @@ def _with_warm_start(plan, stored, deleted):
     Args:
       plan: the plan of the run so far.
       stored: what the run has stored of itself, or None.
-      deleted: the TrainDir whose run the start deletes, or None.
+      directory: the train_dir, whose run a start without a checkpoint deletes.
     """
     settings = plan.settings
     given = settings.run.warm_start
@@ -428,9 +428,9 @@ def _with_warm_start(plan, stored, deleted):
     variables = variables_of(plan) if given or pattern else {}
     if given:
         prefix = warm_start.find(given)
-        if deleted and deleted.holds(prefix):
-            raise UsageError(f'--warm_start={given} is a model of the run that --restart deletes; use another '
-                             '--train_dir')
+        if best.deletes(directory, prefix):
+            raise UsageError(f'--warm_start={given} is a model of the run in {directory.path}, which this start '
+                             'deletes; use another --train_dir')
         found = warm_start.read(prefix, variables)
         plan = plan._replace(settings=settings.replace(warm_start=found.prefix), warm_start=found)
         values = found.values

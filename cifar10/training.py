@@ -20,7 +20,7 @@ from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
 from cifar10.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
 from cifar10.registry import PRECISIONS
-from cifar10.run import checkpoint, metrics, sessions, starts, summaries, warm_start
+from cifar10.run import best, checkpoint, metrics, sessions, starts, summaries, warm_start
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
 from cifar10.run.progress import Progress
@@ -30,7 +30,6 @@ from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.signals import Termination
-from cifar10.trained import best
 from cifar10.trained.validation import Validation
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
@@ -76,6 +75,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
+            _best(plan, directory).tidy(plan.step)
             return Ended(plan.checkpoint, plan.step, plan.last_step)
         learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
         validation = validation_of(plan)
@@ -238,7 +238,7 @@ class _Outputs(NamedTuple):
     events: summaries.Events
     log: metrics.Metrics
     trace: Trace
-    kept: best.Best | None
+    best: best.Best
 
 
 def _run(plan, graph, validation, directory, termination, before_session):
@@ -276,6 +276,9 @@ def _run(plan, graph, validation, directory, termination, before_session):
                 if attempts > _MOST_ATTEMPTS:
                     raise
                 say(f'recovering {reason(error)}; making a new session')
+    except Exception:
+        outputs.best.abandon()
+        raise
     finally:
         outputs.events.close()
         if validation:
@@ -290,14 +293,17 @@ def _run(plan, graph, validation, directory, termination, before_session):
 def _loop(session, plan, graph, outputs, validation, reads, termination):
     """Takes steps up to the last one, or until a signal; between them reports, evaluates and saves, each when due."""
     reports = plan.settings.reports
-    directory, checkpoints, events, log, trace, _ = outputs
+    directory, _, events, log, trace, _ = outputs
     step = int(session.run(graph.global_step))
+    # What tells of later steps goes: they are taken again.
     log.drop_after(step)
-    log.add(metrics.START, step, **starts.describe(plan.to_store(), plan.devices, plan.last_step, plan.warm_start))
     events.drop_after(step)
+    directory.drop_traces_after(step)
+    outputs.best.tidy(step)
+    if step < plan.last_step:
+        log.add(metrics.START, step, **starts.describe(plan.to_store(), plan.devices, plan.last_step, plan.warm_start))
     curves = Curves(events, reports.summary_steps, plan.examples_per_step, step)
     workers = AsyncWorkers(graph.async_train_ops)
-    evaluated = None
     with _progress(plan, step, log) as progress:
         stragglers = Stragglers([plan.devices.place(k) for k in range(plan.devices.num_towers)], progress.say)
         with workers.stepping(session):
@@ -318,57 +324,67 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 stragglers.report(results['seconds'])
                 curves.report(step, results.get('summary'))
                 trace.write_when_complete(step, progress.say)
+                if step >= plan.last_step:
+                    break  # its evaluation and its checkpoint are below
                 if validation and due(reports.eval_steps, before, step):
-                    evaluated = _validate(session, outputs, validation, reads, workers, progress)
+                    _validate(session, plan, outputs, validation, reads, workers, progress)
                 if due(reports.save_steps, before, step) or due(reports.keep_every, before, step):
                     with workers.paused():
-                        checkpoints.save(session)
+                        _save(session, outputs, progress)
         # From here on no other thread takes steps.
-        trace.write(progress.say)
         step = int(session.run(graph.global_step))
         if plan.mode.drifts and not plan.mode.averages_after(step):
             session.run(graph.equalise)
-        if validation and step >= plan.last_step and step != evaluated:
-            _validate(session, outputs, validation, reads, workers, progress)
-        checkpoints.save(session)
+        evaluated = {record['step'] for record in metrics.read(directory.path, metrics.EVAL)[-1:]}
+        if validation and step >= plan.last_step and step not in evaluated:
+            _validate(session, plan, outputs, validation, reads, workers, progress)
+        _save(session, outputs, progress)
 
 
-def _validate(session, outputs, validation, reads, workers, progress):
-    """Evaluates the run as it is now, and keeps it if it is the best so far and that is wanted; returns its step."""
-    kept = outputs.kept
+def _save(session, outputs, progress):
+    """Writes a checkpoint, once all else that the run did up to this step is on the disk: no start does it again."""
+    outputs.trace.write(progress.say)
+    outputs.checkpoints.save(session)
+    if outputs.best.publish():
+        progress.say(f'best       {outputs.best.path}')
+
+
+def _validate(session, plan, outputs, validation, reads, workers, progress):
+    """Evaluates the run as it is now, and keeps it if it is the best so far and that is wanted."""
+    kept = outputs.best if plan.settings.reports.keep_best else None
     with kept.candidate_of_run() if kept else contextlib.nullcontext() as candidate:
         with workers.paused():
             step, values = session.run(reads)
             if kept:
                 outputs.checkpoints.copy(session, candidate)
         result = validation.report(step, values, outputs.events, outputs.log, progress)
-        # Before the next checkpoint: a run that is killed between the two evaluates this step again.
-        if kept and kept.offer(candidate, int(step), **result.figures):
-            progress.say(f'best       {kept.path}')
-    return step
+        if kept:
+            kept.offer(candidate, int(step), **result.figures)
 
 
 def _open_outputs(plan, graph, directory):
-    """Opens what the run writes to. With `--restart`, it deletes the earlier run first."""
+    """Opens what the run writes to. A start that goes on from no checkpoint deletes the earlier run first."""
     settings = plan.settings
     log = metrics.Metrics(directory.path)
     checkpoints = checkpoint.Checkpoints(
         directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log,
         plan.mode.synchronous, settings.reports.keep_every)
-    stored = directory.stored()
-    if stored and stored.run and not plan.checkpoint:  # that run is deleted
-        best.remove(directory.path, stored.run)
-    text = directory.begin(plan.to_store(), checkpoint.is_ours if settings.run.restart else None)
+    if not plan.checkpoint:
+        best.remove(directory)
+    text = directory.begin(plan.to_store(), None if plan.checkpoint else checkpoint.is_ours)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
     trace = Trace(*settings.reports.traced_steps, directory.trace_path)
+    return _Outputs(directory, checkpoints, events, log, trace, _best(plan, directory))
+
+
+def _best(plan, directory):
+    """Returns the Best of a run, whose settings are stored."""
     evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
-                      use_ema=settings.recipe.moving_averages)
-    kept = best.Best(directory.path, evaluation, is_locked=True)
-    kept.tidy()
-    return _Outputs(directory, checkpoints, events, log, trace, kept if settings.reports.keep_best else None)
+                      use_ema=plan.settings.recipe.moving_averages)
+    return best.Best(directory.path, evaluation, is_locked=True)
 
 
 def _progress(plan, step, log):

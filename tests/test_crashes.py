@@ -144,7 +144,7 @@ def test_no_power_failure_loses_a_covered_checkpoint(run, flags, tmp_path, capsy
 def keeping(flags, tmp_path_factory):
     """(The flags, the Traced and the train_dir of a run that keeps its best checkpoint, where no checkpoint is due)."""
     scratch = tmp_path_factory.mktemp('keeping')
-    flags = dict(flags, eval_steps=10, keep_best=True, save_steps=25, moving_averages=False, learning_rate=0.02)
+    flags = dict(flags, eval_steps=15, keep_best=True, save_steps=20, moving_averages=False, learning_rate=0.02)
     command = script_command('multi_gpu_train.py', train_dir=scratch / 'train', **flags)
     return flags, trace(command, scratch / 'train', scratch / 'traced'), scratch / 'train'
 
@@ -157,19 +157,23 @@ def assert_keeps_the_best(state, folder, keeping):
         training.train(train_settings(train_dir=str(folder), **flags))
     assert_same_bits(last_variables(folder), last_variables(train_dir))
     assert_same_bits(last_variables(folder / 'best'), last_variables(train_dir / 'best'))
+    one, other = ([(record['step'], record['correct']) for record in metrics.read(str(each), metrics.EVAL)]
+                  for each in (folder, train_dir))
+    assert one == other and [step for step, _ in one] == [15, 30, 40]
     found, expected = (json.loads((each / 'best' / 'best.json').read_text()) for each in (folder, train_dir))
     assert found.pop('of')['run'] == json.loads((folder / 'config.json').read_text())['run']
     assert expected.pop('of') and found == expected
     assert names(folder) == names(train_dir)
 
 
-@pytest.mark.stress
 def test_killed_at_a_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
     states = [state for _, state in distinct(enumerate(keeping[1].states))]
-    later = states[next(i for i, state in enumerate(states) if 'best/best.json' in state):]
-    between = [state for state in later if 'best/best.json' not in state]
-    assert between  # the two renames of a replacement
-    for i, state in enumerate([*some(later, 3), between[0]]):
+    ended = [state for state in states if 'model.ckpt-40.index' in state]
+    assert b'"eval", "step": 40' in ended[0]['metrics.jsonl']  # no checkpoint before all that belongs to its step
+    chosen = [ended[0], states[states.index(ended[0]) - 1]]
+    if between := [state for state in ended if 'best/best.json' not in state]:  # the two renames of a replacement
+        chosen.append(between[0])
+    for i, state in enumerate(chosen):
         assert_keeps_the_best(state, tmp_path / str(i), keeping)
 
 

@@ -13,11 +13,11 @@ import pytest
 from cifar10 import training
 from cifar10.data import records
 from cifar10.errors import RunError, UsageError
+from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import confusion, evaluation, model
 from cifar10.trained import export as exporting
-from cifar10.trained.best import Best
 from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
 
 

@@ -1,4 +1,5 @@
 """A run that starts with the variables of another model, and variables that stay as they are."""
+import json
 import os
 import re
 import shutil
@@ -178,12 +179,23 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
         tuned(freeze='(')
 
 
-def test_the_model_that_restart_would_delete_is_refused(tuned, source, tmp_path):
+@pytest.mark.parametrize('restart', [True, False])
+def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, restart):
     folder = str(shutil.copytree(source[0], tmp_path / 'run'))
+    best = os.path.join(folder, 'best')
+    shutil.copytree(folder, best)
+    with open(os.path.join(best, 'best.json'), 'w') as stream:
+        json.dump(dict(step=2, precision=0.5, of=dict(run=TrainDir(folder).stored().run)), stream)
+    given = [best, TrainDir(best).checkpoints()[-1], os.path.join(folder, '.', 'best')]
+    if restart:
+        given += [folder, TrainDir(folder).checkpoints()[-1]]
+    else:  # the run has ended before its first checkpoint
+        for prefix in checkpoints(folder):
+            TrainDir(folder).remove_checkpoint(prefix)
     before = sorted(os.listdir(folder))
-    for given in (folder, TrainDir(folder).checkpoints()[-1]):
-        with pytest.raises(UsageError, match='is a model of the run that --restart deletes; use another --train_dir'):
-            training.train(tuned(train_dir=folder, warm_start=given, restart=True))
+    for path in given:
+        with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes; use another --tr'):
+            training.train(tuned(train_dir=folder, warm_start=path, restart=restart))
     assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
 

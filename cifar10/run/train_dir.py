@@ -111,11 +111,6 @@ class TrainDir:
         """Returns the steps of the checkpoints that no start of a run removes: a file `.kept` is beside each."""
         return {step_of(prefix) for prefix in self.checkpoints() if os.path.exists(prefix + _KEPT)}
 
-    def holds(self, prefix: str) -> bool:
-        """Returns whether a checkpoint is one of the run in this directory, or its best one."""
-        folder = os.path.realpath(os.path.dirname(prefix))
-        return folder in (os.path.realpath(self.path), os.path.realpath(os.path.join(self.path, BEST)))
-
     def remove_partial(self, step: int) -> None:
         """Removes what a failed save of this step left behind."""
         for prefix in (self.partial_prefix, self.checkpoint_prefix):
@@ -174,6 +169,12 @@ class TrainDir:
             return None
         return f'{os.path.join(self.path, SETTINGS)} is empty, as after a power failure'
 
+    def drop_traces_after(self, step: int) -> None:
+        """Removes the traces with steps after `step`, which are repeated."""
+        for name in os.listdir(self.path):
+            if (last := re.fullmatch(r'trace-\d+-(\d+)\.json', name)) and int(last[1]) > step:
+                os.remove(os.path.join(self.path, name))
+
     def begin(self, settings: Mapping[str, Any], restart: Callable[[str], bool] | None = None) -> str:
         """Writes the settings of the run, atomically, if they are new or changed; returns them as JSON text.
 
@@ -186,9 +187,6 @@ class TrainDir:
         if restart:
             self.restart(restart)
         stored = self.stored()
-        if stored and not self.checkpoints():
-            say(f'replaced   the run in {self.path} that ended before its first checkpoint')
-            stored = None
         path = os.path.join(self.path, SETTINGS)
         run = stored.run if stored and stored.run else secrets.token_hex(8)
         if loss := self.describe_lost_settings():
@@ -338,7 +336,10 @@ class TrainDir:
         if not self.check_restart(is_ours):
             return
         names = [name for name in sorted(os.listdir(self.path)) if _OWN_FILES.fullmatch(name)]
-        say(f'restart    deleting the {len(names)} files of the earlier run in {self.path}')
+        if self.checkpoints():
+            say(f'restart    deleting the {len(names)} files of the earlier run in {self.path}')
+        else:
+            say(f'replaced   the run in {self.path} that ended before its first checkpoint')
         # The settings go last: while they are there, the remaining files are known to be this program's, so a
         # restart that was interrupted can be repeated.
         for name in sorted(names, key=lambda name: name == SETTINGS):
@@ -374,6 +375,11 @@ def parts(prefix: str, unfinished: str = '') -> list[str]:
     paths = [path for path in glob.glob(glob.escape(prefix) + '.*')
              if re.fullmatch(_PART + unfinished, path.removeprefix(prefix))]
     return sorted(paths, key=lambda path: path.endswith('.index'))
+
+
+def is_of_checkpoint(name: str) -> bool:
+    """Returns whether a file is named like one of a checkpoint of this program, whole or unfinished."""
+    return bool(re.fullmatch(rf'\.?{re.escape(_CHECKPOINT)}-\d+{_PART}(?:\.tempstate\d+)?', name))
 
 
 def step_of(prefix: str) -> int:

@@ -17,10 +17,9 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
-from cifar10.run import checkpoint
+from cifar10.run import best, checkpoint
 from cifar10.run.train_dir import SETTINGS, SingleCheckpoint, Stored, TrainDir
 from cifar10.settings.evaluation import EvalSettings
-from cifar10.trained import best
 
 
 @dataclasses.dataclass(frozen=True)

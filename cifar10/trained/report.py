@@ -9,8 +9,8 @@ import tensorflow.compat.v1 as tf
 from cifar10 import files
 from cifar10.console import say
 from cifar10.run import metrics, summaries
+from cifar10.run.best import Best
 from cifar10.trained import confusion
-from cifar10.trained.best import Best
 from cifar10.trained.evaluator import Result
 
 

@@ -1,4 +1,9 @@
-"""The best checkpoint of an evaluator, or of a run that evaluates itself, kept where training does not delete it."""
+"""The best checkpoint of an evaluator, or of a run that evaluates itself, kept where training does not delete it.
+
+That of a run is complete and on the disk, under a private name, before the next checkpoint is, and gets its own name
+after it. So it is always of a step that a start goes on from, and one that a kill left under its private name is
+completed or, if its step is taken again, removed.
+"""
 import contextlib
 import fcntl
 import glob
@@ -11,11 +16,12 @@ from typing import Any
 
 from cifar10 import files
 from cifar10.console import say
-from cifar10.run.train_dir import BEST, SETTINGS, parts
+from cifar10.run.train_dir import BEST, SETTINGS, TrainDir, is_of_checkpoint, parts
 
 _FIGURES = 'best.json'
 _EVALUATION = 'of'  # the key in best.json under which the evaluation is
 _LOCK = 'lock'
+_COPY = '.copy'  # the suffix of a file that is being copied
 
 
 def folder(eval_dir: str) -> str:
@@ -23,22 +29,29 @@ def folder(eval_dir: str) -> str:
     return os.path.join(eval_dir, BEST)
 
 
-def remove(directory: str, run: str) -> None:
-    """Removes the best checkpoint of a run that is about to be deleted; that of another run stays.
+def of_run(directory: TrainDir) -> list[str]:
+    """Returns the paths of the folders with a best checkpoint of the run in a train_dir, not those of another run."""
+    stored = directory.stored()
+    if stored is None or stored.run is None:
+        return []
+    names = [name for name in os.listdir(directory.path) if name == BEST or files.is_private(name, BEST)]
+    paths = [os.path.join(directory.path, name) for name in names]
+    return [path for path in paths if (figures := _figures(path)) and figures[_EVALUATION].get('run') == stored.run]
 
-    Args:
-      directory: the train_dir, whose lock the caller holds.
-      run: identifies the run, as in `Stored`.
-    """
-    for name in os.listdir(directory):
-        path = os.path.join(directory, name)
-        figures = _figures(path) if name == BEST or files.is_private(name, BEST) else None
-        if figures and figures[_EVALUATION].get('run') == run:
-            # Under a private name and without its figures: after a kill, the rest is known to be abandoned.
-            private = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=directory)
-            os.rename(path, private)
-            os.remove(os.path.join(private, _FIGURES))
-            files.remove(private)
+
+def deletes(directory: TrainDir, prefix: str) -> bool:
+    """Returns whether a start that deletes the run in a train_dir deletes a checkpoint with it."""
+    folder, name = os.path.split(os.path.realpath(prefix))
+    folders = [directory.path, *of_run(directory)]
+    return folder in map(os.path.realpath, folders) and is_of_checkpoint(name + '.index')
+
+
+def remove(directory: TrainDir) -> None:
+    """Removes the best checkpoint of the run in a train_dir that is about to be deleted; the caller holds its lock."""
+    for path in of_run(directory):
+        private = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=directory.path)
+        os.rename(path, private)
+        _discard(private)
 
 
 class Best:
@@ -51,8 +64,9 @@ class Best:
     Args:
       directory: that of the evaluator, or of the run.
       evaluation: what is evaluated and how. Only precisions of the same evaluation are compared.
-      is_locked: whether the caller holds the lock of the directory all the time, as a run does; an evaluator holds it
-        for the time of a call, because there may be others.
+      is_locked: whether the caller holds the lock of the directory all the time, as a run does, which calls `tidy` at
+        its start and `publish` after each checkpoint; an evaluator holds it for the time of a call, because there may
+        be others.
 
     Attributes:
       path: the path of the folder.
@@ -64,10 +78,11 @@ class Best:
         self._evaluation = evaluation
         self._is_locked = is_locked
         self._has_reported = False
+        self._complete = None  # the path of a better one than `path`, which `publish` gives that name
 
     def figures(self) -> dict | None:
         """Returns the figures of the best checkpoint so far, or None if there is none."""
-        return _figures(self.path)
+        return _figures(self._complete or self.path)
 
     @contextlib.contextmanager
     def candidate(self, prefix: str) -> Iterator[str]:
@@ -90,11 +105,15 @@ class Best:
         """Context with an empty candidate, whose lock this process holds; it is deleted unless it becomes the best."""
         with contextlib.ExitStack() as stack:
             with contextlib.nullcontext() if self._is_locked else files.locked(self._directory):
-                self.tidy()
+                if not self._is_locked:
+                    self.tidy()
                 folder = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=self._directory)
-                stack.callback(shutil.rmtree, folder, ignore_errors=True)
                 stack.enter_context(files.locked(folder))
-            yield folder
+            try:
+                yield folder
+            finally:
+                if folder != self._complete:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def offer(self, candidate: str, step: int, precision: float, **figures: Any) -> bool:
         """Takes a candidate as the best checkpoint if its precision is the highest; returns whether it is.
@@ -110,7 +129,8 @@ class Best:
         Raises:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
-        self.tidy()
+        if not self._is_locked:
+            self.tidy()
         best = self.figures()
         if os.path.lexists(self.path) and (best is None or best[_EVALUATION] != self._evaluation):
             self._report_foreign(best)
@@ -119,26 +139,48 @@ class Best:
             return False
         figures = dict(step=step, precision=precision, **figures)
         figures[_EVALUATION] = self._evaluation
-        files.replace(os.path.join(candidate, _FIGURES), json.dumps(figures, indent=2) + '\n')
         os.chmod(candidate, 0o755)
         os.remove(os.path.join(candidate, _LOCK))
         for name in os.listdir(candidate):
             _make_independent(os.path.join(candidate, name))
         files.sync_tree(candidate)
+        files.replace(os.path.join(candidate, _FIGURES), json.dumps(figures, indent=2) + '\n')  # it is complete
+        if self._complete:
+            _discard(self._complete)
+        self._complete = candidate
+        if not self._is_locked:
+            self.publish()
+        return True
+
+    def publish(self) -> bool:
+        """Gives the best checkpoint since the last call its name; returns whether there was one.
+
+        The caller holds the lock of the directory.
+
+        Raises:
+          OSError: it cannot be renamed. The previous best checkpoint stays.
+        """
+        if self._complete is None:
+            return False
+        self._replace(self._complete)
+        self._complete = None
+        return True
+
+    def _replace(self, complete):
+        """Gives a complete folder the name `best`, and removes the one that had it."""
         previous = None
-        if best:
+        if os.path.lexists(self.path):
             previous = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=self._directory)
             os.rename(self.path, previous)
         try:
-            os.rename(candidate, self.path)
+            os.rename(complete, self.path)
         except OSError:
             if previous:
                 os.rename(previous, self.path)
             raise
         files.sync(self._directory)
         if previous:
-            shutil.rmtree(previous, ignore_errors=True)
-        return True
+            _discard(previous)
 
     def _report_foreign(self, figures):
         """Prints, once, why the folder is not replaced.
@@ -157,22 +199,61 @@ class Best:
             say(f'best       {self.path} belongs to another run or other evaluation settings and is kept; '
                 f'use another {flag}')
 
-    def tidy(self) -> None:
-        """Removes the candidates of processes that were killed; the caller holds the lock of the directory.
+    def tidy(self, step: int | None = None) -> None:
+        """Removes what killed processes left, or completes it; the caller holds the lock of the directory.
 
-        A process that was killed between the two renames of a replacement leaves two complete folders with
-        private names, and no folder `best`. The better one is given that name.
+        A process that was killed before it could rename a better checkpoint, or between the two renames, leaves
+        complete folders with private names. The best of them gets its name.
+
+        Args:
+          step: the one that the run in the directory goes on from, after which it evaluates again; None in an eval_dir.
         """
+        self._complete = None
         names = [name for name in os.listdir(self._directory) if files.is_private(name, BEST)]
         paths = [os.path.join(self._directory, name) for name in names]
         abandoned = [path for path in paths if _is_abandoned(path)]
-        complete = [path for path in abandoned if _figures(path)]
-        if complete and not os.path.lexists(self.path):
-            best = max(complete, key=lambda path: _figures(path)['precision'])
-            os.rename(best, self.path)
-            abandoned.remove(best)
+        best = self.figures()
+        if step is not None and best and best[_EVALUATION] == self._evaluation and best['step'] > step:
+            _set_aside(self.path, f'the run goes on from step {step}')  # newer checkpoints cannot be read
+            best = None
+        found = [(figures['precision'], -figures['step'], path) for path in abandoned if (figures := _figures(path))
+                 and (step is None or figures['step'] <= step)]
+        if found:
+            precision, _, path = max(found)
+            is_same = best and best[_EVALUATION] == _figures(path)[_EVALUATION]
+            if not os.path.lexists(self.path) or (is_same and precision > best['precision']):
+                abandoned.remove(path)
+                self._replace(path)
         for path in abandoned:
-            files.remove(path)
+            _discard(path)
+
+    def abandon(self) -> None:
+        """Keeps the best checkpoint of a run that has failed before it could be published, beside `best`."""
+        if self._complete:
+            _set_aside(self._complete, 'the run failed before its next checkpoint')
+
+
+def _set_aside(folder, why):
+    """Gives a folder with a best checkpoint a name that no program looks for, and says so."""
+    target = os.path.join(os.path.dirname(folder), f"{BEST}-{_figures(folder)['step']}")
+    while os.path.lexists(target):
+        target += '_'
+    os.rename(folder, target)
+    say(f'set aside  {target}: {why}')
+
+
+def _discard(folder):
+    """Removes a folder with a checkpoint that is no longer the best; one with the user's files in it is set aside."""
+    figures = os.path.join(folder, _FIGURES)
+    names = [name.removesuffix(_COPY) for name in os.listdir(folder)]
+    is_ours = all(name in (SETTINGS, _FIGURES, _LOCK) or is_of_checkpoint(name) or files.is_private(name, _FIGURES)
+                  for name in names)
+    if not is_ours and _figures(folder):
+        _set_aside(folder, 'it holds files that this program did not write')
+    elif is_ours:
+        if os.path.exists(figures):  # first: what a kill leaves of the rest is known to be abandoned
+            os.remove(figures)
+        files.remove(folder)
 
 
 def _figures(folder):
@@ -180,7 +261,8 @@ def _figures(folder):
     try:
         with open(os.path.join(folder, _FIGURES)) as stream:
             figures = json.load(stream)
-        is_valid = isinstance(figures['precision'], float) and isinstance(figures[_EVALUATION], dict)
+        is_valid = isinstance(figures['precision'], float) and isinstance(figures['step'], int) and isinstance(
+            figures[_EVALUATION], dict)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     has_checkpoint = glob.glob(os.path.join(glob.escape(folder), '*.index'))
@@ -205,8 +287,8 @@ def _is_abandoned(folder):
 def _make_independent(path):
     """Replaces a hard link by a copy, which does not change when the file is written to under its other name."""
     if os.stat(path).st_nlink > 1:
-        shutil.copyfile(path, path + '.copy')
-        os.replace(path + '.copy', path)
+        shutil.copyfile(path, path + _COPY)
+        os.replace(path + _COPY, path)
 
 
 def _link(source, target):
