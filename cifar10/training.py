@@ -75,7 +75,8 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
-            _best(plan, directory).tidy(plan.step)
+            if directory.stored():
+                _best(plan, directory).tidy(plan.step)
             return Ended(plan.checkpoint, plan.step, plan.last_step)
         learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
         validation = validation_of(plan)
