@@ -311,6 +311,8 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
             while step < plan.last_step and not progress.output_closed and not (termination and termination.requested):
                 workers.raise_error()
                 before = step
+                if plan.mode.averages_after(step):
+                    session.run(graph.step.average.go_on)
                 summary = dict(summary=graph.summary) if curves.due(step + 1) else {}
                 try:
                     results = trace.run(session, dict(graph.fetches, **summary), step + 1)

@@ -97,25 +97,32 @@ def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone(gro
     step = update_mode('local', devices, 4).build(
         tower_fn, lambda: tf.train.MomentumOptimizer(RATE, MOMENTUM), tf.train.create_global_step())
     numpys = Towers()
-    last, velocity = None, np.zeros(2)
+    start, velocity = None, np.zeros(2)
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': groups})) as session:
         initialise(session)
+
+        def assert_equal_to_numpys():
+            found = session.run(named(tf.global_variables() + tf.local_variables()))
+            for k in range(3):
+                np.testing.assert_allclose(found[f'replica_{k}/a' if k else 'a'], numpys.values[k], rtol=1e-5)
+            return found
+        session.run(step.average.go_on)  # does nothing yet
         for on_schedule in (True, True, False, True, True):
             session.run(step.train_ops)
             numpys.step()
             numpys.average()
             session.run(step.average.scheduled if on_schedule else step.average.equalise)
+            found = assert_equal_to_numpys()  # the mean, which is saved
             if on_schedule:
                 mean = numpys.values[0].copy()
-                velocity = 0.5 * velocity + (0 if last is None else mean - last)
-                last = mean + 0.5 * velocity
-                numpys.values[:] = last
-            found = session.run(named(tf.global_variables() + tf.local_variables()))
-            for k in range(3):
-                np.testing.assert_allclose(found[f'replica_{k}/a' if k else 'a'], numpys.values[k], rtol=1e-5)
+                velocity = 0.5 * velocity + (0 if start is None else mean - start)
+                start = mean + 0.5 * velocity
+                session.run(step.average.go_on)
+                numpys.values[:] = start
+                assert_equal_to_numpys()
         assert np.linalg.norm(velocity) > 0.1
     np.testing.assert_allclose(found['a/LocalVelocity'], velocity, rtol=1e-4)
-    np.testing.assert_allclose(found['a/LocalAverage'], last, rtol=1e-5)
+    np.testing.assert_allclose(found['a/LocalStart'], start, rtol=1e-5)
     assert found['local_averaged_at'] == 5
 
 

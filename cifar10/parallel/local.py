@@ -19,7 +19,7 @@ from cifar10.parallel.update import Average, Update
 # Nesterov momentum of the averages. 0.5 trained best of 0.3, 0.5, 0.8 and 0.9.
 OUTER_MOMENTUM = 0.5
 # The last parts of the names of the variables that hold the state of the averages. Other modes' checkpoints lack them.
-LAST_AVERAGE, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalAverage', 'LocalVelocity', 'local_averaged_at')
+START, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalStart', 'LocalVelocity', 'local_averaged_at')
 
 
 class Local(CopiedVariables):
@@ -29,9 +29,10 @@ class Local(CopiedVariables):
     variables, moving statistics and the optimizer's slots become their means over the towers. So all copies are equal
     afterwards, and a checkpoint that is saved then is complete.
 
-    An average on schedule also moves the trained variables on in the direction in which the last averages moved them.
-    With w the mean of the copies after the last average and m their mean now, the velocity v becomes
-    OUTER_MOMENTUM * v + (m - w), and the copies become m + OUTER_MOMENTUM * v.
+    After an average on schedule, the trained variables also go on in the direction of the last averages. With s the
+    values from which the copies started after the last average and m their mean now, the velocity v becomes
+    OUTER_MOMENTUM * v + (m - s), and the copies start from m + OUTER_MOMENTUM * v. They do so only when the next step
+    is taken, so that what is saved and evaluated is the mean.
 
     Args:
       devices: the Devices of the towers.
@@ -81,11 +82,12 @@ class Local(CopiedVariables):
             with tf.control_dependencies([steps]):
                 noted = averaged_at.assign(now, read_value=False)
         means = self._means()
-        equalise = scheduled = tf.group(*self._assigned(means), noted)
-        if self._local_steps > 1:
-            moved, state = self._with_momentum(means, now)
-            scheduled = tf.group(*self._assigned(moved), *state, noted)
-        return Average(scheduled, equalise, steps, self.copies.variables)
+        equalise = tf.group(*self._assigned(means), noted)
+        if self._local_steps == 1:
+            return Average(equalise, equalise, tf.no_op(), steps, self.copies.variables)
+        starts, moved = self._starts(means, now)
+        go_on = tf.group(*self._assigned(starts))
+        return Average(tf.group(equalise, *moved), equalise, go_on, steps, self.copies.variables)
 
     def _means(self):
         """Returns for each group of devices what its copies become: the number of a variable of a copy -> tensor."""
@@ -101,43 +103,45 @@ class Local(CopiedVariables):
             smallest = {i: tf.reduce_min(tf.stack([read[i] for read in reads]), 0) for i in least}
         return [{**smallest, **dict(zip(means, of_group))} for of_group in averaged]
 
-    def _with_momentum(self, means, now):
-        """Adds the momentum to the trained variables.
+    def _starts(self, means, now):
+        """Builds the momentum of the averages.
 
-        Each group of devices has the state of the averages too, so that nothing but the means travels. That of group 0
-        is saved.
+        Each group of devices has its state, so that nothing but the means travels. That of group 0 is saved.
 
         Args:
           means: as `_means` returns them.
           now: the global step.
 
         Returns:
-          (the same with the trained variables' new values, the operations that update the state).
+          (for each group of devices the values from which its copies start after an average on schedule: the number of
+          a trained variable -> tensor, the operations that update the state in such an average).
         """
         trained = {variable.op for variable in self.copies.trainable[0]}
         numbers = [i for i, variable in enumerate(self.copies.variables[0]) if variable.op in trained and i in means[0]]
         state = Copies(len(means))
         with tf.device('/cpu:0'):
-            averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.zeros_initializer(), trainable=False)
-            # The first average has no momentum: it comes after the first step, or after steps in another mode.
-            has_last = averaged_at.read_value() > 0
-            with tf.control_dependencies([has_last]):
+            averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.constant_initializer(-1), trainable=False)
+            last = averaged_at.read_value()
+            has_state = last >= 0  # not in the first average, after the first step or after steps in another mode
+            is_now = tf.equal(last, now)
+            with tf.control_dependencies([has_state]):
                 updates = [averaged_at.assign(now, read_value=False)]
-        moved = [dict(of_group) for of_group in means]
-        for group, new in enumerate(moved):
+        starts = []
+        for group, of_group in enumerate(means):
+            starts.append({})
             for i in numbers:
-                variable, mean = self.copies.variables[group][i], means[group][i]
-                name = self.copies.variables[0][i].op.name
+                variable, mean = self.copies.variables[group][i], of_group[i]
                 with tf.device(variable.device):
                     with state.created(group):
-                        last, velocity = [
-                            tf.get_variable(f'{name}/{each}', variable.shape, tf.float32, tf.zeros_initializer(),
-                                            trainable=False) for each in (LAST_AVERAGE, VELOCITY)]
-                    way = tf.where_v2(has_last, mean - last.read_value(), 0.0)
+                        start, velocity = [
+                            tf.get_variable(f'{self.copies.variables[0][i].op.name}/{each}', variable.shape, tf.float32,
+                                            tf.zeros_initializer(), trainable=False) for each in (START, VELOCITY)]
+                    starts[group][i] = tf.where_v2(is_now, start.read_value(), variable.read_value())
+                    way = tf.where_v2(has_state, mean - start.read_value(), 0.0)
                     faster = OUTER_MOMENTUM * velocity.read_value() + way
-                    new[i] = mean + OUTER_MOMENTUM * faster
-                    updates += [velocity.assign(faster, read_value=False), last.assign(new[i], read_value=False)]
-        return moved, updates
+                    updates += [velocity.assign(faster, read_value=False),
+                                start.assign(mean + OUTER_MOMENTUM * faster, read_value=False)]
+        return starts, updates
 
     def _assigned(self, values):
         """Returns the operations that give the copies of each group of devices their values."""

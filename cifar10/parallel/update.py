@@ -22,11 +22,13 @@ class Average(NamedTuple):
     Attributes:
       scheduled: the operation that is run where `UpdateMode.averages_after` says so; it belongs to no step.
       equalise: the operation that is run in its place at any other time, as at the end of a run.
+      go_on: the operation that is run before the next step after an average on schedule; after a restore too.
       steps: int64 scalar, how many steps were taken since an average, to be fetched or used together with one.
       copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
     """
     scheduled: tf.Operation
     equalise: tf.Operation
+    go_on: tf.Operation
     steps: tf.Tensor
     copies: list
 

@@ -150,12 +150,15 @@ class Rerun:
         for segment in self.segments:
             with contextlib.closing(_Steps(segment.plan, values, self.prefix)) as steps:
                 after = None
+                mode = segment.plan.mode
                 for step in range(segment.first, segment.last + 1):
                     wanted = self.first is not None and step >= self.first
+                    if mode.averages_after(step - 1):
+                        steps.go_on()
+                        after = None
                     before = (after or steps.variables()) if wanted else None
                     losses, figures = steps.take(step)
                     updated = after = steps.variables() if wanted else None
-                    mode = segment.plan.mode
                     scheduled = mode.averages_after(step)
                     if scheduled or (mode.drifts and step in self._saved):
                         steps.average(scheduled)
@@ -213,6 +216,10 @@ class _Steps:
     def average(self, scheduled):
         """Averages the towers' copies of the variables, as training does between two steps."""
         self._session.run(self._graph.average if scheduled else self._graph.equalise)
+
+    def go_on(self):
+        """Moves the towers' copies on, as training does before the step that follows an average on schedule."""
+        self._session.run(self._graph.step.average.go_on)
 
     def variables(self):
         """Returns all variables: name -> array."""
