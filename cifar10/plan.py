@@ -399,10 +399,11 @@ def _undecided(start, prefix, stored):
     if num_towers < count:
         kind = 'devices' if asked.gpus_per_tower == 1 else f'groups of {asked.gpus_per_tower} devices'
         notes.append(f'idle       {count - num_towers} of {count} {kind}; --num_towers={count} would use them')
-    elif num_towers == count and asked.gpus_per_tower > 1:
-        why = f'{asked.variable_update} has only one tower on them' if one_tower else 'no other tower fills the gaps'
-        remedy = '' if one_tower else f'; --num_towers={2 * count} or more would'
-        notes.append(f'in turn    the {asked.gpus_per_tower} devices of a tower wait for each other, because '
+    fewest = max(num_towers // count, 1)  # towers of a group of devices
+    if fewest < asked.gpus_per_tower:
+        why = f'{asked.variable_update} has only one tower on them' if one_tower else 'too few towers fill the gaps'
+        remedy = '' if one_tower else f'; --num_towers={asked.gpus_per_tower * count} or more would'
+        notes.append(f'gaps       the {asked.gpus_per_tower} devices of a tower wait for each other, because '
                      f'{why}{remedy}')
     return values, notes
 

@@ -10,8 +10,9 @@ from cifar10.data import records
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
-from tests.helpers import run_script, small_disk, train
+from tests.helpers import ROOT, run_script, small_disk, train
 
+RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 ONE_PROBLEM = "the run cannot start; see the line 'problem' above"
 
 
@@ -48,19 +49,26 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
 
 
 @pytest.mark.classic
-@pytest.mark.parametrize('changes, line', [
-    (dict(), 'in turn    the 2 devices of a tower wait for each other, because no other tower fills the gaps; '
-             '--num_towers=2 or more would'),
-    (dict(num_gpus=4, variable_update='mirrored'),
-     'in turn    the 2 devices of a tower wait for each other, because mirrored has only one tower on them'),
-    (dict(num_gpus=4, num_towers=1), 'idle       1 of 2 groups of 2 devices; --num_towers=2 would use them'),
-    (dict(num_gpus=8, gpus_per_tower=1, num_towers=4), 'idle       4 of 8 devices; --num_towers=8 would use them'),
-    (dict(num_towers=2), None)])
-def test_devices_that_wait_are_named(settings, data_dir, changes, line):
+@pytest.mark.parametrize('changes, idle, needed', [
+    (dict(), None, 2),
+    (dict(num_gpus=4), None, 4),
+    (dict(num_gpus=4, num_towers=3), None, 4),  # a group has a single tower
+    (dict(num_gpus=4, variable_update='mirrored'), None, 'mirrored has only one tower on them'),
+    (dict(num_gpus=4, num_towers=1), '1 of 2 groups of 2 devices; --num_towers=2 would use them', 4),
+    (dict(num_gpus=3, gpus_per_tower=3, num_towers=2, network=RESIDUAL), None, 3),
+    (dict(num_gpus=8, gpus_per_tower=1, num_towers=4), '4 of 8 devices; --num_towers=8 would use them', None),
+    (dict(num_towers=2), None, None), (dict(num_gpus=4, num_towers=5), None, None)])
+def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
     start = plan.Start(settings(**dict(dict(num_gpus=2, gpus_per_tower=2), **changes)))
     plan.choose_devices(start)
     start.data = records.prepare('shapes', data_dir)
-    assert plan.decide(start) == ([line] if line else [])
+    expected = [f'idle       {idle}'] if idle else []
+    if needed:
+        why = needed if 'variable_update' in changes else (
+            f'too few towers fill the gaps; --num_towers={needed} or more would')
+        devices = changes.get('gpus_per_tower', 2)
+        expected.append(f'gaps       the {devices} devices of a tower wait for each other, because {why}')
+    assert plan.decide(start) == expected
 
 
 def test_every_problem_is_printed(data_dir, tmp_path):

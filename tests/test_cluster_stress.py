@@ -10,7 +10,6 @@ import pytest
 
 from tests.helpers import ROOT, Tasks, assert_same_bits, last_variables, patient, read_until
 
-pytestmark = pytest.mark.stress
 STEPS = 60
 
 
@@ -21,6 +20,7 @@ def small(data_dir, tmp_path):
                 save_steps=10, log_frequency=1)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('victim', ['worker 1', 'ps 0', 'worker 0'])
 def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbroken_one(victim, small, tmp_path):
     with Tasks(2, 1, **dict(small, train_dir=tmp_path / 'whole')) as tasks:
@@ -42,6 +42,7 @@ def test_killed_ten_times_at_random_moments_a_run_ends_with_the_bits_of_an_unbro
         assert_same_bits(last_variables(flags['train_dir']), whole)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('victim', ['worker 1', 'ps 0', 'worker 0'])
 def test_asynchronous_runs_go_on_after_a_kill(victim, small, tmp_path):
     moments = random.Random(victim)
@@ -59,6 +60,7 @@ def test_asynchronous_runs_go_on_after_a_kill(victim, small, tmp_path):
         assert (last['global_step'], last['examples_seen']) == (2 * STEPS, 2 * STEPS * 8)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('victim', ['worker 1', 'worker 0'])
 def test_replicated_runs_end_after_a_kill_and_a_new_start_continues(victim, small, tmp_path):
     moments = random.Random(victim)
@@ -78,6 +80,7 @@ def test_replicated_runs_end_after_a_kill_and_a_new_start_continues(victim, smal
         assert_same_bits(last_variables(flags['train_dir']), last_variables(tmp_path / 'whole'))
 
 
+@pytest.mark.stress
 def test_twenty_starts_and_ends(small, tmp_path):
     for k in range(20):
         with Tasks(2, 0, **dict(small, train_dir=tmp_path / str(k), max_steps=3)) as tasks:
@@ -122,6 +125,7 @@ def two_machines():
             subprocess.run(['ip', 'netns', 'delete', name], capture_output=True)
 
 
+@pytest.mark.timing
 def test_modes_over_a_slow_network(two_machines, small, tmp_path):
     hosts = '--worker_hosts=10.99.0.1:2222,10.99.0.2:2222'
     for rate, delay in (('10gbit', '50us'), ('1gbit', '500us'), ('100mbit', '5ms')):

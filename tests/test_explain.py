@@ -131,7 +131,7 @@ def options(data_dir, tmp_path):
     return options
 
 
-@pytest.mark.stress
+@pytest.mark.timing
 @pytest.mark.parametrize('name', benchmark.CASES)
 def test_a_cause_is_named_first_and_its_forecast_comes_true(name, options):
     row, = benchmark.rows(options, [name])
@@ -143,7 +143,7 @@ def test_a_cause_is_named_first_and_its_forecast_comes_true(name, options):
     assert abs(int(off.rstrip('%'))) <= 10 or low <= float(found.split(',')[0]) <= high, row
 
 
-@pytest.mark.stress
+@pytest.mark.timing
 @pytest.mark.parametrize('mode, part', [('parameter_server', AVERAGING), ('replicated', ALL_REDUCE),
                                         ('mirrored', 'replicas'), ('local', 'between')])
 def test_the_parts_of_every_mode_add_up(mode, part, settings, capsys):
@@ -152,7 +152,7 @@ def test_the_parts_of_every_mode_add_up(mode, part, settings, capsys):
     assert part in parts and sum(parts.values()) == pytest.approx(seconds, rel=0.05)
 
 
-@pytest.mark.stress
+@pytest.mark.timing
 def test_asynchronous_towers_have_rates_and_staleness(settings, capsys):
     explain(settings(num_gpus=3, variable_update='async', explain=True), seconds=3)
     output = capsys.readouterr().out
@@ -163,7 +163,7 @@ def test_asynchronous_towers_have_rates_and_staleness(settings, capsys):
     assert re.search(r'^  staleness  [\d.]+ updates', output, re.M) and 'would be ' in output and 'advice ' in output
 
 
-@pytest.mark.stress
+@pytest.mark.timing
 def test_a_cluster_is_explained_by_its_chief(data_dir, tmp_path):
     with Tasks(2, 0, dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', batch_size=8,
                explain='true', network=f'{CAUSES}:sleeping') as tasks:
@@ -174,7 +174,7 @@ def test_a_cluster_is_explained_by_its_chief(data_dir, tmp_path):
     assert 'MB a step' in ends['worker 0'][1] and not (tmp_path / 'train').exists()
 
 
-@pytest.mark.stress
+@pytest.mark.timing
 def test_on_gpus_variables_and_gradients_travel(data_dir, tmp_path):
     try:
         gpus = environment(2)

@@ -80,7 +80,7 @@ def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_withi
         assert told == ['1'], seed
 
 
-@pytest.mark.stress
+@pytest.mark.timing
 def test_slow_input_is_not_a_slow_tower(settings, monkeypatch):
     make = pipeline.train_batch
 

@@ -87,8 +87,8 @@ class Devices:
         fewest, rest = divmod(self.num_towers, len(self.groups))
         each = 'each' if self.count == len(self.groups) else 'on each group'
         share = ''
-        if len(self.groups) == 1 and fewest > 1:
-            share = ', in turn'
+        if len(self.groups) == 1:
+            share = ', in turn' if self.count == 1 < fewest else ''
         elif rest:
             share = f', {fewest} or {fewest + 1} {each}'
         elif fewest > 1:

@@ -69,7 +69,7 @@ def pack_gradients(tower_grads: Sequence[Sequence[tuple]]) -> tuple[list, Callab
     others = []
     by_device = {}  # device of the first tower -> numbers of the gradients there
     for i, (gradients, _) in enumerate(matched):
-        if not gradients or any(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
+        if not gradients:
             others.append(i)
         else:
             by_device.setdefault(gradients[0].device, []).append(i)

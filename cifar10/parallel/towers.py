@@ -75,7 +75,7 @@ def average_gradients(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
 
     Returns:
       N (gradient, variable) pairs: the means over the K towers. The gradient of a variable that no tower
-      uses stays None. If all gradients of a variable are `tf.IndexedSlices`, so is their mean.
+      uses stays None. The mean of sparse gradients (`tf.IndexedSlices`) is dense; rows that one has twice are added.
 
     Raises:
       ValueError: there is no tower, the towers' variables differ, or only some towers use a variable.
@@ -115,11 +115,7 @@ def _mean_gradient(gradients):
     """Returns the mean of one variable's K gradients, tensors or `tf.IndexedSlices`; None for None."""
     if gradients is None:
         return None
+    gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]  # sparse ones become dense
     if len(gradients) == 1:
         return gradients[0]  # without a copy
-    if all(isinstance(gradient, tf.IndexedSlices) for gradient in gradients):
-        values = tf.concat([gradient.values for gradient in gradients], 0) / len(gradients)
-        indices = tf.concat([gradient.indices for gradient in gradients], 0)
-        return tf.IndexedSlices(values, indices, gradients[0].dense_shape)
-    stacked = tf.stack([tf.convert_to_tensor(gradient) for gradient in gradients], 0)
-    return tf.reduce_mean(stacked, 0)
+    return tf.reduce_mean(tf.stack(gradients, 0), 0)
