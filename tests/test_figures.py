@@ -1,0 +1,119 @@
+"""Figures of the pages that a program prints or computes: each is compared with the program.
+
+What was measured carries its command on the page instead; what lessons and examples print is compared in their tests.
+"""
+import math
+import re
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from benchmarks.time_to_accuracy import teraflop
+from cifar10 import training
+from cifar10.cluster import slurm
+from cifar10.networks import classic
+from cifar10.optim import schedule
+from cifar10.optim.rates import DEFAULTS
+from cifar10.settings.presets import PRESETS
+from tests.helpers import ROOT, update_mode
+
+IMAGES = 50000  # CIFAR-10's for training
+
+
+def megabytes(name='', copies=1):
+    """Returns the size of the classic network's variables whose names hold a text, in MB."""
+    with tf.Graph().as_default():
+        classic.inference(tf.zeros([1, 24, 24, 3]))
+        return copies * 4e-6 * sum(np.prod(each.shape) for each in tf.trainable_variables() if name in each.op.name)
+
+
+def decay(examples):
+    """Returns what the line `rate` says of the classic recipe."""
+    return schedule.Staircase(IMAGES).describe(examples)
+
+
+def steps_until_decay():
+    """Returns how many steps of 128 images have the first rate: the k-th has seen 128 (k - 1) before it."""
+    seen = tf.placeholder(tf.int64, [None])
+    steps = np.arange(136000, 137000)
+    with tf.Session() as session:
+        factors = session.run(tf.map_fn(schedule.Staircase(IMAGES).factor, seen, tf.float32), {seen: 128 * (steps - 1)})
+    return steps[factors == 1].max()
+
+
+def more_averages():
+    """Returns how many averages `local` has more with growing intervals of up to 64 steps than with fixed ones."""
+    mode = update_mode('local', ['/cpu:0', '/cpu:1'])
+    mode._local_steps = 64
+    return sum(mode.averages_after(step) for step in range(1, 2001)) - 2000 // 64
+
+
+FIGURES = [
+    ('benchmarks.md', r'before 350 epochs, which are ([\d,]+) steps', lambda: f'{steps_until_decay():,}'),
+    ('explain.md', r'rate +0.1, (x0.1 every .*)', lambda: decay(256)),
+    ('explain.md', r'256 a step .*; ([\d.]+) steps an epoch', lambda: f'{IMAGES / 256:.1f}'),
+    ('scaling.md', r'The (\d+)st loss between\ntwo checkpoints ends the run', lambda: training._MOST_ATTEMPTS + 1),
+    ('scaling.md', r'size of the variables in bytes \(([\d.]+) MB', lambda: f'{megabytes():.2f}'),
+    ('scaling.md', r'Each tower reads ([\d.]+) MB', lambda: f'{megabytes():.1f}'),
+    ('scaling.md', r'`local3/weights` has (\d+)%', lambda: f"{100 * megabytes('local3/weights') / megabytes():.0f}"),
+    ('scaling.md', r'of 128 images has ([\d.]+) MB', lambda: f'{128 * (24 * 24 * 3 + 1) * 4e-6:.2f}'),
+    ('scaling.md', r'and so on: (\d+) more than with a fixed interval', more_averages),
+    ('outputs.md', r'the ([\d.]+) MB of the classic\s+preset', lambda: f'{megabytes(copies=2):.1f}'),
+    ('outputs.md', r'a checkpoint of ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
+    ('clusters.md', r'ports are between (\d+) and', lambda: min(slurm.port_base(job, 0) for job in range(1000))),
+    ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(
+        slurm.port_base(job, 0) + slurm._BLOCK_SIZE for job in range(1000))),
+    ('fast.md', r'the default run has (\d+) steps', lambda: math.ceil(2.75 * IMAGES / 512)),
+    ('fast.md', r'\| nothing else .* ([\d.]+) \|', lambda: run_of_fast()),
+    ('fast.md', r'\| `--epochs=2.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=2.25)),
+    ('fast.md', r'\| `--epochs=5.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=5.25)),
+    ('fast.md', r'\| `--epochs=12`, wide .* ([\d.]+) \|', lambda: run_of_fast(epochs=12, **WIDE)),
+    ('fast.md', r'\| `--epochs=11`, wider .* ([\d.]+) \|', lambda: run_of_fast(epochs=11, **{
+        **WIDE, 'widths': '96,384,384'}))]
+WIDE = dict(widths='64,256,256', batch_size=1024, sizes='20:0.4,24:0.3,32')
+
+
+def run_of_fast(**changes):
+    """Returns the teraflops of a run of the fast preset, whose steps all have the same number of images."""
+    settings = {**PRESETS['fast'], **changes}
+    batch = settings['batch_size']
+    return f"{teraflop(settings, math.ceil(settings['epochs'] * IMAGES / batch) * batch):.1f}"
+
+
+@pytest.mark.parametrize('page, pattern, printed', FIGURES, ids=[f'{page}: {pattern}' for page, pattern, _ in FIGURES])
+def test_a_figure_of_a_page_is_the_programs(page, pattern, printed):
+    shown, = re.findall(pattern, (ROOT / 'docs' / page).read_text())
+    assert shown == str(printed())
+
+
+def table(page, first):
+    """Returns {name: cells} of the rows of a page's table whose header begins with some cells."""
+    text = (ROOT / 'docs' / page).read_text().split(f'\n{first}', 1)[1].split('\n\n')[0]
+    rows = [[cell.strip() for cell in line.strip('|').split('|')] for line in text.splitlines()[2:]]
+    return {name: cells for name, *cells in rows}
+
+
+def written(value):
+    """Returns a setting as the pages write it; nothing for one that has no value."""
+    if isinstance(value, float):
+        return f'{value:g}'
+    return {None: '', True: 'true', False: 'false'}[value] if value is None or isinstance(value, bool) else (
+        value if isinstance(value, str) else f'{value:,}')
+
+
+def test_the_table_of_the_presets_has_their_settings():
+    rows = table('fast.md', '| | `classic` | `fast` |')
+    shown = {flag for names in rows for flag in re.findall(r'--(\w+)', names)}
+    assert shown == set(PRESETS['fast'])
+    for names, cells in rows.items():
+        for preset, cell in zip(('classic', 'fast'), cells):
+            for flag in re.findall(r'--(\w+)', names):
+                assert written(PRESETS[preset][flag]) in cell, (flag, preset)
+
+
+def test_the_table_of_rates_has_the_optimizers_defaults():
+    cells, = table('flags.md', '| | `sgd` |').values()
+    assert cells == [f'{each.learning_rate:g}' + f', auxiliary {each.auxiliary_learning_rate}' * bool(
+        each.auxiliary_learning_rate) for each in (DEFAULTS[name] for name in (
+            'sgd', 'momentum', 'nesterov', 'adam', 'adamw', 'muon'))]
