@@ -59,13 +59,14 @@ def test_a_slow_tower_is_in_the_records_and_named(settings, network, capsys, mon
     training.train(config)
     kept = np.array([record['tower_seconds'] for record in read(config.run.train_dir, TRAIN)])
     assert kept.shape == (10, 2) and (kept > 0.003).all() and (kept == kept.round(6)).all()
-    assert (kept[:, 1] > 0.019).all() and np.median(kept[:, 0]) < 0.015
+    usual = np.median(kept, 0)
+    assert usual[1] > 0.015 and usual[1] > 1.5 * usual[0]
     told, = [line for line in capsys.readouterr().out.splitlines() if line.startswith(('slow ', 'recovered '))]
-    assert re.match(r'slow       tower 1 on /cpu:1 takes 0\.0(2|19)', told)
+    assert re.match(r'slow       tower 1 on /cpu:1 takes 0\.\d+ s', told)
     assert told.endswith('the device is slower, or other programs use it: --explain looks closer')
 
 
-@pytest.mark.stress
+@pytest.mark.timing
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'async', 'local'])
 def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_within_20_windows(
         mode, settings, network, tmp_path, capsys, monkeypatch):
@@ -101,29 +102,35 @@ def test_slow_input_is_not_a_slow_tower(settings, monkeypatch):
 @pytest.mark.parametrize('mode, cpus', [('parameter_server', 3), ('parameter_server', 1), ('replicated', 2),
                                         ('async', 3)])
 def test_a_towers_time_begins_with_its_turn_and_input_and_ends_before_the_reduction(mode, cpus):
-    inputs = {}
+    inputs, slept = {}, {}
 
-    def asleep(seconds, value):
+    def asleep(k, seconds, value):
         def sleep(x):
+            begin = time.perf_counter()
             time.sleep(seconds)
+            slept[k] = time.perf_counter() - begin
             return x
         return tf.reshape(tf.numpy_function(sleep, [value], tf.float32), [])
 
     def tower(k, scope):
         weight = tf.get_variable('weight', [], initializer=tf.ones_initializer())
-        inputs[k] = asleep(0.2 * (k == 0), tf.placeholder_with_default(1.0, []))
-        return dict(total_loss=weight * asleep(0.1 * k, inputs[k]))
+        inputs[k] = asleep('input', 0.2 * (k == 0), tf.placeholder_with_default(1.0, []))
+        return dict(total_loss=weight * asleep(k, 0.1 * k, inputs[k]))
     places = devices.choose(cpus, 'cpu').with_towers(3)
     step = update_mode(mode, places).build(
         tower, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step(),
         tower_inputs=lambda k: [inputs[k]])
     with tf.Session(config=with_threads(places)) as session:
         initialise(session)
-        if mode == 'async':  # the thread that reports runs tower 0 itself
-            session.run(step.train_ops[1:])
-        found, _ = session.run([step.seconds, step.train_ops[0]])
-    for k, seconds in enumerate(found):  # a thread may begin to sleep a little before another takes the time
-        assert seconds.dtype == np.float32 and 0.1 * k - 0.05 <= seconds < 0.1 * k + 0.1, found
+        for _ in range(5):  # a busy machine may hold up one step, but not each
+            if mode == 'async':  # the thread that reports runs tower 0 itself
+                session.run(step.train_ops[1:])
+            found, _ = session.run([step.seconds, step.train_ops[0]])
+            assert all(seconds.dtype == np.float32 for seconds in found)
+            # A thread may begin to sleep a little before another takes the time.
+            if all(slept[k] - 0.05 <= seconds < slept[k] + 0.1 for k, seconds in enumerate(found)):
+                return
+    raise AssertionError((found, slept))
 
 
 @pytest.mark.parametrize('mode', ['parameter_server', 'async'])
