@@ -103,13 +103,15 @@ def test_the_time_of_a_tower_leaves_out_where_it_waits_for_another():
     fast, slow = {FORWARD: 0.01, BACKWARD: 0.01}, {FORWARD: 0.1, BACKWARD: 0.1}
     sleepers = Sleepers(devices.choose(2, 'cpu', 2).with_towers(3), [fast, slow])
     with sleepers.session() as session:
-        _, seconds = session.run([sleepers.step.train_ops, sleepers.step.seconds])
-    visits = sleepers.visits
-    own = [sum(end - begin for (_, tower, _), (begin, end) in visits.items() if tower == k) for k in range(3)]
-    whole = visits[BACKWARD, 1, 0][1] - visits[FORWARD, 1, 0][0]
-    assert whole > own[1] + 0.19  # tower 1 has waited for tower 0
-    for k in range(3):  # a timestamp may be late
-        assert own[k] / 2 < seconds[k] < (own[k] + whole) / 2, (seconds, visits)
+        for _ in range(5):  # a busy machine may hold up one step, but not each
+            _, seconds = session.run([sleepers.step.train_ops, sleepers.step.seconds])
+            visits = sleepers.visits
+            own = [sum(end - begin for (_, tower, _), (begin, end) in visits.items() if tower == k) for k in range(3)]
+            waited = visits[BACKWARD, 1, 0][1] - visits[FORWARD, 1, 0][0] - own[1]
+            assert waited > 0.15  # tower 1, for tower 0
+            if all(own[k] / 2 < seconds[k] < own[k] + waited / 2 for k in range(3)):  # a timestamp may be late
+                return
+    raise AssertionError((seconds, visits))
 
 
 # ------------------------------------------------------------------------------------------------------------- the bits
