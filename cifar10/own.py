@@ -25,6 +25,20 @@ _REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two 
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
 
+@contextlib.contextmanager
+def graph(seed: int = 0) -> Iterator[tf.Graph]:
+    """Context in which a new graph is the default one. Every graph in which a user's function is called is made here.
+
+    It has a seed, because TensorFlow refuses random operations without one where operations must be deterministic.
+
+    Args:
+      seed: of the operations that have none of their own.
+    """
+    with tf.Graph().as_default() as made:
+        tf.set_random_seed(seed)
+        yield made
+
+
 def function(flag: str, name: str) -> Callable:
     """Imports the function that 'FILE.py:FUNCTION' names.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.data import records
 from cifar10.data.resize import resized_planes
 from cifar10.errors import UsageError
@@ -132,7 +133,7 @@ class Recipe:
         Args:
           batch_size, dtype: as for `check`.
         """
-        with tf.Graph().as_default(), parts.divided(), at_position(self._seed, tf.zeros([], tf.int64)):
+        with own.graph(self._seed), parts.divided(), at_position(self._seed, tf.zeros([], tf.int64)):
             step = tf.train.get_or_create_global_step()  # a network may ask for it
             side = max(self.augmentation.image_sizes())
             self.inference(tf.placeholder(dtype, [batch_size, side, side, 3]), True)
@@ -153,7 +154,7 @@ class Recipe:
           batch_size, dtype: as for `check`.
         """
         side = max(self.augmentation.image_sizes())
-        with tf.Graph().as_default(), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
+        with own.graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
             tf.train.get_or_create_global_step()  # a network may ask for it
             images = tf.placeholder(dtype, [batch_size, side, side, 3])
             return division.sizes(images, self.inference(images, True))
@@ -170,7 +171,7 @@ class Recipe:
     def _parts(self):
         """The number of parts of the network, which is built to count them."""
         side = self.augmentation.image_sizes()[-1]
-        with tf.Graph().as_default(), parts.divided() as division:
+        with own.graph(self._seed), parts.divided() as division:
             self.inference(tf.placeholder(tf.float32, [None, side, side, 3]))
             return division.parts
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.console import reader_may_leave, say
 from cifar10.data import pipeline, records
 from cifar10.errors import RunError, reason
@@ -80,8 +81,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             return Ended(plan.checkpoint, plan.step, plan.last_step)
         learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
         validation = validation_of(plan)
-        with tf.Graph().as_default(), tf.device(plan.devices.home):
-            tf.set_random_seed(settings.run.seed)
+        with own.graph(settings.run.seed), tf.device(plan.devices.home):
             graph = build(plan, learnt)
             with plan.mode.scope():
                 return _run(plan, graph, validation, directory, termination, before_session)

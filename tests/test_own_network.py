@@ -1,5 +1,7 @@
 """A user's own network: it is trained in every mode and evaluated, and must follow the rules of towers."""
+import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -16,7 +18,16 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.trained import evaluation
 from tests import helpers
-from tests.helpers import ROOT, assert_same_bits, build_training, last_variables, scalars, tf, update_mode
+from tests.helpers import (
+    ROOT,
+    assert_same_bits,
+    build_training,
+    last_variables,
+    run_forked,
+    scalars,
+    tf,
+    update_mode,
+)
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 
@@ -59,6 +70,46 @@ def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, cap
         checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
         num_examples=100, tower_device='cpu'))
     assert 'of 100), step 3' in capsys.readouterr().out
+
+
+# Runs scripts, one after the other, in a process whose operations must be deterministic. Then TensorFlow refuses random
+# operations, such as those of the initial values, in a graph without a seed.
+DETERMINISTIC = """
+import json, runpy, sys
+from cifar10 import console
+console.start_tensorflow()
+from cifar10.parallel import determinism
+determinism.turn_on()
+for command in json.loads(sys.argv[1]):
+    sys.argv = command
+    try:
+        runpy.run_path(command[0], run_name='__main__')
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp_path, data_dir):
+    network = linear('from cifar10.networks import next_part; bias = tf.get_variable("bias", [10], '
+                     'initializer=tf.truncated_normal_initializer())', 'next_part(pixels) @ weights + bias')
+    (tmp_path / 'script.py').write_text(DETERMINISTIC)
+    picture = tmp_path / 'picture.png'
+    with tf.Session() as session:
+        picture.write_bytes(session.run(tf.io.encode_png(tf.zeros([40, 40, 3], tf.uint8))))
+    run = [str(ROOT / 'multi_gpu_train.py'), '--dataset=shapes', f'--data_dir={data_dir}', '--tower_device=cpu',
+           f'--network={network}', '--batch_size=8', '--max_steps=2', '--summary_steps=0', '--learning_rate=0.01']
+    first = f"--train_dir={tmp_path / 'first'}"
+    tool = [str(ROOT / 'cifar10_eval.py'), f"--checkpoint_dir={tmp_path / 'first'}", '--tower_device=cpu']
+    commands = [
+        [*run, first, '--check'], [*run, first, '--deterministic', '--eval_steps=1'],
+        [*run, f"--train_dir={tmp_path / 'second'}", f"--warm_start={tmp_path / 'first'}", '--freeze=bias',
+         '--num_gpus=2', '--gpus_per_tower=2'],
+        [*tool, f"--eval_dir={tmp_path / 'eval'}", '--run_once', '--num_examples=10'],
+        [*tool, f'--image={picture}'], [*tool, f"--export_dir={tmp_path / 'exported'}"]]
+    result = run_forked([sys.executable, str(tmp_path / 'script.py'), json.dumps(commands)])
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert last_variables(tmp_path / 'second')['global_step'] == 2 and (tmp_path / 'exported').exists()
 
 
 @pytest.mark.stress

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10 import plan, training
+from cifar10 import own, plan, training
 from cifar10.cluster import membership, watch
 from cifar10.cluster.address import own_addresses
 from cifar10.data import pipeline, records
@@ -262,8 +262,7 @@ def _expected_data(settings, checks):
 def _check_space(start, checks):
     """Checks that there is space for the checkpoints. Builds the graph, whose variables tell the size of one."""
     settings = start.plan.settings
-    with tf.Graph().as_default(), tf.device(start.plan.devices.home):
-        tf.set_random_seed(settings.run.seed)
+    with own.graph(settings.run.seed), tf.device(start.plan.devices.home):
         training.build(start.plan, {})
         size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
     reports = settings.reports

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import training
+from cifar10 import own, training
 from cifar10.explain.moments import Moments
 from cifar10.explain.parts import Lap
 from cifar10.parallel.session_config import refuse_absent
@@ -68,8 +68,7 @@ class Variant:
 
     def _start(self, plan, learnt, folder, log, before_session, position):
         """Builds the graph, opens the session and takes a first step."""
-        with tf.Graph().as_default(), tf.device(plan.devices.home):
-            tf.set_random_seed(plan.settings.run.seed)
+        with own.graph(plan.settings.run.seed), tf.device(plan.devices.home):
             self._graph = graph = training.build(plan, learnt)
             self.shapes = {v.op.name: v.shape.as_list() for v in tf.trainable_variables()
                            if v in tf.global_variables()}

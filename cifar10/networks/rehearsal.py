@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.networks.draws import at_position
 from cifar10.networks.parts import divided
 from cifar10.networks.statistics import MOVING_STATISTICS, MovingStatistic
@@ -48,11 +49,10 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       batch_size: images in a training batch.
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       dtype: the type of training images.
-      seed: the seed of the training graph; evaluation has none.
+      seed: the seed of the training graph.
     """
     side = sizes[0] if len(sizes) == 1 else None
-    with tf.Graph().as_default():
-        tf.set_random_seed(seed)
+    with own.graph(seed):
         tf.train.get_or_create_global_step()
         with divided() as division:
             images, scope, logits = _build_tower(inference, 0, dtype, [batch_size, side, side, 3], seed)
@@ -67,7 +67,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         if violation:
             return Findings(violation)
         training_variables = _variables()
-    with tf.Graph().as_default():
+    with own.graph():
         images = tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3])
         with tf.name_scope(_SCOPE), divided() as evaluated:
             inference(images, False)

@@ -75,8 +75,7 @@ def _rehearse(make, averages_within):
     """Returns a phrase that names the first rule that an optimizer breaks and the remedy, or None."""
     names = []
     for scope in ('update', 'tower_0/apply'):
-        with tf.Graph().as_default(), tf.device('/cpu:0'):
-            tf.set_random_seed(0)  # as in a run, so that operations without a seed begin anew in each session
+        with own.graph(), tf.device('/cpu:0'):
             violation, copies = _build(make, scope, averages_within)
             if violation:
                 return violation

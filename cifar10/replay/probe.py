@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import training
+from cifar10 import own, training
 from cifar10.data import draws, pipeline
 from cifar10.networks import classifier
 from cifar10.networks.draws import at_position
@@ -108,9 +108,7 @@ class Probe:
         first_group = dataclasses.replace(
             plan.devices, groups=plan.devices.groups[:1], group_hosts=plan.devices.group_hosts[:1])
         self._plan = plan._replace(devices=first_group.with_towers(plan.settings.towers.num_towers))
-        self._graph = tf.Graph()
-        with self._graph.as_default(), tf.device(first_group.home):
-            tf.set_random_seed(plan.settings.run.seed)
+        with own.graph(plan.settings.run.seed) as self._graph, tf.device(first_group.home):
             self._build()
             self._session = tf.Session(config=training.session_options(self._plan))
             self._session.run(tf.global_variables_initializer())

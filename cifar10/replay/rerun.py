@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import training
+from cifar10 import own, training
 from cifar10.console import say
 from cifar10.data import records
 from cifar10.errors import UsageError, difference, reason
@@ -182,8 +182,7 @@ class _Steps:
     def __init__(self, plan, values, prefix):
         self._every = plan.settings.reports.summary_steps
         learnt = {} if values else plan.recipe.learn(plan.data)
-        with tf.Graph().as_default() as graph, tf.device(plan.devices.home):
-            tf.set_random_seed(plan.settings.run.seed)
+        with own.graph(plan.settings.run.seed) as graph, tf.device(plan.devices.home):
             self._graph = training.build(plan, learnt)
             with plan.mode.scope(), tf.name_scope('replay'):
                 variables = {variable.op.name: variable for variable in tf.global_variables()}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.console import say
 from cifar10.data import photos, pictures
 from cifar10.data.folders import LARGEST
@@ -70,7 +71,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     decoder = (photos if size > LARGEST else pictures).Decoder(size, run.recipe.augmentation.centre)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
-    with checkpoint.plain_errors(), tf.Graph().as_default():
+    with checkpoint.plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])
         with tf.Session(config=session_config(devices)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)

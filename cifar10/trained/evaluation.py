@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.console import say
 from cifar10.data import records
 from cifar10.errors import UsageError
@@ -59,7 +60,7 @@ def _evaluate_run(settings, directory, devices, done):
         stored_now = directory.stored()
         return (stored_now.run if stored_now else None) != stored.run
 
-    with checkpoint.plain_errors(), tf.Graph().as_default():
+    with checkpoint.plain_errors(), own.graph():
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, settings.batch_size, settings.num_examples,
                               run.averaging)
         restorer = model.Restorer(run.use_ema)

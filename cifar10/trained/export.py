@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.console import say
 from cifar10.directories import make_dir
 from cifar10.errors import UsageError
@@ -29,7 +30,7 @@ def export(settings: EvalSettings) -> None:
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
     make_dir(os.path.dirname(target), '--export_dir')
-    with checkpoint.plain_errors(), tf.Graph().as_default():
+    with checkpoint.plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])
         signature = _signature(classifier, run.classes)
         with tf.Session(config=session_config(devices)) as session:

@@ -4,6 +4,7 @@ It has its own graph and session, into which the variables are copied, so that i
 """
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.data import records
 from cifar10.optim.averages import saved_names
 from cifar10.parallel.devices import Devices
@@ -35,7 +36,7 @@ class Validation:
     """
 
     def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
-        with tf.Graph().as_default() as graph:
+        with own.graph() as graph:
             self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size))
             variables = saved_names(use_ema)
             with tf.device('/cpu:0'):
