@@ -1,6 +1,7 @@
 """The parts of a cluster: its members, the addresses that a task listens at, and the local cluster for testing."""
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -160,6 +161,79 @@ def test_a_port_is_open_on_each_of_several_addresses():
         listener.restrict(port, ['127.0.0.3', '::1', '127.0.0.1'])
         assert all(watch.reachable(f'{address}:{port}') for address in ('127.0.0.1', '127.0.0.3', '[::1]'))
         assert not watch.reachable(f'127.0.0.2:{port}', 0.3)
+
+
+NAMESPACES = {  # a machine with two networks, and one in each
+    'both': {'near': '10.9.0.1/24', 'far': '10.8.0.1/24'}, 'task': {'both': '10.9.0.2/24'},
+    'third': {'both': '10.8.0.3/24'}}
+
+
+@pytest.fixture
+def namespaces():
+    """A function that starts Python code in a network namespace, by the names of NAMESPACES."""
+    prefix = f'test{os.getpid()}'
+
+    def ip(*arguments):
+        return subprocess.run(['ip', *arguments], capture_output=True, text=True)
+    if not shutil.which('ip') or ip('netns', 'add', prefix + 'both').returncode:
+        pytest.skip('network namespaces need more rights than this user has, and iproute2')
+    try:
+        for name in ('task', 'third'):
+            ip('netns', 'add', prefix + name)
+        for inner, outer in (('near', 'task'), ('far', 'third')):
+            ip('-n', prefix + 'both', 'link', 'add', inner, 'type', 'veth', 'peer', 'name', 'both', 'netns',
+               prefix + outer)
+        for name, addresses in NAMESPACES.items():
+            for link, address in addresses.items():
+                ip('-n', prefix + name, 'address', 'add', address, 'dev', link)
+                ip('-n', prefix + name, 'link', 'set', link, 'up')
+            ip('-n', prefix + name, 'link', 'set', 'lo', 'up')
+        ip('-n', prefix + 'task', 'address', 'add', '10.9.0.9/24', 'dev', 'both')  # of no task
+        ip('-n', prefix + 'third', 'route', 'add', '10.9.0.1', 'via', '10.8.0.1')
+        yield lambda name, code: subprocess.Popen(
+            ['ip', 'netns', 'exec', prefix + name, sys.executable, '-c', code], cwd=ROOT, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    finally:
+        for name in NAMESPACES:
+            ip('netns', 'delete', prefix + name)
+
+
+SERVE = '''
+import socket
+from cifar10.cluster import listener
+with socket.socket(socket.AF_INET6) as server:
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    server.bind(('::', 2222))
+    server.listen()
+    listener.restrict(2222, ['10.9.0.1'], {peers!r})
+    print('listens', flush=True)
+    input()
+'''
+CONNECT = '''
+import socket
+for source, target in {pairs!r}:
+    try:
+        socket.create_connection((target, 2222), 0.5, (source, 0)).close()
+        print(source, target)
+    except OSError:
+        pass
+'''
+
+
+@pytest.mark.parametrize('peers', [('10.9.0.1', 'a-name'), ('10.9.0.1', '10.9.0.2', 'fd00::2%eth0')])
+def test_connections_come_from_the_network_of_the_address_or_this_machine(namespaces, peers):
+    pairs = dict(both=[('10.9.0.1', '10.9.0.1'), ('10.8.0.1', '10.9.0.1'), ('127.0.0.1', '127.0.0.1')],
+                 task=[('10.9.0.2', '10.9.0.1'), ('10.9.0.9', '10.9.0.1')],
+                 third=[('10.8.0.3', '10.9.0.1'), ('10.8.0.3', '10.8.0.1')])
+    server = namespaces('both', SERVE.format(peers=peers))
+    try:
+        assert server.stdout.readline() == 'listens\n'
+        clients = [namespaces(name, CONNECT.format(pairs=each)) for name, each in pairs.items()]
+        accepted = ''.join(client.communicate(timeout=60)[0] for client in clients).splitlines()
+    finally:
+        server.communicate('\n')
+    foreign = ['10.9.0.9 10.9.0.1'] if 'a-name' in peers else []  # another machine of the same network
+    assert accepted == ['10.9.0.1 10.9.0.1', '10.8.0.1 10.9.0.1', '10.9.0.2 10.9.0.1', *foreign]
 
 
 def test_a_server_listens_only_at_the_given_address(small):

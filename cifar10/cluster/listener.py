@@ -1,53 +1,114 @@
-"""Keeps the port of a TensorFlow server closed on all addresses but its own.
+"""Keeps the port of a TensorFlow server closed to all but the machines of its cluster.
 
 The server listens on every address of the machine, whatever address it is given, and has no authentication. A
-filter on its listening socket makes Linux drop packets for other addresses before a connection is made.
-TensorFlow opens the socket itself, so a connection made in the milliseconds before the filter is attached
-stays open.
+filter on its listening socket makes Linux drop all other packets before a connection is made. TensorFlow opens the
+socket itself, so a connection made in the milliseconds before the filter is attached stays open. Who can send packets
+with another machine's address from the same network is not kept out.
 """
+import array
 import contextlib
 import ctypes
+import fcntl
+import ipaddress
 import os
 import socket
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
 _NETWORK_HEADER = -0x100000  # linux/filter.h: SKF_NET_OFF
+_INTERFACE = -0x1000 + 8  # linux/filter.h: SKF_AD_OFF + SKF_AD_IFINDEX, the number of the interface it came in on
+_SOURCE, _DESTINATION = {4: 12, 6: 8}, {4: 16, 6: 24}  # offsets of the addresses in the headers of IPv4 and IPv6
 _ACCEPT, _DROP = 0xffffffff, 0
-# Classic BPF instructions (linux/bpf_common.h): load a byte, load a word, shift right, jump if equal, return.
-_LOAD_BYTE, _LOAD_WORD, _SHIFT, _JUMP_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x15, 0x06
+# Classic BPF instructions (linux/bpf_common.h): load a byte, load a word, shift right, jump, jump if equal, return.
+_LOAD_BYTE, _LOAD_WORD, _SHIFT, _JUMP, _JUMP_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x05, 0x15, 0x06
+_SIOCGIFCONF = 0x8912  # linux/sockios.h
+_IFREQ_BYTES, _MOST_IFREQS = 40, 1024  # struct ifreq: 16 bytes of name, and a sockaddr
 
 
-def program(addresses: Iterable[str]) -> list[bytes]:
-    """Returns a classic BPF filter that accepts only IP packets to the given IPv4 or IPv6 addresses."""
-    code = []
+def program(addresses: Iterable[str], peers: Collection[str] = ()) -> list[bytes]:
+    """Returns a classic BPF filter that accepts only IP packets to the given IPv4 or IPv6 addresses of this machine.
+
+    They must come in on the interface of their destination, or from this machine.
+
+    Args:
+      addresses: of this machine.
+      peers: the hosts that packets are accepted from, besides this machine; from all, if there is none or one is a
+        name, whose addresses may change.
+    """
+    local = socket.if_nametoindex('lo')
+    sources = []
+    if peers and all(map(_is_address, peers)):
+        sources = [(_LOAD_WORD, 0, 0, _INTERFACE), (_JUMP_EQUAL, 0, 1, local), (_JUMP, 0, 0, None)]
+        for peer in peers:
+            sources += _where(peer, _SOURCE, [(_JUMP, 0, 0, None)])
+        sources.append((_RETURN, 0, 0, _DROP))
+    # The jumps go past this part.
+    code = [(operation, if_true, if_false, len(sources) - i - 1 if operation == _JUMP else value)
+            for i, (operation, if_true, if_false, value) in enumerate(sources)]
     for address in addresses:
-        version = 6 if ':' in address else 4
-        packed = socket.inet_pton(socket.AF_INET6 if version == 6 else socket.AF_INET, address.split('%')[0])
-        words = struct.unpack(f'!{len(packed) // 4}I', packed)
-        destination = 24 if version == 6 else 16  # offset of the destination address in the IP header
-        # A mismatch jumps past the last instruction of this address: to the next address, or to the end.
-        code += [(_LOAD_BYTE, 0, 0, _NETWORK_HEADER),
-                 (_SHIFT, 0, 0, 4),  # the version is in the upper half of the first byte
-                 (_JUMP_EQUAL, 0, 2 * len(words) + 1, version)]
-        for i, word in enumerate(words):
-            code += [(_LOAD_WORD, 0, 0, _NETWORK_HEADER + destination + 4 * i),
-                     (_JUMP_EQUAL, 0, 2 * (len(words) - i) - 1, word)]
-        code.append((_RETURN, 0, 0, _ACCEPT))
+        accept = [(_RETURN, 0, 0, _ACCEPT)]
+        if interface := _interface(address):
+            accept = [(_LOAD_WORD, 0, 0, _INTERFACE), (_JUMP_EQUAL, 1, 0, local), (_JUMP_EQUAL, 0, 1, interface),
+                      *accept]
+        code += _where(address, _DESTINATION, accept)
     code.append((_RETURN, 0, 0, _DROP))
     return [struct.pack('HBBI', operation, if_true, if_false, value & 0xffffffff)
             for operation, if_true, if_false, value in code]
 
 
-def restrict(port: int, addresses: Iterable[str]) -> None:
-    """Makes this process's listening sockets on a port accept only connections to the given IP addresses.
+def _is_address(host):
+    try:
+        return bool(_ip(host))
+    except ValueError:
+        return False
+
+
+def _ip(address):
+    return ipaddress.ip_address(address.partition('%')[0])
+
+
+def _where(address, offsets, then):
+    """Returns instructions that begin with those for packets with an address at an offset, and that others skip."""
+    ip = _ip(address)
+    words = struct.unpack(f'!{len(ip.packed) // 4}I', ip.packed)
+    code = [(_LOAD_BYTE, 0, 0, _NETWORK_HEADER),
+            (_SHIFT, 0, 0, 4),  # the version is in the upper half of the first byte
+            (_JUMP_EQUAL, 0, 2 * len(words) + len(then), ip.version)]
+    for i, word in enumerate(words):
+        code += [(_LOAD_WORD, 0, 0, _NETWORK_HEADER + offsets[ip.version] + 4 * i),
+                 (_JUMP_EQUAL, 0, 2 * (len(words) - i - 1) + len(then), word)]
+    return code + then
+
+
+def _interface(address):
+    """Returns the number of the interface that has an address, or None if packets to it may come in on any.
+
+    That is so for an address that other machines reach although it is one of the loopback interface.
+    """
+    ip = _ip(address)
+    if ip.is_loopback:
+        return socket.if_nametoindex('lo')
+    if ip.version == 6:
+        with open('/proc/net/if_inet6') as stream:
+            names = [line.split()[-1] for line in stream if line.startswith(ip.packed.hex())]
+    else:
+        requests = array.array('B', bytes(_IFREQ_BYTES * _MOST_IFREQS))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            fcntl.ioctl(any_socket, _SIOCGIFCONF, struct.pack('iL', len(requests), requests.buffer_info()[0]))
+        entries = [requests[i:i + 24].tobytes() for i in range(0, len(requests), _IFREQ_BYTES)]
+        names = [entry.partition(b':')[0][:16].rstrip(b'\0').decode() for entry in entries if entry[20:] == ip.packed]
+    return socket.if_nametoindex(names[0]) if names and names[0] != 'lo' else None
+
+
+def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -> None:
+    """Makes this process's listening sockets on a port accept only connections as `program` describes.
 
     Raises:
       OSError: no socket listens on the port, or the kernel does not accept the filter.
     """
-    code = program(addresses)
+    code = program(addresses, peers)
     memory = ctypes.create_string_buffer(b''.join(code))
     attached = 0
     for name in os.listdir('/proc/self/fd'):

@@ -89,7 +89,7 @@ class Member:
             self._peers = {'worker 0': cluster.workers[0]}
 
     def _start(self, local_devices):
-        """Returns a running server that accepts only connections to this task's address."""
+        """Returns a running server that accepts only connections to this task's address, from other tasks if it can."""
         cluster = self._cluster
         port = split_address(cluster.address)[1]
         addresses = own_addresses(cluster, _START_FACTOR * self._timeout)
@@ -102,7 +102,7 @@ class Member:
         except tf.errors.OpError as error:
             raise UsageError(f'the server cannot be started at {cluster.address}; is the port in use?') from error
         try:
-            listener.restrict(port, addresses)
+            listener.restrict(port, addresses, [split_address(each)[0] for each in cluster.tasks.values()])
         except OSError as error:
             say(f'warning: {error}: the server listens on all addresses of this machine')
         server.start()
