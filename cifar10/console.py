@@ -36,11 +36,20 @@ TESTED_VERSIONS = (2, 16), (2, 21)
 _receiver = print
 
 
+def printable(line: str) -> str:
+    """Returns a line with each character that could control a terminal, or forge a line, as an escape sequence.
+
+    A line may hold text of a file, a picture's name or another process, which somebody else may have written.
+    """
+    return ''.join(c if c.isprintable() else c.encode('unicode_escape').decode() for c in line)
+
+
 def say(line: str) -> None:
     """Says a line to whoever runs the program: on standard output, above a progress bar if there is one.
 
     Within `said_to`, the receiver gets it instead.
     """
+    line = printable(line)
     if _receiver is not print:
         _receiver(line)
         return

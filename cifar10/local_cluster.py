@@ -130,7 +130,7 @@ def _relay(prefix, process, unread):
     for line in process.stdout:
         if not unread.is_set():
             with console.reader_may_leave(unread.set):
-                sys.stdout.write(prefix + line.rstrip('\n') + '\n')
+                sys.stdout.write(prefix + console.printable(line.rstrip('\n')) + '\n')
                 sys.stdout.flush()
 
 

@@ -50,7 +50,7 @@ def main() -> None:
     plots.check_plot(out)
     console.start_tensorflow()
     draw(out, inputs(settings))
-    print(f'written    {out}')
+    console.say(f'written    {out}')
 
 
 def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:

@@ -12,6 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10 import console, training
+from cifar10.cli import program
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.run import rate
 from cifar10.run.train_dir import TrainDir
@@ -106,6 +107,31 @@ def test_the_cause_of_an_error_is_kept_and_not_its_task_or_dataset():
     both = ("Graph execution error:\n\nDetected at node 'a' defined at (most recent call last):\nNode: 'a'\n"
             f"{'=' * 21}\nINVALID_ARGUMENT: From /job:worker/replica:0/task:1:\nassertion failed: [it has changed]\n")
     assert reason(tf.errors.InvalidArgumentError(None, None, both)) == 'it has changed'
+
+
+HOSTILE = '\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
+
+
+def test_text_that_could_control_a_terminal_is_escaped(capsys):
+    """In lines, in errors, and in what the processes of a local cluster print."""
+    shown = r'\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
+    console.say(f'a {HOSTILE} né 犬')
+    lines = []
+    with console.said_to(lines.append):
+        console.say(HOSTILE)
+    assert capsys.readouterr().out == f'a {shown} né 犬\n' and lines == [shown]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
+
+        def fail():
+            raise UsageError(HOSTILE)
+        assert program.run(fail) == 2
+    assert shown.replace(r'\r\n', ' ').removesuffix(r'\u2028') in capsys.readouterr().err
+    code = f'import sys; sys.stdout.buffer.write({HOSTILE.encode()!r})'
+    output = subprocess.run(
+        [sys.executable, '-m', 'cifar10.local_cluster', '--workers=1', '--', sys.executable, '-c', code], cwd=ROOT,
+        capture_output=True, text=True, check=True).stdout
+    assert output.replace('\n', '').isprintable() and r'\x1b[31mred\x9b2J' in output
 
 
 @pytest.mark.parametrize('error, status', [

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from cifar10.console import discard
+from cifar10.console import discard, printable
 from cifar10.errors import RunError, UsageError, describe_os_error
 from cifar10.signals import Termination
 
@@ -78,7 +78,7 @@ def _is_open(descriptor):
 
 
 def _fail(program, message, status):
-    line = ' '.join(str(message).split())
+    line = printable(' '.join(str(message).split()))
     try:
         print(f'{program}: error: {line}', file=sys.stderr, flush=True)
     except OSError:  # the terminal is gone

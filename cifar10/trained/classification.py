@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import own
-from cifar10.console import say
+from cifar10.console import printable, say
 from cifar10.data import photos, pictures
 from cifar10.data.folders import LARGEST
 from cifar10.data.pictures import NoPicture, shown
@@ -81,7 +81,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
                 paths = settings.image[first:first + settings.batch_size]
                 outcomes = _classify_batch(session, classifier, decoder, paths, run.classes)
                 for path, outcome in zip(paths, outcomes):
-                    show(_as_json(path, outcome) if settings.json else _as_row(path, outcome, width))
+                    show(_as_json(path, outcome) if settings.json else printable(_as_row(path, outcome, width)))
                 failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
     if failures:
         raise UsageError(
