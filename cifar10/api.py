@@ -126,10 +126,9 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
         ended = take_part(cluster, given, termination, training.train)
     if ended is None:
         return None
-    evaluations = metrics.read(given.run.train_dir, metrics.EVAL)
-    figures = metrics.read(given.run.train_dir, metrics.TRAIN)
+    evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
     return TrainResult(ended.step, ended.checkpoint, ended.step >= ended.last_step, _figures(figures),
-                       _figures(evaluations))
+                       _figures(evaluation))
 
 
 def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
@@ -172,9 +171,9 @@ def _refuse(settings, names, script):
             raise UsageError(f'--{name} is for the command line; use python {script} --{name}')
 
 
-def _figures(records):
-    """Returns the figures of the newest of some records, or of none."""
-    return {name: value for name, value in records[-1].items() if name != 'kind'} if records else {}
+def _figures(record):
+    """Returns the figures of a record, or of None."""
+    return {name: value for name, value in (record or {}).items() if name != 'kind'}
 
 
 class _Raised(Exception):

@@ -9,14 +9,16 @@ import errno
 import fcntl
 import os
 import re
+import secrets
 import shutil
 import stat
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from cifar10.console import say
+from cifar10.errors import UsageError
 
-RANDOM = '[a-z0-9_]{8}'  # a regular expression for what `tempfile` appends to a prefix
+RANDOM = '[a-z0-9_]{8}'  # a regular expression for the random characters of a private name
 
 
 def existing(path: str) -> str:
@@ -76,12 +78,11 @@ def remove_empty(folder: str, above: str) -> None:
 @contextlib.contextmanager
 def new_folder(folder: str) -> Iterator[str]:
     """Context with the path of a private folder, which is renamed to `folder` at the end if all went well."""
-    parent, name = os.path.split(os.path.abspath(folder))
+    parent = os.path.dirname(os.path.abspath(folder))
     os.makedirs(parent, exist_ok=True)  # another process that failed may have removed it meanwhile
-    temporary = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
+    temporary = private(folder, os.mkdir)
     try:
         yield temporary
-        os.chmod(temporary, 0o755)
         sync_tree(temporary)
         try:
             os.rename(temporary, folder)
@@ -96,18 +97,15 @@ def new_folder(folder: str) -> Iterator[str]:
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[str]:
     """Context with the path of a private file, which replaces `path` at the end if all went well."""
-    folder, name = os.path.split(os.path.abspath(path))
-    descriptor, temporary = tempfile.mkstemp(prefix=f'.{name}.', dir=folder)
+    temporary = private(path, lambda path: open(path, 'x').close())
     try:
-        os.fchmod(descriptor, 0o666 & ~_umask())  # `mkstemp` makes it readable for this user only
-        os.close(descriptor)
         yield temporary
         sync(temporary)
         os.replace(temporary, path)
     except BaseException:
         os.remove(temporary)
         raise
-    sync(folder)
+    sync(os.path.dirname(temporary))
 
 
 def replace(path: str, text: str) -> None:
@@ -116,10 +114,42 @@ def replace(path: str, text: str) -> None:
         stream.write(text)
 
 
-def _umask():
-    """Returns the umask of this process. `os.umask` can read it only by changing it, for all threads."""
-    with open('/proc/self/status') as stream:
-        return next(int(line.split()[1], 8) for line in stream if line.startswith('Umask:'))
+def private(path: str, make: Callable[[str], Any]) -> str:
+    """Makes a file or folder with a private name of what will be called `path`, and returns its path.
+
+    Args:
+      path: of what it will be.
+      make: function that makes a file or folder of a given path, with the mode that new ones have here (`tempfile`
+        would keep this user's group out), or raises a FileExistsError.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    while True:
+        made = os.path.join(folder, f'.{name}.{secrets.token_hex(4)}')
+        with contextlib.suppress(FileExistsError):
+            make(made)
+            return made
+
+
+def opened(path: str, flags: int = os.O_RDONLY) -> int:
+    """Opens a regular file, and nothing else that may have been put in its place; returns the descriptor.
+
+    Args:
+      path: of the file.
+      flags: as those of `os.open`; with O_RDWR, a pipe cannot block it either.
+
+    Raises:
+      UsageError: it is a link, which may lead to another file of this user, a pipe, a folder or a device.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR):
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    raise UsageError(f'{path} is a link, or no regular file, so it is not opened; remove it')
 
 
 def is_private(name: str, final_name: str) -> bool:
@@ -140,7 +170,7 @@ def remove(path: str) -> None:
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
     """Context that holds the lock of a folder; waits while another process holds it."""
-    with open(os.path.join(folder, 'lock'), 'a') as stream:
+    with open(opened(os.path.join(folder, 'lock'), os.O_RDWR | os.O_CREAT)) as stream:
         with contextlib.suppress(OSError):  # on a file system without locks
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
@@ -184,7 +214,7 @@ def _acquire(lock, path):
     while True:
         os.makedirs(os.path.dirname(lock), exist_ok=True)  # a process that failed may have removed it
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            descriptor = opened(lock, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             continue
         try:
@@ -204,22 +234,3 @@ def _acquire(lock, path):
             if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
                 return descriptor
         os.close(descriptor)
-
-
-def foreign_owner(path: str) -> str | None:
-    """Returns the owner of a file or folder as a phrase, or None if it belongs to this user or root."""
-    for get_status in (os.lstat, os.stat):  # of a link, and of its target
-        with contextlib.suppress(FileNotFoundError):
-            if (owner := get_status(path).st_uid) not in (0, os.geteuid()):
-                return f'belongs to user {owner}'
-    return None
-
-
-def open_to_others(path: str) -> str | None:
-    """Returns who can write to a path, as a phrase, or None if only this user, this user's group and root can."""
-    status = os.stat(path)
-    if status.st_mode & stat.S_IWOTH:
-        return 'is writable for everybody'
-    if status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid():
-        return f'is writable for group {status.st_gid}'
-    return foreign_owner(path)

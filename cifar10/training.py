@@ -20,7 +20,7 @@ from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
 from cifar10.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
-from cifar10.registry import PRECISIONS
+from cifar10.registry import NETWORKS, OPTIMIZERS, PRECISIONS
 from cifar10.run import best, checkpoint, metrics, sessions, starts, summaries, warm_start
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
@@ -31,6 +31,7 @@ from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.signals import Termination
+from cifar10.trained import trust
 from cifar10.trained.validation import Validation
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
@@ -321,6 +322,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                 step = int(results['step'])
                 # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
                 refuse_divergence(step, results['losses'], directory, plan.mode.synchronous)
+                directory.refuse_another_folder()
                 if plan.mode.averages_after(step):
                     session.run(graph.average)
                 progress.report(step, results['figures'], results['seconds'])
@@ -335,11 +337,12 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                     with workers.paused():
                         _save(session, outputs, progress)
         # From here on no other thread takes steps.
+        directory.refuse_another_folder()
         step = int(session.run(graph.global_step))
         if plan.mode.drifts and not plan.mode.averages_after(step):
             session.run(graph.equalise)
-        evaluated = {record['step'] for record in metrics.read(directory.path, metrics.EVAL)[-1:]}
-        if validation and step >= plan.last_step and step not in evaluated:
+        evaluated = metrics.last(directory.path, metrics.EVAL) or {}
+        if validation and step >= plan.last_step and step != evaluated.get('step'):
             _validate(session, plan, outputs, validation, reads, workers, progress)
         _save(session, outputs, progress)
 
@@ -375,6 +378,9 @@ def _open_outputs(plan, graph, directory):
     if not plan.checkpoint:
         best.remove(directory)
     text = directory.begin(plan.to_store(), None if plan.checkpoint else checkpoint.is_ours)
+    for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
+        if registry.is_own(name):
+            trust.remember(directory.stored().run, name)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)

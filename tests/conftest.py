@@ -14,7 +14,15 @@ from cifar10 import local_cluster, signals
 from cifar10.cli import program
 from cifar10.data import records
 from cifar10.settings.training import train_settings
-from tests.helpers import LINEAR, ROOT, tf, training  # it starts TensorFlow with the GPUs hidden
+from tests.helpers import LINEAR, ROOT, WITH_GPUS, tf, training  # it starts TensorFlow with the GPUs hidden
+
+
+@pytest.fixture(scope='session', autouse=True)
+def state_home(tmp_path_factory):
+    """Where programs note which files their user has named for a run: not in the home of who runs the tests."""
+    path = str(tmp_path_factory.mktemp('state'))
+    for environment in (os.environ, WITH_GPUS):
+        environment['XDG_STATE_HOME'] = path
 
 
 @pytest.fixture(scope='session')

@@ -49,7 +49,7 @@ LINEAR = f'{ROOT}/tests/linear.py:network'  # for tests that are not about the n
 def small_disk(folder, megabytes):
     """Context in which a new folder is a disk of its own; skips the test where this user may not mount one."""
     folder.mkdir()
-    command = ['mount', '-t', 'tmpfs', '-o', f'size={megabytes}m', 'tmpfs', str(folder)]
+    command = ['mount', '-t', 'tmpfs', '-o', f'size={megabytes}m,mode=755', 'tmpfs', str(folder)]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip('mounting a small disk needs more rights than this user has')
     try:

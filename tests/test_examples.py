@@ -12,6 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import fashion_mnist
+from cifar10.errors import UsageError
 from tests.helpers import ROOT, patient
 
 
@@ -149,6 +150,8 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
     for k, result in zip((1, 3), results):
         assert result.returncode == 0 and result.stderr == '', result.stderr
         lines = result.stdout.splitlines()
+        assert [line for line in lines if 'is not the published file (its checksum differs)' in line] == lines[:4]
+        del lines[:4]
         assert lines[0].startswith(f'towers     {k} on ')
         assert lines[1] == 'the last, smaller batch of an epoch, of 40 images, is dropped'
         assert len(lines) == 4
@@ -162,7 +165,7 @@ def test_lenet_prints_its_devices_and_an_epoch_a_line(stand_in, call):
 def test_lenet_learns(stand_in, call):
     result = call('lenet_fashion_mnist.py', f'--data_dir={stand_in}', '--towers=2', '--epochs=7', '--batch_size=64',
                   '--learning_rate=0.5', '--tower_device=cpu')
-    assert result.stdout.startswith('towers     2 on 2 CPU devices (as requested)')
+    assert 'towers     2 on 2 CPU devices (as requested)' in result.stdout
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
 
 
@@ -179,6 +182,15 @@ def test_a_broken_file_is_named(stand_in, tmp_path, call):
     result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}')
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and 'train-images-idx3-ubyte.gz is not an idx.gz file' in line
+
+
+def test_a_file_is_not_unpacked_beyond_the_size_of_the_published_one(tmp_path, capsys):
+    path = tmp_path / 'train-images-idx3-ubyte.gz'
+    header = bytes([0, 0, 8, 3]) + np.array([60001, 28, 28], '>u4').tobytes()
+    path.write_bytes(gzip.compress(header + bytes(60001 * 28 * 28), 1))
+    with pytest.raises(UsageError, match=f'{path} .*it unpacks to more than the published file'):
+        fashion_mnist.read(str(tmp_path))
+    assert f'warning: {path} is not the published file' in capsys.readouterr().out
 
 
 @pytest.mark.stress

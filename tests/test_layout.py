@@ -147,3 +147,11 @@ def test_public_signatures_have_types(path):
             arguments = [each for each in node.args.args + node.args.kwonlyargs if each.arg not in ('self', 'cls')]
             assert all(each.annotation for each in arguments), node.name
             assert node.returns, node.name
+
+
+@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_are_printed_by_one_function(path):
+    """That function, and the two for errors and the output of processes, escape what could control a terminal."""
+    calls = [node.func.id for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    assert 'print' not in calls or path.name in ('console.py', 'program.py')

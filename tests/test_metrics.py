@@ -4,14 +4,15 @@ import json
 import os
 import re
 import time
+import tracemalloc
 
 import numpy as np
 import pytest
 
-from cifar10 import training
+from cifar10 import files, training
 from cifar10.data import records
 from cifar10.errors import UsageError
-from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, read
+from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, last, read
 from cifar10.run.rate import Rate
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation
@@ -51,6 +52,24 @@ def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
     assert read(str(tmp_path), START)[0]['settings'] == dict(rate=0.123456789)  # as they are, not rounded
 
 
+def test_a_start_reads_a_long_file_from_its_end_and_keeps_it_in_no_memory(tmp_path):
+    kept = Metrics(str(tmp_path))
+    for step in range(1, 4):
+        kept.add(TRAIN, step, loss=1 / step, towers=step)
+    lines = open(tmp_path / NAME, 'rb').readlines()
+    with open(tmp_path / NAME, 'wb') as stream:  # only what is at the end are valid records
+        stream.writelines([b'x' * 99 + b'\n'] * 200_000 + lines)
+    size = (tmp_path / NAME).stat().st_size
+    tracemalloc.start()
+    assert last(str(tmp_path), TRAIN)['towers'] == 3
+    kept.drop_after(2)
+    assert read(str(tmp_path), TRAIN)[-1]['step'] == 2
+    assert tracemalloc.get_traced_memory()[1] < size / 5
+    tracemalloc.stop()
+    assert (tmp_path / NAME).stat().st_size == size - len(lines[-1])
+    assert last(str(tmp_path), EVAL) is None and last(str(tmp_path / 'nowhere'), EVAL) is None
+
+
 def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
     kept = Metrics(str(tmp_path))
     for value, data in ((1, 'test'), (2, 'train_eval'), (3, 'test')):
@@ -84,7 +103,7 @@ def test_zero_bytes_at_the_end_are_of_a_power_failure(tmp_path):
 
 
 def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
-    os.symlink('/dev/full', tmp_path / NAME)
+    monkeypatch.setattr(files, 'opened', lambda path, *flags: os.open('/dev/full', os.O_WRONLY))
     with pytest.raises(OSError) as refused:
         Metrics(str(tmp_path)).add(TRAIN, 1)
     assert refused.value.errno == errno.ENOSPC

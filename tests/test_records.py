@@ -13,7 +13,7 @@ import threading
 import numpy as np
 import pytest
 
-from cifar10.data import download, pipeline, records, shapes
+from cifar10.data import cifar, download, pipeline, records, shapes
 from cifar10.errors import UsageError
 from tests.helpers import ROOT, patient, run_script, tf
 
@@ -124,6 +124,18 @@ def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_fac
     # From now on the files alone are enough.
     os.remove(target / 'cifar-10-binary.tar.gz')
     assert records.prepare('cifar10', str(target)).count == 20
+
+
+def test_an_archive_is_not_unpacked_beyond_what_a_data_set_takes(cifar_dir, tmp_path_factory, monkeypatch, capsys,
+                                                                 closed_network):
+    most = 1 << 21
+    monkeypatch.setattr(cifar, '_MOST_BYTES', most)
+    for name in (FOLDER + '/data_batch_1.bin', 'surplus'):
+        target = tmp_path_factory.mktemp('target')
+        archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, [(member(name), bytes(most))])
+        with pytest.raises(UsageError, match='cannot be reached'):  # it goes on to download the right one
+            records.prepare('cifar10', str(target))
+        assert f'it unpacks to more than {most} bytes' in capsys.readouterr().out
 
 
 def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory, closed_network):

@@ -2,17 +2,18 @@
 import json
 import os
 import shutil
+import stat
 
 import pytest
 
-from cifar10 import directories, files, training
-from cifar10.data import records
-from cifar10.directories import check_dir
+from cifar10 import training
+from cifar10.cli import plots
+from cifar10.data import fashion_mnist
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
-from cifar10.trained import evaluation
-from tests.helpers import tf
+from cifar10.trained import evaluation, trust
+from tests.helpers import LINEAR, tf
 
 SOMEBODY = 12345  # the id of another user
 
@@ -29,7 +30,7 @@ only_root = pytest.mark.skipif(os.geteuid() != 0, reason='only root may give fil
 
 
 @pytest.fixture
-def own(settings, tmp_path):
+def own(request, settings, tmp_path):
     """(a function that evaluates a run of a user's own network, the file of the network, the train_dir)."""
     file = tmp_path / 'code' / 'net.py'
     file.parent.mkdir()
@@ -42,8 +43,11 @@ def own(settings, tmp_path):
     os.remove(moved / 'net.py.has-run')
     path = os.path.join(trained.run.train_dir, 'config.json')
     stored = json.loads(open(path).read())
+    name = f"{moved / 'net.py'}:linear"
     with open(path, 'w') as stream:
-        json.dump(dict(stored, network=f"{moved / 'net.py'}:linear"), stream)
+        json.dump(dict(stored, network=name), stream)
+    if not hasattr(request, 'param'):
+        trust.remember(stored['run'], name)
 
     def evaluate(**flags):
         with tf.Graph().as_default():
@@ -52,60 +56,130 @@ def own(settings, tmp_path):
     return evaluate, moved / 'net.py', trained.run.train_dir
 
 
-@pytest.mark.parametrize('what', ['file', 'train_dir', *[
-    pytest.param(what, marks=pytest.mark.stress) for what in ('folder', 'config.json')]])
-def test_a_stored_network_that_others_can_write_is_run_only_if_the_user_names_it(own, what):
-    evaluate, file, train_dir = own
-    path = dict(zip(('file', 'folder', 'train_dir', 'config.json'),
-                    (file, file.parent, train_dir, os.path.join(train_dir, 'config.json'))))[what]
-    os.chmod(path, os.stat(path).st_mode | 0o002)
-    with pytest.raises(UsageError, match=f'{path} is writable for everybody; give --network={file}:linear if you tru'):
+@only_root
+def test_a_stored_network_that_others_can_write_is_run_only_if_the_user_names_it(own):
+    evaluate, file, _ = own
+    for path in (file, file.parent):
+        os.chown(path, SOMEBODY, -1)
+        with pytest.raises(UsageError, match=f'{file}: {path} belongs to user {SOMEBODY}'):
+            evaluate()
+        os.chown(path, os.geteuid(), -1)
+    os.chmod(file, 0o666)
+    with pytest.raises(UsageError, match=f'{file}: {file} is writable for everybody'):
         evaluate()
     assert not os.path.exists(f'{file}.has-run')
     evaluate(network=f'{file}:linear')
     assert os.path.exists(f'{file}.has-run')
-
-
-def test_a_stored_network_of_the_user_is_run(own):
-    evaluate, file, _ = own
+    os.chmod(file, 0o664)  # as the group wishes
     evaluate()
+
+
+@pytest.mark.parametrize('own', ['not named'], indirect=True)
+def test_code_that_came_with_a_run_is_run_once_the_user_has_named_it(own, monkeypatch, tmp_path, capsys):
+    evaluate, file, _ = own
+    refused = pytest.raises(UsageError, match=f'{file}, .* not named it for this run so far; give --network={file}:lin')
+    with refused:
+        evaluate()
+    assert not os.path.exists(f'{file}.has-run')
+    evaluate(network=f'{file}:linear')
     assert os.path.exists(f'{file}.has-run')
-
-
-@only_root
-def test_a_stored_network_of_somebody_else_or_another_group_is_not_run(own):
-    evaluate, file, _ = own
-    os.chown(file, SOMEBODY, -1)
-    with pytest.raises(UsageError, match=f'net.py belongs to user {SOMEBODY}'):
-        evaluate()
-    os.chown(file, 0, SOMEBODY)
-    os.chmod(file, 0o664)
-    with pytest.raises(UsageError, match=f'net.py is writable for group {SOMEBODY}'):
-        evaluate()
-    os.chown(file, 0, os.getegid())
+    capsys.readouterr()
     evaluate()
+    assert f'code       {file} is executed' in capsys.readouterr().out
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path / 'of another user'))
+    with refused:
+        evaluate()
+    monkeypatch.setenv('XDG_STATE_HOME', '/proc/nowhere')  # where nothing can be noted
+    evaluate(network=f'{file}:linear')
+    with refused:
+        evaluate()
 
 
-@only_root
-@pytest.mark.parametrize('link', [False, True])
-def test_default_directories_of_somebody_else_are_refused(settings, monkeypatch, tmp_path, link):
-    default, other = str(tmp_path / 'default'), str(tmp_path / 'other')
-    os.mkdir(other if link else default)
-    if link:
-        os.symlink(other, default)
-        os.lchown(default, SOMEBODY, -1)
+def test_the_user_who_trained_a_run_has_named_its_code(settings, first_step, tmp_path, capsys):
+    evaluation.evaluate(eval_settings(checkpoint_dir=first_step(LINEAR), eval_dir=str(tmp_path / 'eval'), run_once=True,
+                                   tower_device='cpu', num_examples=10))
+    file = LINEAR.rpartition(':')[0]
+    assert f'code       {file} is executed' in capsys.readouterr().out
+    assert stat.S_IMODE(os.stat(os.path.join(os.environ['XDG_STATE_HOME'], 'cifar10')).st_mode) & 0o077 == 0
+
+
+@pytest.fixture(params=['of somebody else', 'below one of somebody else', 'a link of somebody else', 'open to all'])
+def of_others(request, tmp_path):
+    """(a directory that other users may have made or may change, how a message says why)."""
+    if request.param != 'open to all' and os.geteuid():
+        pytest.skip('only root may give files to other users')
+    shared = tmp_path / 'shared'
+    shared.mkdir()
+    shared.chmod(0o1777)
+    directory = shared / 'theirs'
+    if request.param == 'a link of somebody else':
+        (tmp_path / 'mine').mkdir()
+        os.symlink(tmp_path / 'mine', directory)
     else:
-        os.chown(default, SOMEBODY, -1)
-    for name in ('TRAIN_DIR', 'EVAL_DIR', 'DATA_DIR'):
-        with monkeypatch.context() as patched:
-            patched.setattr(directories, name, default)
-            with pytest.raises(UsageError, match=f'{default}, the default, belongs to user {SOMEBODY}; give --'):
-                check_dir(default, '--train_dir')
-            with pytest.raises(UsageError, match='the default, belongs to user'):
-                records.prepare('shapes', default)
-    check_dir(default, '--train_dir')  # where it is no default, the user has named it
+        directory.mkdir()
+    if request.param == 'open to all':
+        directory.chmod(0o777)
+        return str(directory), f'{directory} is writable for everybody'
+    os.lchown(directory, SOMEBODY, -1)
+    why = f'{directory} belongs to user {SOMEBODY}'
+    return str(directory / 'new' if request.param == 'below one of somebody else' else directory), why
 
 
-def test_a_folder_that_nobody_else_can_write_is_trusted(tmp_path):
-    assert files.open_to_others(str(tmp_path)) is None and files.foreign_owner(str(tmp_path / 'missing')) is None
-    assert TrainDir(str(tmp_path)).stored() is None
+def test_a_directory_of_others_is_not_written(of_others, call, data_dir, first_step):
+    path, why = of_others
+    run = first_step(LINEAR)
+    from_run = (f'--checkpoint_dir={run}', '--tower_device=cpu', '--num_examples=10', f'--data_dir={data_dir}')
+    for script, *flags in [
+            ('multi_gpu_train.py', f'--train_dir={path}'),
+            ('multi_gpu_train.py', f'--train_dir={path}', '--check'),
+            ('multi_gpu_train.py', f'--data_dir={path}'),
+            ('cifar10_eval.py', f'--eval_dir={path}', *from_run)]:
+        status, error = call(script, *flags)
+        assert status == 2 and (why in error or '--check' in flags), (flags, error)
+    assert not os.path.isdir(path) or not os.listdir(path)
+    with pytest.raises(UsageError, match=why):
+        fashion_mnist.read(path)
+    if 'belongs' in why:  # a new file or folder where everybody may make some is this user's
+        status, error = call('cifar10_eval.py', f'--export_dir={path}/1', *from_run)
+        assert status == 2 and why in error
+        with pytest.raises(UsageError, match=why):
+            plots.check_plot(os.path.join(path, 'plot.png'))
+
+
+def test_a_directory_of_others_is_read_with_a_warning(of_others, data_dir, first_step, tmp_path, capsys):
+    path, why = of_others
+    shutil.copytree(data_dir, path, dirs_exist_ok=True)
+    shutil.copytree(first_step(LINEAR), path, dirs_exist_ok=True)
+    if 'everybody' in why:
+        os.chmod(path, 0o777)
+    evaluation.evaluate(eval_settings(
+        checkpoint_dir=path, eval_dir=str(tmp_path / 'eval'), data_dir=path, run_once=True, tower_device='cpu',
+        num_examples=10, network=LINEAR))
+    output = capsys.readouterr().out
+    for flag in ('checkpoint_dir', 'data_dir'):
+        assert output.count(f'warning: --{flag}={path}: {why}') == 1
+
+
+def test_only_the_owner_of_a_shared_directory_is_asked_for(tmp_path):
+    """A directory of this user's below one that everybody may write, as all in /tmp, and one that a group may write."""
+    (tmp_path / 'shared').mkdir()
+    (tmp_path / 'shared').chmod(0o1777)
+    (tmp_path / 'shared' / 'run').mkdir(0o770)
+    for name in ('run', 'new'):
+        TrainDir(str(tmp_path / 'shared' / name)).check()
+
+
+@pytest.mark.parametrize('name', ['lock', 'config.json', 'metrics.jsonl', 'checkpoint'])
+@pytest.mark.parametrize('kind', ['link', 'pipe'])
+def test_only_regular_files_are_opened(settings, one_step, tmp_path, name, kind):
+    """A link may lead to any file of the user's, and opening a pipe waits for its other end."""
+    path = os.path.join(settings().run.train_dir, name)
+    victim = tmp_path / 'victim'
+    victim.write_bytes(open(path, 'rb').read() if name != 'lock' else b'')
+    before = victim.read_bytes()
+    if os.path.exists(path):
+        os.remove(path)
+    os.symlink(victim, path) if kind == 'link' else os.mkfifo(path)
+    with pytest.raises(UsageError, match=f'{path} is a link, or no regular file'):
+        training.train(settings(max_steps=3))
+    assert victim.read_bytes() == before

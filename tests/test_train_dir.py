@@ -16,7 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from cifar10 import training
+from cifar10 import files, training
 from cifar10.errors import RunError, UsageError
 from cifar10.run import checkpoint, metrics
 from cifar10.run.train_dir import TrainDir, step_of
@@ -97,10 +97,10 @@ def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tm
         with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*; the newest .*model.ckpt-1$'):
             save(2)
     before = (tmp_path / metrics.NAME).read_text()
-    os.remove(tmp_path / metrics.NAME)
-    os.symlink('/dev/full', tmp_path / metrics.NAME)
-    with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*No space left'):
-        save(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, 'opened', lambda path, *flags: os.open('/dev/full', os.O_WRONLY))
+        with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*No space left'):
+            save(2)
     assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [1] and before.count('\n') == 1
     assert not [name for name in os.listdir(tmp_path) if 'ckpt-2' in name]
 
@@ -466,3 +466,35 @@ def test_a_planted_link_is_not_followed(settings, tmp_path):
         os.symlink(victim, os.path.join(settings().run.train_dir, name))
     train(settings(max_steps=1))
     assert victim.read_text() == 'mine'
+
+
+@pytest.mark.parametrize('umask', [0o077, 0o022, 0o002])
+def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
+    os.chmod(tmp_path, 0o2775)  # what is made below it belongs to its group
+    before = os.umask(umask)
+    try:
+        os.mkdir(tmp_path / 'plain')
+        (tmp_path / 'plain.txt').touch()
+        with files.new_folder(str(tmp_path / 'ours')):
+            pass
+        files.replace(str(tmp_path / 'ours.txt'), '')
+    finally:
+        os.umask(before)
+    for suffix in ('', '.txt'):
+        plain, ours = ((tmp_path / (name + suffix)).stat() for name in ('plain', 'ours'))
+        assert (ours.st_mode, ours.st_gid) == (plain.st_mode, plain.st_gid)
+
+
+def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_run(settings, tmp_path):
+    given = settings(max_steps=40, save_steps=10, log_frequency=1, summary_steps=7, eval_steps=20, keep_best=True)
+    path, moved = given.run.train_dir, str(tmp_path / 'moved')
+
+    def move(record):
+        if record['step'] == 15 and not os.path.exists(moved):
+            os.rename(path, moved)
+            os.mkdir(path)
+    with metrics.sent_to(move), pytest.raises(RunError, match=f'{path} is no longer the folder that this run has lock'):
+        training.train(given)
+    assert not os.listdir(path)
+    training.train(settings(train_dir=moved, max_steps=11))
+    assert [step_of(prefix) for prefix in checkpoints(moved)] == [10, 11]

@@ -17,9 +17,10 @@ import tensorflow.compat.v1 as tf
 from cifar10 import own, plan, training
 from cifar10.cluster import membership, watch
 from cifar10.cluster.address import own_addresses
+from cifar10.console import say
 from cifar10.data import pipeline, records
 from cifar10.data.photos import Photos
-from cifar10.directories import check_dir
+from cifar10.directories import check_dir, refuse_of_others
 from cifar10.errors import RunError, UsageError, describe_os_error
 from cifar10.files import existing
 from cifar10.parallel import gpus
@@ -52,7 +53,7 @@ def check(settings: TrainSettings) -> None:
         checks.decide(start, [plan.choose_devices])
         has_devices = start.devices is not None
         if has_devices:
-            print(f'devices    {start.devices}')
+            say(f'devices    {start.devices}')
         else:  # CPU devices stand in for the missing ones, so that the rest can be checked
             start.devices = choose(settings.towers.num_gpus, 'cpu', settings.towers.gpus_per_tower)
         gpus.claim(start.devices.num_gpus)
@@ -103,7 +104,7 @@ class _Checks:
             for stage in stages:
                 for line in stage(start):
                     if prints:
-                        print(line)
+                        say(line)
 
     @contextlib.contextmanager
     def collected(self):
@@ -131,7 +132,7 @@ class _Checks:
         folder = existing(path)
         free = shutil.disk_usage(folder).free
         disk = os.stat(folder).st_dev
-        print(f'disk       {free / 1e9:.1f} GB free in {path}; {what}')
+        say(f'disk       {free / 1e9:.1f} GB free in {path}; {what}')
         earlier = self._needed[disk]
         self._needed[disk] += size
         if self._needed[disk] > free:
@@ -142,44 +143,44 @@ class _Checks:
     def end(self):
         """Prints all problems and raises a UsageError if there are any; otherwise prints the outlook."""
         for problem in self._problems:
-            print(f'problem    {problem}')
+            say(f'problem    {problem}')
         if len(self._problems) == 1:
             raise UsageError("the run cannot start; see the line 'problem' above")
         if self._problems:
             raise UsageError(f"the run cannot start; see the {len(self._problems)} lines 'problem' above")
-        print(self.outlook)
+        say(self.outlook)
 
 
 def _print_versions():
     build = tf2.sysconfig.get_build_info()
     cuda = f"for CUDA {build['cuda_version']}" if build.get('cuda_version') else 'without CUDA'
-    print(f'versions   Python {platform.python_version()}, TensorFlow {tf.__version__} {cuda}, NumPy {np.__version__}')
+    say(f'versions   Python {platform.python_version()}, TensorFlow {tf.__version__} {cuda}, NumPy {np.__version__}')
     names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
              for gpu in tf.config.list_physical_devices('GPU')]
-    print(f"GPUs       {', '.join(names) or gpus.why_no_gpu() or 'none that TensorFlow can use'}")
+    say(f"GPUs       {', '.join(names) or gpus.why_no_gpu() or 'none that TensorFlow can use'}")
 
 
 def _print_cluster(cluster):
     """Prints what this process is in a cluster, and which peers answer already."""
     chief = ', the chief' if cluster.is_chief else ''
-    print(f'cluster    {cluster.job} {cluster.index} at {cluster.address}{chief}')
+    say(f'cluster    {cluster.job} {cluster.index} at {cluster.address}{chief}')
     for name, address in cluster.others().items():
         answer = 'answers' if watch.reachable(address) else 'does not answer yet'
-        print(f'peer       {name} at {address} {answer}')
+        say(f'peer       {name} at {address} {answer}')
 
 
 def _print_directory(start):
     """Prints what would happen to an earlier run in the directory, other than being resumed."""
     if start.replaces:
-        print(f'restart    the run in {start.directory.path} would be deleted')
+        say(f'restart    the run in {start.directory.path} would be deleted')
     elif loss := start.directory.describe_lost_settings():
-        print(f'warning: {loss}; give the flags of the run')
+        say(f'warning: {loss}; give the flags of the run')
 
 
 def _print_memory(plan):
     """Prints the memory that the training images take."""
     each = ', in each process with towers' if len(set(plan.devices.hosts)) > 1 else ''
-    print(f'memory     {_size(plan.data.memory_bytes)} for the training images{each}')
+    say(f'memory     {_size(plan.data.memory_bytes)} for the training images{each}')
 
 
 def _print_decoding(start):
@@ -199,11 +200,10 @@ def _print_decoding(start):
             return
         rate = pipeline.decoding_rate(photos, plan.recipe.augmentation, _PHOTOS)
     feeds = ''
-    if records_of_run := metrics.read(start.directory.path, metrics.TRAIN):
-        last = records_of_run[-1]
+    if last := metrics.last(start.directory.path, metrics.TRAIN):
         each = last['images_per_sec'] / last['towers']
         feeds = f'; a tower of the run took {each:,.0f}, so they are enough for {rate / each:.1f} towers'
-    print(f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores{feeds}; {ahead}')
+    say(f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores{feeds}; {ahead}')
 
 
 def _print_parts(plan):
@@ -211,7 +211,7 @@ def _print_parts(plan):
     towers = plan.settings.towers
     sizes = plan.recipe.part_sizes(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
     for number, size in enumerate(sizes):
-        print(f'part {number:<5} {_size(size.variables)} of variables, {_size(size.activations)} of activations in a '
+        say(f'part {number:<5} {_size(size.variables)} of variables, {_size(size.activations)} of activations in a '
               'tower')
 
 
@@ -222,8 +222,9 @@ def _size(count):
 
 def _print_settings(settings):
     text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
-    print(textwrap.fill(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
-                        break_on_hyphens=False))
+    for line in textwrap.wrap(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
+                              break_on_hyphens=False):
+        say(line)
 
 
 def _expected_data(settings, checks):
@@ -251,9 +252,10 @@ def _expected_data(settings, checks):
         action = 'unpacking it'
     else:
         action = 'making it'
-    print(f'data       {dataset} is not {state} yet; the run would begin by {action}, into {data.folder}')
+    say(f'data       {dataset} is not {state} yet; the run would begin by {action}, into {data.folder}')
     size = download + sum(part.count * part.record_bytes for part in parts.values())
     with checks.collected():
+        refuse_of_others(parent, f'{flag}={parent}')
         check_dir(parent, flag)
         checks.require_space(size, f'the data take {size / 1e6:.1f} MB', flag, parent)
     return data

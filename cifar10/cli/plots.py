@@ -1,6 +1,7 @@
 """Checks that a plot can be drawn and written, before the work that it will show."""
 import os
 
+from cifar10.directories import refuse_of_others
 from cifar10.errors import UsageError
 
 
@@ -11,6 +12,7 @@ def check_plot(path: str) -> None:
     except ImportError:
         raise UsageError("plotting needs matplotlib; pip install -e '.[plots]'") from None
     matplotlib.use('Agg')
+    refuse_of_others(path, path)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UsageError(f'the folder of {path} does not exist')

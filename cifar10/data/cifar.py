@@ -16,6 +16,16 @@ from cifar10.errors import UsageError
 from cifar10.files import new_folder
 
 _SITE = 'https://www.cs.toronto.edu/~kriz/'
+_MOST_BYTES = 1 << 28  # of an archive, unpacked: 60,000 records take 184 MB
+
+
+class _Bounded(gzip.GzipFile):
+    """A file that is unpacked as it is read, and is refused if it holds more than an archive of a data set may."""
+
+    def read(self, size):
+        if self.tell() + size > _MOST_BYTES:
+            raise tarfile.ReadError(f'it unpacks to more than {_MOST_BYTES} bytes')
+        return super().read(size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +51,7 @@ class _Archive:
         """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
         path = os.path.join(os.path.dirname(folder), self.name)
         if os.path.isfile(path):
-            if os.path.getsize(path) != self.size or download.sha256(path) != self.sha256:
+            if not download.is_published(path, self.size, self.sha256):
                 say(f'warning: {path} is not the published archive (its checksum differs); using it as it is')
             try:
                 return self._extract(path, folder)
@@ -57,7 +67,8 @@ class _Archive:
 
     def _extract(self, archive, folder):
         expected = {f'{self.folder}/{name}' for name in self.required + self.extras}
-        with new_folder(folder) as temporary, gzip.open(archive) as stream, tarfile.open(fileobj=stream) as tar:
+        with (new_folder(folder) as temporary, _Bounded(archive) as stream,
+              tarfile.open(fileobj=stream, mode='r|') as tar):
             for member in tar:
                 if member.isfile() and member.name in expected:
                     # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract`

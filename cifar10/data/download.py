@@ -24,6 +24,11 @@ def sha256(path: str) -> str:
     return digest.hexdigest()
 
 
+def is_published(path: str, size: int, checksum: str) -> bool:
+    """Returns whether a file has the size and the SHA-256 of the one that was published."""
+    return os.path.getsize(path) == size and sha256(path) == checksum
+
+
 def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) -> None:
     """Downloads `url` to `path`; replaces a file that is there only when the new one is verified and on the disk.
 

@@ -8,7 +8,9 @@ import zlib
 
 import numpy as np
 
+from cifar10.console import say
 from cifar10.data import download
+from cifar10.directories import refuse_of_others, warn_of_others
 from cifar10.errors import UsageError
 
 URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
@@ -17,6 +19,7 @@ FILES = {  # name: bytes, SHA-256
     'train-labels-idx1-ubyte.gz': (29515, 'a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845'),
     't10k-images-idx3-ubyte.gz': (4422102, '346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073'),
     't10k-labels-idx1-ubyte.gz': (5148, '67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5')}
+_MOST_BYTES = 16 + 60000 * 28 * 28  # of a file, unpacked
 
 
 def missing(data_dir: str) -> list[str]:
@@ -36,7 +39,12 @@ def read(data_dir: str) -> list[np.ndarray]:
     arrays = []
     for name, (size, checksum) in FILES.items():
         path = os.path.join(data_dir, name)
-        if not os.path.exists(path):
+        if os.path.exists(path):
+            warn_of_others(data_dir, f'--data_dir={data_dir}')
+            if not download.is_published(path, size, checksum):
+                say(f'warning: {path} is not the published file (its checksum differs); using it as it is')
+        else:
+            refuse_of_others(data_dir, f'--data_dir={data_dir}')
             try:
                 os.makedirs(data_dir, exist_ok=True)
                 download.fetch(URL + name, path, size, checksum)
@@ -64,7 +72,9 @@ def _read_idx(path):
     """Returns the uint8 array in an idx.gz file; the format is from http://yann.lecun.com/exdb/mnist."""
     try:
         with gzip.open(path) as stream:
-            content = stream.read()
+            content = stream.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ValueError('it unpacks to more than the published file')
         # Two zero bytes, the type, the rank, the sizes as big-endian 32-bit integers, and the values.
         shape = np.frombuffer(content, '>u4', content[3], 4)
         return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from cifar10.console import say
-from cifar10.directories import refuse_default_of_others
+from cifar10.directories import refuse_of_others, warn_of_others
 from cifar10.errors import UsageError, describe_os_error
 from cifar10.files import making, parents_of, remove_leftovers
 from cifar10.registry import DATASETS
@@ -172,7 +172,6 @@ def download_bytes(name: str, data_dir: str) -> int:
 
 def _locate(name, data_dir, test_fraction, image_size):
     """Returns (the Dataset, the folder of its files)."""
-    refuse_default_of_others(data_dir, '--data_dir')
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
     parent, base = os.path.split(os.path.abspath(data_dir))
@@ -196,7 +195,9 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         they are used.
     """
     dataset, folder = _locate(name, data_dir, test_fraction, image_size)
+    given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
     if not os.path.isdir(folder):
+        refuse_of_others(os.path.dirname(folder), given)
         try:
             dataset.check()
             with parents_of(folder), making(folder):
@@ -208,6 +209,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
             remedy = f'; make {os.path.dirname(folder)} writable, or name another directory' if is_denied else ''
             raise UsageError(f'the data set cannot be put into {where}: {describe_os_error(error)}{remedy}') from error
     else:
+        warn_of_others(os.path.dirname(folder), given)
         remove_leftovers(folder)
         if dataset.archive:
             archive_name, _ = dataset.archive

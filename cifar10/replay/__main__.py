@@ -12,7 +12,7 @@ import sys
 
 from cifar10 import console
 from cifar10.cli import flags, plots, program
-from cifar10.directories import TRAIN_DIR, refuse_default_of_others
+from cifar10.directories import TRAIN_DIR, warn_of_others
 from cifar10.errors import UsageError
 from cifar10.registry import DATASETS, NETWORKS, OPTIMIZERS
 from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
@@ -63,9 +63,9 @@ def replay_settings(**given: object) -> ReplaySettings:
 def main() -> None:
     """Reads the flags and replays."""
     settings = replay_settings(**flags.parse([ReplaySettings], __doc__.splitlines()[0], sys.argv[1:]))
-    refuse_default_of_others(settings.train_dir, '--train_dir')
+    warn_of_others(settings.train_dir, f'--train_dir={settings.train_dir}')
     if settings.against is not None:
-        refuse_default_of_others(settings.against, '--against')
+        warn_of_others(settings.against, f'--against={settings.against}')
     if settings.images:
         plots.check_plot(settings.images)
     console.start_tensorflow()
@@ -117,7 +117,7 @@ def replay(settings: ReplaySettings) -> None:
             k = report.tower_to_look_at(steps[-1]) if settings.tower is None else settings.tower
             images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.batch(taken, k),
                         steps[-1].towers[k], rerun.data.classes)
-            print(f'written    {settings.images}')
+            console.say(f'written    {settings.images}')
 
 
 def compare(settings: ReplaySettings) -> None:
@@ -146,7 +146,7 @@ def _with_bar(steps, count):
 
 def _print(lines):
     for line in lines:
-        print(line)
+        console.say(line)
 
 
 if __name__ == '__main__':

@@ -25,7 +25,8 @@ from cifar10.run.rate import summary_due
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TrainSettings
-from cifar10.trained.model import present_name, refuse_code_of_others
+from cifar10.trained import trust
+from cifar10.trained.model import present_name
 
 _REGISTRIES = dict(variable_update=UPDATE_MODES, network=NETWORKS, optimizer=OPTIMIZERS, schedule=SCHEDULES,
                    augmentation=AUGMENTATIONS, dataset=DATASETS, precision=PRECISIONS)
@@ -291,8 +292,8 @@ def _stored(directory):
 def _code(flag, registry, given, stored, directory):
     """Returns the name of a run's network or optimizer; refuses a file that somebody else may have written."""
     name = present_name(flag, registry, given, stored.settings.flat()[flag], directory)
-    if registry.is_own(name) and not given:
-        refuse_code_of_others(flag, name, directory)
+    if registry.is_own(name):
+        trust.check(flag, name, given, directory)
     return name
 
 

@@ -10,12 +10,12 @@ import glob
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
 from cifar10 import files
 from cifar10.console import say
+from cifar10.errors import UsageError
 from cifar10.run.train_dir import BEST, SETTINGS, TrainDir, is_of_checkpoint, parts
 
 _FIGURES = 'best.json'
@@ -49,7 +49,7 @@ def deletes(directory: TrainDir, prefix: str) -> bool:
 def remove(directory: TrainDir) -> None:
     """Removes the best checkpoint of the run in a train_dir that is about to be deleted; the caller holds its lock."""
     for path in of_run(directory):
-        private = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=directory.path)
+        private = files.private(folder(directory.path), os.mkdir)
         os.rename(path, private)
         _discard(private)
 
@@ -107,7 +107,7 @@ class Best:
             with contextlib.nullcontext() if self._is_locked else files.locked(self._directory):
                 if not self._is_locked:
                     self.tidy()
-                folder = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=self._directory)
+                folder = files.private(self.path, os.mkdir)
                 stack.enter_context(files.locked(folder))
             try:
                 yield folder
@@ -139,7 +139,6 @@ class Best:
             return False
         figures = dict(step=step, precision=precision, **figures)
         figures[_EVALUATION] = self._evaluation
-        os.chmod(candidate, 0o755)
         os.remove(os.path.join(candidate, _LOCK))
         for name in os.listdir(candidate):
             _make_independent(os.path.join(candidate, name))
@@ -170,7 +169,7 @@ class Best:
         """Gives a complete folder the name `best`, and removes the one that had it."""
         previous = None
         if os.path.lexists(self.path):
-            previous = tempfile.mkdtemp(prefix=f'.{BEST}.', dir=self._directory)
+            previous = files.private(self.path, os.mkdir)
             os.rename(self.path, previous)
         try:
             os.rename(complete, self.path)
@@ -259,11 +258,11 @@ def _discard(folder):
 def _figures(folder):
     """Returns the figures of the best checkpoint in a folder, or None if there is none that this program wrote."""
     try:
-        with open(os.path.join(folder, _FIGURES)) as stream:
+        with open(files.opened(os.path.join(folder, _FIGURES))) as stream:
             figures = json.load(stream)
         is_valid = isinstance(figures['precision'], float) and isinstance(figures['step'], int) and isinstance(
             figures[_EVALUATION], dict)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
         return None
     has_checkpoint = glob.glob(os.path.join(glob.escape(folder), '*.index'))
     return figures if is_valid and has_checkpoint else None
@@ -272,7 +271,7 @@ def _figures(folder):
 def _is_abandoned(folder):
     """Returns whether the process that made a candidate was killed."""
     try:
-        descriptor = os.open(os.path.join(folder, _LOCK), os.O_RDWR)
+        descriptor = files.opened(os.path.join(folder, _LOCK), os.O_RDWR)
     except OSError:
         return True  # it was killed before it made the lock, or after it had removed it
     try:

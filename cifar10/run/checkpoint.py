@@ -264,7 +264,10 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
 
 
 def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int, for_good: Collection[int] = ()) -> list[str]:
-    """Lists the newest checkpoints and removes the others; returns the prefixes of those that are kept.
+    """Lists the newest checkpoints and removes the others; returns the prefixes of those that are listed.
+
+    As TensorFlow's Saver, it does not list those that are kept for good nor, where all are kept, any but the newest.
+    So the time that a save takes does not depend on how many there are.
 
     Args:
       directory: the checkpoints' directory.
@@ -273,14 +276,13 @@ def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int, for_good:
       max_to_keep: how many to keep; 0: all.
       for_good: the steps of checkpoints that are kept too.
     """
-    newest = prefixes[-max_to_keep:]  # with 0, [-0:] is all
-    kept = [prefix for prefix in prefixes if prefix in newest or step_of(prefix) in for_good]
-    if kept:
-        directory.list_checkpoints(kept)
-    for prefix in prefixes:
-        if prefix not in kept:
+    newest = prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:]
+    if newest:
+        directory.list_checkpoints(newest)
+    for prefix in prefixes[:-max_to_keep] if max_to_keep else ():
+        if step_of(prefix) not in for_good:
             directory.remove_checkpoint(prefix)
-    return kept
+    return newest
 
 
 class Checkpoints:
@@ -312,7 +314,7 @@ class Checkpoints:
                  keep_every: int = 0):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
-        self._kept = []  # the checkpoints that are listed and rotated, oldest first
+        self._listed = []  # the checkpoints that are rotated, oldest first
         self._for_good = set()  # the steps of those that stay
         self._directory = directory
         self._start = start
@@ -338,6 +340,7 @@ class Checkpoints:
 
     def restore(self, session: tf.Session) -> None:
         """Restores the newest readable checkpoint, if there is one, and rotates the older ones."""
+        self._directory.refuse_another_folder()
         # The first session restores the checkpoint that was chosen at the start. A session that follows the
         # loss of a device looks for the newest again; otherwise the run would go back to where this process
         # started.
@@ -359,7 +362,7 @@ class Checkpoints:
         # Checkpoints of earlier processes are rotated too, but not those of other programs.
         ours = [older for older in self._directory.checkpoints()
                 if step_of(older) <= step_of(prefix) and is_ours(older)]
-        self._kept = rotate(self._directory, ours, self._max_to_keep, self._for_good)
+        self._listed = rotate(self._directory, ours, self._max_to_keep, self._for_good)
 
     def save(self, session: tf.Session) -> None:
         """Writes a checkpoint named by its step, and removes the oldest once the new one is on the disk.
@@ -396,8 +399,8 @@ class Checkpoints:
             self._directory.remove_partial(step)  # it may fill the disk
             raise self._unwritten(step, error) from error
         try:
-            others = [other for other in self._kept if other != prefix]
-            self._kept = rotate(self._directory, [*others, prefix], self._max_to_keep, self._for_good)
+            others = [other for other in self._listed if other != prefix]
+            self._listed = rotate(self._directory, [*others, prefix], self._max_to_keep, self._for_good)
         except OSError as error:
             raise self._unwritten(step, error) from error
         metrics.send(record)

@@ -2,6 +2,7 @@
 import contextlib
 import errno
 import json
+import mmap
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ NAME = 'metrics.jsonl'
 # The kinds of records.
 KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 _BEGIN = b'{"kind": "'  # of the line of a record
+_BLOCK = 1 << 20  # bytes that are copied at a time
 
 # Gets each record that is written, or None.
 _receiver = None
@@ -50,14 +52,20 @@ class Metrics:
 
         A record of a start goes with the last of the steps that it led to.
         """
-        lines, kept = self._lines(lambda record: record['step'] + (record['kind'] == START) <= step)
+        def stays(record):
+            return record['step'] + (record['kind'] == START) <= step
+        # Steps ascend, so what is before a record that stays, stays.
+        staying = (begin for begin, line in _backwards(self._path) if (record := _record(line)) and stays(record))
+        begin = next(staying, 0)
+        lines, kept = self._lines(stays, begin)
         if kept != lines:
-            self._replace(kept)
+            self._replace(kept, begin)
 
-    def _lines(self, wanted):
-        """Returns (all lines, lines to keep): the records that are `wanted`, and complete lines of others."""
+    def _lines(self, wanted, begin=0):
+        """Returns (the lines from an offset on, those to keep): the `wanted` records, and complete lines of others."""
         try:
-            with open(self._path, 'rb') as stream:
+            with open(files.opened(self._path), 'rb') as stream:
+                stream.seek(begin)
                 lines = stream.readlines()
         except FileNotFoundError:
             return [], []
@@ -69,8 +77,13 @@ class Metrics:
                 kept.append(tail + b'\n')
         return lines, kept
 
-    def _replace(self, lines):
-        files.replace(self._path, b''.join(lines).decode(errors='surrogateescape'))
+    def _replace(self, lines, begin=0):
+        """Replaces the lines from an offset on."""
+        with (files.new_file(self._path) as path, open(path, 'wb') as stream,
+              open(files.opened(self._path), 'rb') as source):
+            while source.tell() < begin:
+                stream.write(source.read(min(_BLOCK, begin - source.tell())))
+            stream.writelines(lines)
 
     def add(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> None:
         """Writes a record, as `write` does, and sends it to the receiver."""
@@ -101,7 +114,7 @@ class Metrics:
 
     def _append(self, line):
         """Adds a line to the end of the file, whole or not at all."""
-        with open(self._path, 'ab', buffering=0) as stream:
+        with open(files.opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT), 'ab', buffering=0) as stream:
             length = stream.tell()
             if stream.write(line) < len(line):  # the disk is full
                 stream.truncate(length)
@@ -116,11 +129,35 @@ def rounded(figure: float) -> float:
 def read(directory: str, kind: str) -> list[dict]:
     """Returns the records of a kind in a directory, in the order of their steps; [] if there is no file."""
     try:
-        with open(os.path.join(directory, NAME), 'rb') as stream:
-            records = [_record(line) for line in stream]
+        with open(files.opened(os.path.join(directory, NAME)), 'rb') as stream:
+            records = [_record(line) for line in stream if line.startswith(_begin(kind))]
     except FileNotFoundError:
         return []
-    return [record for record in records if record and record['kind'] == kind]
+    return [record for record in records if record]
+
+
+def last(directory: str, kind: str) -> dict | None:
+    """Returns the newest record of a kind in a directory, or None if there is none."""
+    lines = (line for _, line in _backwards(os.path.join(directory, NAME)) if line.startswith(_begin(kind)))
+    return next(filter(None, map(_record, lines)), None)
+
+
+def _begin(kind):
+    """Returns the bytes that the line of a record begins with."""
+    return f'{{"kind": "{kind}"'.encode()
+
+
+def _backwards(path):
+    """Yields (offset, line) for each line of a file, the last one first, and reads no more of it than that takes."""
+    with contextlib.suppress(FileNotFoundError), open(files.opened(path), 'rb') as stream:
+        end = stream.seek(0, os.SEEK_END)
+        if not end:
+            return
+        with mmap.mmap(stream.fileno(), end, access=mmap.ACCESS_READ) as content:
+            while end:
+                begin = content.rfind(b'\n', 0, end - 1) + 1
+                yield begin, content[begin:end]
+                end = begin
 
 
 def _record(line):

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from cifar10 import files
 from cifar10.console import say
-from cifar10.directories import check_dir, make_dir
-from cifar10.errors import UsageError
+from cifar10.directories import check_dir, make_dir, refuse_of_others
+from cifar10.errors import RunError, UsageError
 from cifar10.run import metrics
 from cifar10.settings.training import TrainSettings, completed
 
@@ -69,6 +69,7 @@ class TrainDir:
 
     def __init__(self, path: str):
         self.path = path
+        self._lock_held = None  # the descriptor of the lock, where this process holds it
 
     @property
     def checkpoint_prefix(self) -> str:
@@ -96,13 +97,15 @@ class TrainDir:
           step: of the checkpoint.
           for_good: whether it is to be one of `kept_for_good`.
         """
+        self.refuse_another_folder()
         prefix, partial = (f'{each}-{step}' for each in (self.checkpoint_prefix, self.partial_prefix))
         if for_good:
             open(partial + _KEPT, 'w').close()
         names = os.listdir(self.path)
         records = [name for name in names if name == metrics.NAME or name.endswith(f'.{os.getpid()}{EVENTS_SUFFIX}')]
-        files.sync(*(os.path.join(self.path, name) for name in records), *parts(partial))
-        for part in parts(partial):
+        written = parts(partial)
+        files.sync(*(os.path.join(self.path, name) for name in records), *written)
+        for part in written:
             os.rename(part, prefix + part.removeprefix(partial))
             files.sync(self.path)
         return prefix
@@ -127,6 +130,7 @@ class TrainDir:
 
     def check(self) -> None:
         """Raises a UsageError if a run cannot use the directory, as far as can be known without creating it."""
+        refuse_of_others(self.path, f'--train_dir={self.path}')
         check_dir(self.path, '--train_dir')
 
     def stored(self) -> Stored | None:
@@ -151,9 +155,10 @@ class TrainDir:
         A file that is empty or full of zero bytes is what a power failure left of a run of version 1.0, which
         did not wait until its settings were on the disk.
         """
+        path = os.path.join(self.path, SETTINGS)
         try:
             # What is not UTF-8 is not JSON either, and refused as that.
-            with open(os.path.join(self.path, SETTINGS), encoding='utf-8', errors='replace') as stream:
+            with open(files.opened(path), encoding='utf-8', errors='replace') as stream:
                 return stream.read().strip('\0')
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -227,7 +232,7 @@ class TrainDir:
         text = f'model_checkpoint_path: "{names[-1]}"\n' + ''.join(
             f'all_model_checkpoint_paths: "{name}"\n' for name in names)
         path = os.path.join(self.path, _LIST)
-        with contextlib.suppress(FileNotFoundError, ValueError), open(path) as stream:
+        with contextlib.suppress(FileNotFoundError, ValueError), open(files.opened(path)) as stream:
             if stream.read() == text:
                 return
         files.replace(path, text)
@@ -245,7 +250,7 @@ class TrainDir:
         while True:
             make_dir(self.path, '--train_dir')
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+                descriptor = files.opened(path, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:  # its last holder has removed the directory
                 continue
             except PermissionError:
@@ -264,20 +269,36 @@ class TrainDir:
         if cause:
             say(f'warning: {path} cannot be locked ({cause}); make sure that no other process trains in this '
                   '--train_dir')
+        self._lock_held = None if cause else descriptor
         try:
             yield
         except BaseException:
-            if not cause and os.listdir(self.path) == [_LOCK]:
+            if self._lock_held is not None and self._holds_lock() and os.listdir(self.path) == [_LOCK]:
                 os.remove(path)
                 files.remove_empty(self.path, first)
             raise
         finally:
+            self._lock_held = None
             os.close(descriptor)
+
+    def refuse_another_folder(self) -> None:
+        """Raises a RunError if the folder of this name is no longer the one that this process has locked.
+
+        It may have been moved, removed or replaced by a copy while the run went on. Nothing is written to another one.
+        """
+        if self._lock_held is not None and not self._holds_lock():
+            raise RunError(f'{self.path} is no longer the folder that this run has locked, so nothing more is written '
+                           'there; the checkpoints are where that folder is now')
+
+    def _holds_lock(self):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return os.path.samestat(os.fstat(self._lock_held), os.stat(os.path.join(self.path, _LOCK)))
+        return False
 
     def refuse_another_process(self) -> None:
         """Raises a UsageError if another process trains here; creates nothing."""
         try:
-            descriptor = os.open(os.path.join(self.path, _LOCK), os.O_RDWR)
+            descriptor = files.opened(os.path.join(self.path, _LOCK), os.O_RDWR)
         except PermissionError:
             raise self._locked_by_another_user() from None
         except OSError:
@@ -372,9 +393,10 @@ def parts(prefix: str, unfinished: str = '') -> list[str]:
       prefix: of the checkpoint.
       unfinished: a regular expression for what may follow the name of a file.
     """
-    paths = [path for path in glob.glob(glob.escape(prefix) + '.*')
-             if re.fullmatch(_PART + unfinished, path.removeprefix(prefix))]
-    return sorted(paths, key=lambda path: path.endswith('.index'))
+    folder, base = os.path.split(prefix)
+    suffixes = [name.removeprefix(base) for name in os.listdir(folder or '.') if name.startswith(base)]
+    found = [suffix for suffix in suffixes if re.fullmatch(_PART + unfinished, suffix)]
+    return [prefix + suffix for suffix in sorted(found, key=lambda suffix: suffix.startswith('.index'))]
 
 
 def is_of_checkpoint(name: str) -> bool:
@@ -389,6 +411,7 @@ def step_of(prefix: str) -> int:
 
 def check_eval_dir(path: str, checkpoint_dir: str) -> None:
     """Makes an eval_dir; raises a UsageError if it holds a run: TensorBoard would mix the curves of both."""
+    refuse_of_others(path, f'--eval_dir={path}')
     make_dir(path, '--eval_dir')
     if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
         raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.directories import warn_of_others
 from cifar10.errors import UsageError
 from cifar10.optim import averages
 from cifar10.run import checkpoint
@@ -63,6 +64,7 @@ def find(given: str) -> str:
     Raises:
       UsageError: there is none, or it cannot be read.
     """
+    warn_of_others(given if os.path.isdir(given) else os.path.dirname(given), f'--warm_start={given}')
     folders = 'the train_dir of a run, the folder best of an eval_dir, or '
     if not os.path.isdir(given):
         prefix = checkpoint.named('warm_start', given, folders)

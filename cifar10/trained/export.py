@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10 import own
 from cifar10.console import say
-from cifar10.directories import make_dir
+from cifar10.directories import make_dir, refuse_of_others
 from cifar10.errors import UsageError
 from cifar10.files import making, new_folder, remove_leftovers
 from cifar10.parallel.session_config import session_config
@@ -29,6 +29,7 @@ def export(settings: EvalSettings) -> None:
         raise _used(settings)
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
+    refuse_of_others(target, f'--export_dir={settings.export_dir}')
     make_dir(os.path.dirname(target), '--export_dir')
     with checkpoint.plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])

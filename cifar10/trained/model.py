@@ -4,13 +4,11 @@ Its settings and classes come from its train_dir, the variables from its checkpo
 """
 import dataclasses
 import os
-import stat
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import files
 from cifar10.data.records import Records
-from cifar10.directories import refuse_default_of_others
+from cifar10.directories import warn_of_others
 from cifar10.errors import RunError, UsageError, difference
 from cifar10.optim.averages import SUFFIX, saved_names
 from cifar10.parallel import gpus
@@ -18,8 +16,9 @@ from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
 from cifar10.run import best, checkpoint
-from cifar10.run.train_dir import SETTINGS, SingleCheckpoint, Stored, TrainDir
+from cifar10.run.train_dir import SingleCheckpoint, Stored, TrainDir
 from cifar10.settings.evaluation import EvalSettings
+from cifar10.trained import trust
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,8 +81,8 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
             stored = stored._replace(settings=stored.settings.replace(dataset=settings.dataset))
     dataset = present_name('dataset', DATASETS, settings.dataset, stored.settings.data.dataset, directory)
     network = present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
-    if NETWORKS.is_own(network) and not settings.network:
-        refuse_code_of_others('network', network, directory)
+    if NETWORKS.is_own(network):
+        trust.check('network', network, settings.network, directory)
     # What an evaluation is built from. An optimizer that a later version has makes no difference to it.
     for name, registry in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
         value = stored.settings.flat()[name]
@@ -109,26 +108,6 @@ def present_name(flag: str, registry: Registry, given: str | None, stored: str, 
     raise UsageError(f'--{flag}={given}, but the run in {directory.path} has {flag}={stored}; leave --{flag} out')
 
 
-def refuse_code_of_others(flag: str, name: str, directory: TrainDir) -> None:
-    """Raises a UsageError if somebody else may have written the Python file that a run names, which would be run.
-
-    Args:
-      flag: the flag of what the file has, such as 'network'.
-      name: 'FILE.py:FUNCTION'.
-      directory: the train_dir of the run.
-    """
-    file = name.rpartition(':')[0]
-    folder = os.path.dirname(file)
-    settings = os.path.join(directory.path, SETTINGS)
-    for path in (directory.path, settings, file, folder):
-        # In a folder such as /tmp everybody may write, but not replace the files of other users.
-        if path == folder and os.path.isdir(path) and os.stat(path).st_mode & stat.S_ISVTX:
-            continue
-        if os.path.exists(path) and (why := files.open_to_others(path)):
-            raise UsageError(f"the run in {directory.path} names the Python file {file}, which may be somebody else's "
-                             f'code, because {path} {why}; give --{flag}={name} if you trust it')
-
-
 def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[TrainDir, Devices]:
     """Returns the directory of the checkpoints, after checking it, and the device to use, after claiming it.
 
@@ -139,7 +118,9 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     devices = choose(1, settings.tower_device)
     gpus.claim(devices.num_gpus)
     if settings.checkpoint:
+        warn_of_others(os.path.dirname(settings.checkpoint), f'--checkpoint={settings.checkpoint}')
         return SingleCheckpoint(checkpoint.named('checkpoint', settings.checkpoint)), devices
+    warn_of_others(settings.checkpoint_dir, f'--checkpoint_dir={settings.checkpoint_dir}')
     directory = TrainDir(settings.checkpoint_dir)
     _check_checkpoint_dir(directory, required)
     return directory, devices
@@ -147,7 +128,6 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
 
 def _check_checkpoint_dir(directory, required):
     """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
-    refuse_default_of_others(directory.path, '--checkpoint_dir')
     if directory.checkpoints():
         return
     if os.path.exists(directory.path + '.index'):
