@@ -219,12 +219,18 @@ def describe(start: Start) -> list[str]:
     every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
     averages = f', averaged every {every}' if towers.local_steps else ''
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
+    servers = [server for server in plan.devices.servers if '/job:ps' in server]
+    idle = []
+    if servers and not plan.mode.uses_servers:
+        idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
+                'device; leave out --ps_hosts']
     return [f'recipe     {plan.recipe}, {towers.precision}',
              f'towers     {plan.devices.num_towers} on {plan.devices}',
              f'update     {towers.variable_update}{averages}',
              f'data       {plan.data}, fed as {plan.recipe.fed}',
              f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
-             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}']
+             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
+            *idle]
 
 
 def advise(start: Start) -> list[str]:
@@ -268,7 +274,20 @@ def describe_run(start: Start) -> list[str]:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
         remedy = '' if plan.settings.recipe.schedule in TO_THE_END else f'; a larger {flag} continues it'
         lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more{remedy}')
+    else:
+        lines += _untraced(plan)
     return lines
+
+
+def _untraced(plan):
+    """Returns a line about steps that are to be traced, but are not among those of this start; none if all are."""
+    first, last = plan.settings.reports.traced_steps
+    if not first or plan.step < first <= last <= plan.last_step:
+        return []
+    begin, end = max(first, plan.step + 1), min(last, plan.last_step)
+    traced = 'none of them is' if begin > end else f'only {begin} to {end} are'
+    return [f'untraced   --profile_steps={first}:{last}: this start takes the steps {plan.step + 1} to '
+            f'{plan.last_step}, so {traced} traced']
 
 
 BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory)

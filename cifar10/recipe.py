@@ -23,8 +23,17 @@ from cifar10.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
 
+_MOST_EXAMPLES = 2 ** 62  # int64 has room for a step beyond
 _LEARN_FROM = 2000  # number of training images that `Recipe.learn` uses,
 _LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
+
+
+def _examples(flag, epochs, count):
+    """Returns how many examples some epochs of `count` have; raises a UsageError if they cannot be counted in int64."""
+    if epochs * count > _MOST_EXAMPLES:
+        raise UsageError(f'--{flag}={epochs:g} is too large; of {count:,} images, the maximum is '
+                         f'{_MOST_EXAMPLES / count:.3g}')
+    return round(epochs * count)
 
 
 class Recipe:
@@ -59,13 +68,13 @@ class Recipe:
         self._options = dict(num_classes=num_classes)
         if settings.widths:
             self._options['widths'] = parse_widths(settings.widths)
-        self.total_examples = round(epochs * count) if epochs and count else None
+        self.total_examples = _examples('epochs', epochs, count) if epochs and count else None
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
         self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)
         self.schedule = None
         if count:
-            warm_up = round(settings.warmup_epochs * count)
+            warm_up = _examples('warmup_epochs', settings.warmup_epochs, count)
             self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
         if self._network.image_sizes:
             self._refuse_other_sizes(self._network.image_sizes(**self._options))
@@ -108,7 +117,15 @@ class Recipe:
                              f'variable in a step; give less than {1 / rate:g}')
         if self._network.check:
             sizes = self.augmentation.image_sizes()
-            self.warnings = self._network.check(self.inference, batch_size, sizes, dtype, self._seed)
+            try:
+                self.warnings = self._network.check(self.inference, batch_size, sizes, dtype, self._seed)
+            except UsageError as error:
+                if not self.freezes:
+                    raise
+                with_all = functools.partial(self._network.inference, **self._options)
+                self._network.check(with_all, batch_size, sizes, dtype, self._seed)
+                raise UsageError(f'--freeze={self._settings.freeze}: what is left to train does not do ({error}); '
+                                 'freeze fewer variables') from error
 
     def check_frozen(self, batch_size: int, dtype: tf.DType) -> None:
         """Raises a UsageError if `freeze` leaves every trainable variable as it is, or finds none at all.

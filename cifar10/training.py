@@ -1,7 +1,7 @@
 """Training: the graph of a step, and the loop that runs it. From settings to checkpoints in train_dir."""
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10 import own
 from cifar10.console import reader_may_leave, say
 from cifar10.data import pipeline, records
-from cifar10.errors import RunError, reason
+from cifar10.errors import RunError, UsageError, reason
 from cifar10.networks import MOVING_STATISTICS, classifier
 from cifar10.networks.draws import at_position
 from cifar10.optim import averages
@@ -233,6 +233,12 @@ def can_time(towers: TowerSettings) -> bool:
     return not (towers.deterministic or determinism.is_on())
 
 
+def refuse_without_clock(towers: TowerSettings) -> None:
+    """Raises a UsageError if steps cannot be timed, which `--explain` does."""
+    if not can_time(towers):
+        raise UsageError('--explain reads clocks, which TF_DETERMINISTIC_OPS=1 forbids; unset it')
+
+
 class _Outputs(NamedTuple):
     """What a run writes to, however often its session is made again."""
     directory: TrainDir
@@ -251,7 +257,6 @@ def _run(plan, graph, validation, directory, termination, before_session):
     """
     outputs = _open_outputs(plan, graph, directory)
     reads = [graph.global_step, validation.reads()] if validation else None
-    options = session_options(plan)
     attempts = 0
     newest = None
     tf.get_default_graph().finalize()
@@ -260,11 +265,7 @@ def _run(plan, graph, validation, directory, termination, before_session):
             try:
                 if before_session:
                     before_session()
-                with sessions.opened(plan.devices.target, options) as session:
-                    refuse_absent(session, plan.devices)
-                    session.run(graph.initialise, graph.initial_values)
-                    outputs.checkpoints.restore(session)
-                    session.run(graph.start_inputs)
+                with begun(plan, graph, outputs.checkpoints) as session:
                     if attempts:
                         say(f'resumed    at step {session.run(graph.global_step)} of {plan.last_step}')
                     if termination:
@@ -290,6 +291,17 @@ def _run(plan, graph, validation, directory, termination, before_session):
     with reader_may_leave():
         say(f"saved      {last}{'' if ended.step >= ended.last_step else '; start again to continue'}")
     return ended
+
+
+@contextlib.contextmanager
+def begun(plan: Plan, graph: TrainingGraph, checkpoints: checkpoint.Checkpoints) -> Iterator[tf.Session]:
+    """Context with a session in which the next run of `graph.train_step` takes the step after the newest checkpoint."""
+    with sessions.opened(plan.devices.target, session_options(plan)) as session:
+        refuse_absent(session, plan.devices)
+        session.run(graph.initialise, graph.initial_values)
+        checkpoints.restore(session)
+        session.run(graph.start_inputs)
+        yield session
 
 
 def _loop(session, plan, graph, outputs, validation, reads, termination):

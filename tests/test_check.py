@@ -1,13 +1,16 @@
 """`--check`: what a run would do, every problem that prevents it, and nothing written."""
+import fcntl
 import os
+import re
 import socket
+import threading
 
 import pytest
 
-from cifar10 import plan
+from cifar10 import plan, training
 from cifar10.cli.check import check
 from cifar10.data import records
-from cifar10.errors import UsageError
+from cifar10.errors import RunError, UsageError
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, run_script, small_disk, train
@@ -23,13 +26,14 @@ def tree(folder):
 
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
     result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=data_dir, num_gpus=2,
-                        train_dir=tmp_path / 'new' / 'train', tower_device='cpu', preset='fast', precision='fp32')
+                        train_dir=tmp_path / 'new' / 'train', tower_device='cpu', preset='fast', precision='fp32',
+                        batch_size=64)
     assert result.returncode == 0 and result.stderr == ''
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if not line.startswith(' '))
     assert lines['versions'].startswith('Python 3.') and 'TensorFlow 2.' in lines['versions']
     assert lines['GPUs'] == 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs'
     assert lines['towers'] == '2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
-    assert lines['run'].endswith('new, to step 27') and lines['recipe'].startswith('fast: ')
+    assert lines['run'].endswith('new, to step 215') and lines['recipe'].startswith('fast: ')
     assert 'a checkpoint takes 4.6 MB' in lines['disk'] and lines['disk'].endswith('--max_to_keep=5')
     assert lines['ready'] == 'without --check the run would start'
     assert 'learning_rate=0.2' in result.stdout and 'widths=64,128,128' in result.stdout
@@ -46,6 +50,57 @@ def test_a_run_that_could_resume_says_where(settings, capsys):
         check(settings(**dict(dict(max_steps=9), **changes)))
         assert part in capsys.readouterr().out
     assert tree(config.run.train_dir) == before
+
+
+NETWORK = """
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    weights = tf.get_variable('{name}', [3, num_classes], initializer=tf.random_uniform_initializer(-1, 1))
+    tf.get_variable('smallest', [], initializer=tf.constant_initializer({smallest}), trainable=False)
+    return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ weights * {scale}
+"""
+
+
+@pytest.mark.parametrize('before, now, flags, problem', [
+    (dict(), dict(name='other'), dict(), 'model.ckpt-3 has no other: it belongs to another network'),
+    (None, dict(scale='1e38 * 1e38'), dict(), 'step 1: the loss of tower 0 is nan'),
+    (None, dict(smallest="float('inf')"), dict(), ': a variable is not finite, so no checkpoint is written'),
+    (None, dict(), dict(warmup_epochs=1e17), '--warmup_epochs=1e+17 is too large; of 10,000 images, the maximum is'),
+    (None, dict(), dict(epochs=1e30, max_steps=None), '--epochs=1e+30 is too large; of '),
+    (None, dict(), dict(freeze='weights'), '--freeze=weights')])
+def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, capsys, before, now, flags, problem):
+    default = dict(name='weights', smallest=0.0, scale=1)
+
+    def write(changes):
+        (tmp_path / 'net.py').write_text(NETWORK.format(**dict(default, **changes)))
+        network = f"{tmp_path / 'net.py'}:network"
+        return settings(**dict(dict(network=network, learning_rate=0.01, max_steps=6), **flags))
+    if before is not None:
+        train(write(before).replace(max_steps=3))
+    config = write(now)
+    files = tree(config.run.train_dir) if before is not None else None
+    with pytest.raises(UsageError, match=ONE_PROBLEM):
+        check(config)
+    found, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('problem')]
+    assert problem in found
+    assert (tree(config.run.train_dir) if files else os.path.exists(config.run.train_dir)) == (files or False)
+    with pytest.raises((UsageError, RunError), match=re.escape(problem)):
+        training.train(config)
+
+
+def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
+    check(settings(profile_steps='2:9'))
+    lines = dict(lines_of(capsys.readouterr().out))
+    assert lines['untraced'] == '--profile_steps=2:9: this start takes the steps 1 to 3, so only 2 to 3 are traced'
+    assert lines['tried'].startswith('step 1, loss ') and 'not tried' not in lines
+    check(settings(dataset='cifar10', data_dir=str(tmp_path)))
+    assert 'not tried  the first step, because the images are not there yet\n' in capsys.readouterr().out
+    check(settings(profile_steps='8:9', job_name='worker', worker_hosts='127.0.0.1:1,127.0.0.1:2',
+                   ps_hosts='127.0.0.1:3', variable_update='replicated'))
+    output = capsys.readouterr().out
+    assert 'not tried  the first step, because it takes all tasks of the cluster\n' in output
+    assert 'so none of them is traced\n' in output
+    assert 'idle       1 ps, because replicated keeps a copy of the variables on each device; leave out' in output
 
 
 @pytest.mark.classic
@@ -179,6 +234,16 @@ def test_a_run_in_progress_is_a_problem(tmp_path, data_dir, capsys):
     directory.refuse_another_process()
     with directory.locked(), pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset='shapes', data_dir=data_dir, train_dir=directory.path, tower_device='cpu'))
-    assert 'another process is training' in capsys.readouterr().out
+    assert f'another process is training in --train_dir={directory.path} (process {os.getpid()} on ' in \
+        capsys.readouterr().out
     directory.refuse_another_process()
-    assert os.listdir(tmp_path / 'train') == ['lock']
+
+
+def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
+    directory = TrainDir(str(tmp_path))
+    with open(tmp_path / 'lock', 'w') as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        directory.refuse_another_process()  # another look
+        threading.Timer(0.2, looking.close).start()
+        with directory.locked():
+            pass

@@ -21,12 +21,13 @@ from cifar10.console import say
 from cifar10.data import pipeline, records
 from cifar10.data.photos import Photos
 from cifar10.directories import check_dir, refuse_of_others
-from cifar10.errors import RunError, UsageError, describe_os_error
+from cifar10.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.files import existing
-from cifar10.parallel import gpus
+from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose, spread
 from cifar10.registry import DATASETS, PRECISIONS
 from cifar10.run import checkpoint, metrics
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 
 _WIDTH = 110
@@ -39,7 +40,12 @@ def check(settings: TrainSettings) -> None:
     checks = _Checks()
     start = plan.Start(settings)
     cluster = None
+    if settings.towers.deterministic:
+        determinism.turn_on()
     _print_versions()
+    if settings.run.explain:
+        with checks.collected():
+            training.refuse_without_clock(settings.towers)
     with checks.collected():
         cluster = membership.resolve(settings.cluster)
         plan.check_cluster(cluster, settings.towers)
@@ -71,9 +77,10 @@ def check(settings: TrainSettings) -> None:
             _print_memory(start.plan)
             with checks.collected(), checkpoint.plain_errors():
                 _print_decoding(start)
-            _print_parts(start.plan)
             with checks.collected():
-                _check_space(start, checks)
+                _print_parts(start.plan)
+            with checks.collected(), checkpoint.plain_errors():
+                _try(start, checks, cluster)
     if start.plan and has_devices:
         settings = start.plan.settings
     _print_settings(settings)
@@ -115,6 +122,8 @@ class _Checks:
             problem = str(error)
         except OSError as error:
             problem = describe_os_error(error)
+        except Exception as error:  # with which the run would end too
+            problem = f'{type(error).__name__}: {reason(error)}'
         else:
             return
         if problem not in self._problems:
@@ -139,6 +148,11 @@ class _Checks:
             addition = f' in addition to {earlier / 1e6:.1f} MB' if earlier else ''
             raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}){addition}; free some space, '
                              f'or use another {flag}')
+
+    @property
+    def found_none(self):
+        """Whether there are no problems so far."""
+        return not self._problems
 
     def end(self):
         """Prints all problems and raises a UsageError if there are any; otherwise prints the outlook."""
@@ -197,7 +211,7 @@ def _print_decoding(start):
             dataset = DATASETS.load(data.dataset).configured(data.test_fraction, data.image_size)
             photos = dataset.sample(folder, _PHOTOS, data.image_size)
         if not photos.count:
-            return
+            raise UsageError(f'--dataset={data.dataset}: none of the files that were tried can be decoded; mend them')
         rate = pipeline.decoding_rate(photos, plan.recipe.augmentation, _PHOTOS)
     feeds = ''
     if last := metrics.last(start.directory.path, metrics.TRAIN):
@@ -261,12 +275,38 @@ def _expected_data(settings, checks):
     return data
 
 
+def _try(start, checks, cluster):
+    """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
+    plan = start.plan
+    has_data = os.path.exists(plan.data.files[0])
+    learnt = plan.recipe.learn(plan.data) if has_data and not plan.checkpoint else {}
+    seed = plan.settings.run.seed
+    with tempfile.TemporaryDirectory() as folder, own.graph(seed), tf.device(plan.devices.home):
+        graph = training.build(plan, learnt)
+        with checks.collected():
+            _check_space(start, checks)
+        # Compares the variables. It writes nothing, or only to the folder.
+        checkpoints = checkpoint.Checkpoints(TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen,
+                                             1, metrics.Metrics(folder), repeatable=False)
+        if plan.finished or not checks.found_none:
+            return
+        if cluster or not has_data:
+            why = 'it takes all tasks of the cluster' if cluster else 'the images are not there yet'
+            say(f'not tried  the first step, because {why}')
+            return
+        if validation := training.validation_of(plan):
+            validation.close()
+        with plan.mode.scope(), training.begun(plan, graph, checkpoints) as session:
+            losses = session.run(graph.fetches)['losses']
+            training.refuse_divergence(plan.step + 1, losses, start.directory, repeatable=False)
+            checkpoints.refuse_divergence(session, plan.step + 1)
+        say(f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps are not')
+
+
 def _check_space(start, checks):
-    """Checks that there is space for the checkpoints. Builds the graph, whose variables tell the size of one."""
+    """Checks that there is space for the checkpoints of the run, whose variables are those of the current graph."""
     settings = start.plan.settings
-    with own.graph(settings.run.seed), tf.device(start.plan.devices.home):
-        training.build(start.plan, {})
-        size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
+    size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
     reports = settings.reports
     keep = reports.max_to_keep
     if keep:

@@ -14,7 +14,6 @@ import numpy as np
 from cifar10 import timeline, training
 from cifar10.console import say
 from cifar10.data import records
-from cifar10.errors import UsageError
 from cifar10.explain import ablations, report
 from cifar10.explain.ablations import FEWER, MORE
 from cifar10.explain.forecast import Measured, forecast, over_a_link
@@ -45,8 +44,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
       seconds: how long to measure, apart from the time to build graphs.
     """
     del termination
-    if not training.can_time(settings.towers):
-        raise UsageError('--explain reads clocks, which TF_DETERMINISTIC_OPS=1 forbids; unset it')
+    training.refuse_without_clock(settings.towers)
     plan = _decided(settings, devices)
     with checkpoint.plain_errors(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         def variant(plan, **options):

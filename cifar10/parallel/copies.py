@@ -73,6 +73,7 @@ class CopiedVariables(UpdateMode):
       copies: the `Copies`.
       copy_devices: the device of each.
     """
+    uses_servers = False
     recovers = False  # copies become alike through collectives, whose members would wait for a lost one forever
 
     def __init__(self, devices: Devices, count: int):

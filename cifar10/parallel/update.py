@@ -97,6 +97,7 @@ class UpdateMode:
       recovers: whether training continues when a lost device comes back.
       one_tower_per_device: whether each tower needs a device of its own.
       spans_machines: whether the towers may be on several machines.
+      uses_servers: whether the devices that hold shared variables hold any.
       rounds_by_device: whether gradients are added device by device, so that roundings depend on their number.
       drifts: whether the towers' variables drift apart until an `Average` is run. The mode is then made with the
         number of steps that there are at most between two.
@@ -107,6 +108,7 @@ class UpdateMode:
     recovers = True
     one_tower_per_device = False
     spans_machines = True
+    uses_servers = True
     rounds_by_device = False
     drifts = False
     averages_within_optimizer = False

@@ -306,7 +306,7 @@ class Checkpoints:
       last: the prefix that was saved or restored last, or None.
 
     Raises:
-      UsageError: `start` is a checkpoint of another network.
+      UsageError: `start` is a checkpoint of another network or optimizer.
     """
 
     def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
@@ -336,7 +336,8 @@ class Checkpoints:
             required = {variable.op.name: variable for variable in variables if variable not in self._extras}
             misfit = incompatibility(start, required)
             if misfit:
-                raise UsageError(f'{start} {misfit}: it belongs to another network; use another --train_dir')
+                raise UsageError(f'{start} {misfit}: it belongs to another network or optimizer; use another '
+                                 '--train_dir')
 
     def restore(self, session: tf.Session) -> None:
         """Restores the newest readable checkpoint, if there is one, and rotates the older ones."""
@@ -382,7 +383,7 @@ class Checkpoints:
         step = int(session.run(global_step))
         if step == self._saved_step:
             return
-        self._refuse_divergence(session, step)
+        self.refuse_divergence(session, step)
         try:
             self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
             # Read back from the files, so the record also proves that they can be read. It is written first, so that
@@ -413,7 +414,7 @@ class Checkpoints:
         """
         global_step, _ = self._counters
         step = int(session.run(global_step))
-        self._refuse_divergence(session, step)
+        self.refuse_divergence(session, step)
         try:
             self._saver.save(session, TrainDir(folder).checkpoint_prefix, step, write_meta_graph=False,
                              write_state=False)
@@ -422,12 +423,12 @@ class Checkpoints:
         except (tf.errors.OpError, OSError) as error:
             raise self._unwritten(step, error) from error
 
-    def _refuse_divergence(self, session, step):
-        """Raises a RunError if a variable is not finite."""
+    def refuse_divergence(self, session: tf.Session, step: int) -> None:
+        """Raises a RunError if a variable is not finite in the step that the session is at."""
         if session.run(self._finite):
             return
         replay = f'; {describe_replay(self._directory, step)}' if self._repeatable else ''
-        raise RunError(f'step {step}: a variable is no longer finite, so no checkpoint is written; '
+        raise RunError(f'step {step}: a variable is not finite, so no checkpoint is written; '
                        f'{describe_latest(self._directory)}{replay}')
 
     def _unwritten(self, step, error):

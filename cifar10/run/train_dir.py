@@ -11,6 +11,8 @@ import json
 import os
 import re
 import secrets
+import socket
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ BEST = 'best'  # the folder of the best checkpoint, in an eval_dir too
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy in messages
+_LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
 _LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 _KEPT = '.kept'  # the suffix of the empty file that keeps a checkpoint for good
 _WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
@@ -256,7 +259,7 @@ class TrainDir:
             except PermissionError:
                 raise self._locked_by_another_user() from None
             try:
-                cause = self._lock(descriptor)
+                cause = self._lock(descriptor, fcntl.LOCK_EX)
                 # Its last holder may have removed the file. Then the lock is worthless, because others lock the file
                 # that has the name now.
                 with contextlib.suppress(FileNotFoundError):
@@ -271,6 +274,8 @@ class TrainDir:
                   '--train_dir')
         self._lock_held = None if cause else descriptor
         try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f'process {os.getpid()} on {socket.gethostname()}\n'.encode(), 0)
             yield
         except BaseException:
             if self._lock_held is not None and self._holds_lock() and os.listdir(self.path) == [_LOCK]:
@@ -304,7 +309,7 @@ class TrainDir:
         except OSError:
             return  # there is no lock
         try:
-            self._lock(descriptor)
+            self._lock(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
 
@@ -312,16 +317,22 @@ class TrainDir:
         return UsageError(f'the lock of --train_dir={self.path} belongs to another user and cannot be opened; use '
                           'another --train_dir')
 
-    def _lock(self, descriptor):
-        """Takes the lock; returns None, or why this file system has no locks."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):  # the second by NFS
-                raise UsageError(f'another process is training in --train_dir={self.path}; wait for it, or use '
-                                 'another --train_dir') from None
-            return error.strerror
-        return None
+    def _lock(self, descriptor, kind):
+        """Takes the lock, shared or exclusive; returns None, or why this file system has no locks."""
+        limit = time.monotonic() + _LOOK_SECS
+        while True:
+            try:
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                return None
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # the second by NFS
+                    return error.strerror
+            if kind == fcntl.LOCK_SH or time.monotonic() > limit:
+                holder = os.pread(descriptor, 200, 0).decode(errors='replace').strip()
+                who = f' ({holder})' if holder else ''
+                raise UsageError(f'another process is training in --train_dir={self.path}{who}; wait for it, or use '
+                                 'another --train_dir')
+            time.sleep(0.05)
 
     def refuse_records_without_run(self) -> None:
         """Raises a UsageError if there are records that no run here wrote: a new run would drop some."""

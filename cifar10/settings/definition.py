@@ -15,7 +15,9 @@ from cifar10.errors import UsageError
 from cifar10.registry import Registry
 
 _TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string', tuple: 'a tuple'}
-_LARGEST_INT = 2 ** 31 - 1
+LARGEST_INT = 2 ** 31 - 1
+# Of float32, without the subnormal numbers, which may count as 0.
+_SMALLEST_FLOAT, _LARGEST_FLOAT = 2.0 ** -126, (2 - 2.0 ** -23) * 2.0 ** 127
 
 
 class Change(enum.Enum):
@@ -120,8 +122,11 @@ def _check(field, value):
         raise UsageError(f'{flag_of(field)}={value} is not a finite number')
     if field.type is float and value < 0:
         raise UsageError(f'{flag_of(field)}={value:g} is negative; the minimum is 0')
-    if field.type is int and value > _LARGEST_INT:
-        raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {_LARGEST_INT}')
+    if field.type is float and value and not _SMALLEST_FLOAT <= value <= _LARGEST_FLOAT:
+        raise UsageError(f'{flag_of(field)}={value:g} is no float32; give 0, or a number from {_SMALLEST_FLOAT:.3g} to '
+                         f'{_LARGEST_FLOAT:.3g}')
+    if field.type is int and value > LARGEST_INT:
+        raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {LARGEST_INT}')
     if field.type is str and not value:
         raise UsageError(f'{flag_of(field)} is empty; give it a value or leave it out')
     for check in field.metadata['checks']:

@@ -20,7 +20,7 @@ from cifar10.registry import (
     TO_THE_END,
     UPDATE_MODES,
 )
-from cifar10.settings.definition import Change, absolute_utf8, checked, fields, no_wildcard, setting, utf8
+from cifar10.settings.definition import LARGEST_INT, Change, absolute_utf8, checked, fields, no_wildcard, setting, utf8
 from cifar10.settings.presets import (
     CLASSIC,
     LARGEST_IMAGE,
@@ -34,7 +34,7 @@ from cifar10.settings.presets import (
 
 TOWER_DEVICES = ('auto', 'gpu', 'cpu')
 JOBS = ('worker', 'ps')
-_STEP_RANGE = re.compile(r'[1-9]\d{0,8}:[1-9]\d{0,8}')
+_STEP_RANGE = re.compile(r'[1-9]\d*:[1-9]\d*')
 
 
 # Checks of single values.
@@ -43,6 +43,8 @@ def step_range(name: str, value: str) -> tuple[int, int]:
     """Returns the first and the last step of FROM:TO; raises a UsageError if it has another form."""
     if not _STEP_RANGE.fullmatch(value):
         raise UsageError(f'--{name}={value} is not of the form FROM:TO, such as 100:103')
+    if max(map(len, value.split(':'))) > len(str(LARGEST_INT)) or max(map(int, value.split(':'))) > LARGEST_INT:
+        raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_INT}')
     first, last = map(int, value.split(':'))
     if first > last:
         raise UsageError(f'--{name}={value} ends before it begins')
