@@ -36,7 +36,7 @@ def main():
                 return statuses[-1]  # interrupted, or it could not run
             for reason, tests in skipped(report).items():
                 left_out[reason] += tests
-    print(f'\n{sum(map(len, left_out.values()))} tests were not run')
+    print(f'\nnot run: {sum(map(len, left_out.values()))} tests')
     for reason, tests in sorted(left_out.items()):
         print(f'{len(tests):4}  {reason}: {", ".join(sorted({test.split("[")[0] for test in tests}))}')
     return int(1 in statuses)
