@@ -229,7 +229,7 @@ def test_connections_come_from_the_network_of_the_address_or_this_machine(namesp
     try:
         assert server.stdout.readline() == 'listens\n'
         clients = [namespaces(name, CONNECT.format(pairs=each)) for name, each in pairs.items()]
-        accepted = ''.join(client.communicate(timeout=60)[0] for client in clients).splitlines()
+        accepted = ''.join(client.communicate(timeout=SECONDS)[0] for client in clients).splitlines()
     finally:
         server.communicate('\n')
     foreign = ['10.9.0.9 10.9.0.1'] if 'a-name' in peers else []  # another machine of the same network

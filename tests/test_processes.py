@@ -65,7 +65,7 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins
     steps = []
     for first in begins:
         process = start_script(SCRIPT, **small)
-        at = first + moments.randrange(25)
+        at = first + moments.randrange(15)  # well before the end: a busy machine kills late
         read_until(process, f'step {at},')
         time.sleep(moments.random() * 0.05)
         process.kill()
