@@ -7,7 +7,6 @@ free ports of 127.0.0.1. Every line of output starts with the name of its task. 
 task fails, the others are ended, and this program exits with the status of the first that failed.
 """
 import contextlib
-import itertools
 import os
 import random
 import signal
@@ -22,50 +21,36 @@ from cifar10 import console, signals
 from cifar10.cli import flags, program
 from cifar10.errors import UsageError
 
-_GRACE_SECS = 15  # from the first SIGTERM to SIGKILL
-_REPEAT_SECS = 1  # between the two SIGTERMs: two at once may arrive as one
+_TICK_SECS = 0.1  # between two looks at the tasks
+_GRACE = 150  # ticks from the first SIGTERM to SIGKILL
+_REPEAT = 10  # ticks between two signals: two at once may arrive as one
 _PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
-_SIGTERMS = 2  # after the first alone, a task may wait for a chief that is gone
 
 
 @contextlib.contextmanager
 def free_addresses(count: int) -> Iterator[list[str]]:
     """Context with `count` addresses of this machine, 'host:port', at which nothing listens.
 
-    A task listens only seconds after its port was chosen, or again after it was killed. No connection can take the port
-    in between, because Linux takes the ports of connections from another range, and no other call of this function,
-    because a lock on each port is held until the context ends.
+    A task listens only seconds later. Until then no connection takes its port, because Linux takes those from 32768 on,
+    and no other call of this function, because a lock on each port is held until the context ends.
     """
-    with open('/proc/sys/net/ipv4/ip_local_port_range') as line:
-        first, last = map(int, line.read().split())
-    ports = [port for port in _PORTS if not first <= port <= last] or _PORTS
+    addresses = []
     with contextlib.ExitStack() as locks:
-        free = (port for port in random.sample(ports, len(ports)) if _reserve(port, locks))
-        yield [f'127.0.0.1:{port}' for port in itertools.islice(free, count)]
-
-
-def _reserve(port, locks):
-    """Enters the lock on a port into an ExitStack; returns whether nobody else has it, nor listens at the port."""
-    lock = socket.socket(socket.AF_UNIX)
-    try:
-        # The name is not that of a file: it is free again when this process ends, whatever ends it.
-        lock.bind(f'\0cifar10 port {port}')
-        with socket.socket() as probe:
-            probe.bind(('', port))
-    except OSError:
-        lock.close()
-        return False
-    locks.enter_context(lock)
-    return True
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if len(addresses) == count:
+                break
+            lock = locks.enter_context(socket.socket(socket.AF_UNIX))
+            with contextlib.suppress(OSError), socket.socket() as probe:
+                lock.bind(f'\0cifar10 port {port}')  # not the name of a file: free again when this process ends
+                probe.bind(('', port))
+                addresses.append(f'127.0.0.1:{port}')
+        yield addresses
 
 
 def commands(command: Sequence[str], addresses: Sequence[str], workers: int) -> dict[str, list[str]]:
     """Returns the command line of each task by its name: {'worker 0': ['python', ...]}, the chief first.
 
-    Args:
-      command: the command line without the flags of a cluster.
-      addresses: the addresses of the tasks, 'host:port', those of the workers first.
-      workers: how many of the tasks are workers; the others are parameter servers.
+    The first `workers` of the addresses, 'host:port', are those of workers, the others of parameter servers.
     """
     hosts = ['--worker_hosts=' + ','.join(addresses[:workers])]
     if addresses[workers:]:
@@ -99,30 +84,21 @@ def run(tasks: dict[str, list[str]]) -> int:
     for relay in relays:
         relay.start()
     status = 0
-    failed_at = None
-    sigterms = 0
+    ticks = 0  # since the first failure
     while None in (statuses := [process.poll() for process in processes.values()]):
         failures = [code for code in statuses if code]
         if unread.is_set():
             failures.append(1)
-        if failures and failed_at is None:
-            status = failures[0]
-            failed_at = time.monotonic()
-        if failed_at is not None:
-            elapsed = time.monotonic() - failed_at
-            if sigterms < _SIGTERMS and elapsed >= sigterms * _REPEAT_SECS:
-                pass_on(signal.SIGTERM)
-                sigterms += 1
-            if elapsed > _GRACE_SECS:
-                pass_on(signal.SIGKILL)
-        time.sleep(0.1)
+        if failures:
+            status = status or failures[0]
+            if ticks % _REPEAT == 0:  # after the first signal alone, a task may wait for a chief that is gone
+                pass_on(signal.SIGTERM if ticks < _GRACE else signal.SIGKILL)
+            ticks += 1
+        time.sleep(_TICK_SECS)
     for relay in relays:
-        relay.join(_GRACE_SECS)
-    if not status:  # the last task to end may be the first that failed
-        status = next((code for code in statuses if code), 0)
-    if status < 0:  # killed by a signal: like a shell, return 128 + its number
-        return 128 - status
-    return status
+        relay.join(_GRACE * _TICK_SECS)
+    status = status or next((code for code in statuses if code), 0)  # the last task to end may be the first that failed
+    return status if status >= 0 else 128 - status  # killed by a signal: like a shell, 128 + its number
 
 
 def _relay(prefix, process, unread):

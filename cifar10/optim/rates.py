@@ -27,8 +27,7 @@ DEFAULTS = {
     'adam': Rates(0.001),  # Kingma and Ba 2014
     'adamw': Rates(0.001)}
 
-# How the rate follows the examples of a step.
-_IN_PROPORTION = ('sgd', 'momentum', 'nesterov')
+# How the rate follows the examples of a step: in proportion, unless the optimizer is one of these.
 _BY_THE_ROOT = ('adam', 'adamw')
 _AUXILIARY = ('muon',)
 

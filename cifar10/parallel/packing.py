@@ -55,8 +55,6 @@ class Packed(NamedTuple):
 def pack_gradients(tower_grads: Sequence[Sequence[tuple]]) -> tuple[list, Callable[[list], list]]:
     """Packs each tower's small gradients on their device, before `average_gradients` averages them.
 
-    Sparse gradients are left as they are.
-
     Args:
       tower_grads: K towers x N (gradient, variable) pairs, as `average_gradients` takes them; a tower that has several
         devices has the same gradients on them as the other towers.
@@ -69,10 +67,10 @@ def pack_gradients(tower_grads: Sequence[Sequence[tuple]]) -> tuple[list, Callab
     others = []
     by_device = {}  # device of the first tower -> numbers of the gradients there
     for i, (gradients, _) in enumerate(matched):
-        if not gradients:
-            others.append(i)
-        else:
+        if gradients:
             by_device.setdefault(gradients[0].device, []).append(i)
+        else:
+            others.append(i)
     packed_grads = [[] for _ in tower_grads]
     devices = []  # for each device (numbers of its gradients, how many tensors they are packed into, unpack)
     for numbers in by_device.values():
