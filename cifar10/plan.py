@@ -194,7 +194,7 @@ def mode_of(towers: TowerSettings, devices: Devices) -> UpdateMode:
 def refuse_other_images(start: Start) -> list[str]:
     """Checks that a resumed run was trained on as many images of the same classes, if they exist already.
 
-    If single photos are others, which may have been repaired, a note says so.
+    If single images are others, which may have been repaired, a note says so.
     """
     stored = start.directory.stored() if start.plan.checkpoint else None
     if stored is None or not os.path.isdir(start.data.folder):
@@ -205,7 +205,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if stored.examples not in (None, start.data.count):
         raise UsageError(f'{holds} {stored.examples} images (now {start.data.count}); {ANOTHER_RUN}')
     if stored.images_sha256 not in (None, start.data.digest()):
-        return ['changed    the training photos: other files, or other contents']
+        return ['changed    the training images: other files, or other contents']
     return []
 
 

@@ -115,7 +115,7 @@ def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the
     assert gradient.startswith('gradient of weights: 1 of 30 numbers, [2, 3]: ') and gradient.endswith(', a single bit')
     assert [line.split(':')[0] for line in lines['after']] == ['weights', 'weights/ExponentialMovingAverage']
     assert not {'tower 0', 'towers', 'rate'} & lines.keys()
-    assert 'SHA-256 of the network ' in lines['starts'][0]
+    assert 'network_sha256=' in lines['starts'][0]
 
 
 @pytest.mark.stress
@@ -136,7 +136,7 @@ def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recor
     assert lines['recurs'] == ['no: the replays of A and B come out the same up to step 8']
     assert lines['between'] == ['steps 4 and 8 something happened to B that its records do not explain, probably not '
                                 'before step 8, whose loss is as recorded']
-    assert lines['starts'] == ['the same settings, devices, threads and versions']
+    assert lines['starts'] == ['the same settings, images, devices, threads and versions']
 
 
 @pytest.mark.stress
@@ -145,19 +145,21 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain, report, da
     assert lines['equal'] == ['steps 4 and 8, by the SHA-256 of the checkpoints']
     assert lines['recurs'] == ['yes: step 9 is the first that differs'] and lines['rate'] == ['0.1 and 0.05']
     assert lines['towers'] == ['batches, losses and gradients are equal in all of them, so only the update differs']
-    assert lines['starts'] == ['learning_rate=0.1 and 0.05']
+    assert lines['starts'] == ['learning_rate=0.1 and 0.1, then 0.05; after_step=0 and 0, then 8']
     lines = report(plain, runs.continued(plain, 'wider', batch_size=8, num_towers=1))
     assert lines['recurs'] == ['yes: step 9 is the first that differs']
     assert lines['towers'] == ['2 of 4 and 1 of 8, so each tower has other examples']
-    assert lines['starts'] == ['num_towers=2 and 1; batch_size=4 and 8']
+    assert lines['starts'] == ['num_towers=2 and 2, then 1; batch_size=4 and 4, then 8; after_step=0 and 0, then 8; '
+                               'devices=/cpu:0 /cpu:0 and /cpu:0 /cpu:0, then /cpu:0']
     shutil.copytree(os.path.join(data_dir, 'shapes-bin'), runs.folder / 'data' / 'shapes-bin')
     for path in (runs.folder / 'data' / 'shapes-bin').glob('data_batch_*.bin'):
         rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
         rows[:, 1:] += 1
         rows.tofile(path)
     lines = report(plain, runs.train('other', data_dir=str(runs.folder / 'data')))
-    assert 'images of the batch' in lines['tower 0'] and 'labels of the batch' not in lines['tower 0']
-    assert lines['starts'][0].endswith('or files differ whose contents are not recorded')
+    assert lines['images'] == [f'the batch of tower 0 has other images in {data_dir}/shapes-bin than in '
+                               f'{runs.folder}/data/shapes-bin']
+    assert 'tower 0' not in lines and 'images_sha256=' in lines['starts'][0]
     lines = report(plain, runs.train('seeded', seed=1))
     assert lines['equal'] == ['no step, by the SHA-256 of the checkpoints']
     assert lines['from'] == ['the initial values, steps 1 to 4 of each run']
@@ -174,6 +176,51 @@ def test_a_difference_is_put_down_to_the_average_of_local_steps_where_the_update
     assert lines['starts'] == ['local_steps=2 and 4']
 
 
+def test_everything_that_both_runs_recorded_is_compared(runs, plain, report):
+    short = runs.train('short', max_steps=6)  # its only checkpoint is of step 6
+    lines = report(plain, short)
+    assert lines['A'] == [f'{plain.path}, with records up to step 12']
+    assert lines['B'] == [f'{short.path}, with records up to step 6']
+    assert lines['compared'] == ['10 figures that both recorded; without a counterpart are 11 of A and 1 of B']
+    assert lines['equal'] == ['step 4, by the SHA-256 of the checkpoints']
+    assert lines['differ'] == ['nothing of what was compared']
+    assert lines['starts'] == ['max_steps=12 and 6; last_step=12 and 6']
+    # Losses that differ where the gradients, and so all checkpoints, are equal.
+    network = runs.folder / 'constant' / 'net.py'
+    network.parent.mkdir()
+    network.write_text(NETWORK.format(flips=False).replace(
+        '    return tf.reduce_mean', '    tf.losses.add_loss(tf.constant(.5))\n    return tf.reduce_mean'))
+    lines = report(plain, runs.train('constant', network='constant'))
+    assert lines['equal'] == ['steps 4, 8 and 12, by the SHA-256 of the checkpoints']
+    assert lines['differ'][0].startswith('the recorded loss of step 2 is ')
+    assert lines['from'] == ['the initial values, steps 1 to 2 of each run']
+    assert lines['recurs'] == ['yes: step 1 is the first that differs'] and 'after' not in lines
+    assert lines['tower 0'][0].startswith('loss ') and 'network_sha256=' in lines['starts'][0]
+    # A new run from a copied checkpoint has no record of it.
+    go_back = runs.folder / 'again'
+    go_back.mkdir()
+    for path in ('config.json', *(path.name for path in pathlib.Path(plain.path).glob('model.ckpt-8.*'))):
+        shutil.copy(os.path.join(plain.path, path), go_back)
+    lines = report(runs.train('again', learning_rate=0.05), plain)
+    assert lines['equal'] == ['step 8, by the SHA-256 of the checkpoints']
+    assert lines['recurs'] == ['yes: step 9 is the first that differs'] and lines['rate'] == ['0.05 and 0.1']
+    assert 'learning_rate=0.05 and 0.1; ' in lines['starts'][0]
+
+
+def test_what_has_changed_since_a_run_is_not_said_to_be_unexplained(runs, report, data_dir):
+    folder = runs.folder / 'images'
+    shutil.copytree(os.path.join(data_dir, 'shapes-bin'), folder / 'shapes-bin')
+    before = runs.train('before', data_dir=str(folder))
+    for path in (folder / 'shapes-bin').glob('data_batch_*.bin'):
+        rows = np.fromfile(path, np.uint8).reshape(-1, 3073)
+        rows[:, 1:] += 1
+        rows.tofile(path)
+    lines = report(before, runs.train('after', data_dir=str(folder)))
+    assert 'images_sha256 was ' in lines['replay A'][0] and lines['replay B'][0].startswith('verified')
+    assert lines['between'][0].startswith('steps 0 and 2 A parted from its replay; since then images_sha256 was ')
+    assert lines['starts'][0].startswith('images_sha256=') and 'not explain' not in str(lines)
+
+
 def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_path):
     def copied(name, changed):
         """Returns a copy of the run with the records that the function `changed` returns for its own."""
@@ -182,19 +229,24 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_pat
         records = [changed(json.loads(line)) for line in path.read_text().splitlines()]
         path.write_text(''.join(json.dumps(record) + '\n' for record in records if record))
         return copy
-    early = copied('early', lambda record: None if record['kind'] == metrics.CHECKPOINT else record)
     shifted = copied('shifted', lambda record: dict(record, step=record['step'] + 1))
-    changes = {metrics.START: dict(step=2), metrics.CHECKPOINT: dict(sha256='0')}
-    resumed = copied('resumed', lambda record: dict(record, **changes.get(record['kind'], {})))
+    for prefix in shifted.checkpoints():
+        shifted.remove_checkpoint(prefix)
     tutorial = TrainDir(str(tmp_path / 'tutorial'))
     os.mkdir(tutorial.path)
-    for other, message in ((early, 'has recorded no hash of a checkpoint: .*earlier version wrote them; continue it'),
-                           (shifted, 'have no checkpoint of the same step, .*; train both with the same --save_steps'),
-                           (resumed, 'of the run in .* begin after step 2; train both again with --max_to_keep=0'),
+    for other, message in ((shifted, 'has records of 6 steps from 2 to 12.* cannot be compared; train both to a step'),
                            (tutorial, 'holds no run of this program, .*; name the train_dir of a run')):
-        for pair in ((plain, other), (other, plain)):
-            with pytest.raises(UsageError, match=message):
-                list(against.compare(*pair))
+        with pytest.raises(UsageError, match=message):
+            list(against.compare(plain, other))
+    changes = {metrics.START: dict(step=2), metrics.CHECKPOINT: dict(sha256='0')}
+    resumed = copied('resumed', lambda record: dict(record, **changes.get(record['kind'], {})))
+    early = copied('early', lambda record: None if record['kind'] == metrics.START else record)
+    assert [line for line in against.compare(plain, resumed) if line.startswith('replay ')] == [
+        f'replay     not possible: the records of the run in {resumed.path} begin after step 2, and no checkpoint at '
+        'which both runs are equal is kept; train both again with --max_to_keep=0']
+    *_, differ, starts = against.compare(plain, early)
+    assert differ == 'differ     nothing of what was compared'
+    assert starts == 'starts     not compared, because a run has no record of one'
     with pytest.raises(UsageError, match='the step to look into as --step=N, .* or --against=DIR to compare two runs'):
         replay_settings(against=plain.path, step=7)
     with pytest.raises(UsageError, match='--from, --images and --tower are about one run; leave them out'):

@@ -411,13 +411,13 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     one.write_bytes(other.read_bytes())
     shutil.rmtree(folder)
     training.train(settings.replace(max_steps=3))
-    assert 'changed    the training photos' in capsys.readouterr().out
+    assert 'changed    the training images' in capsys.readouterr().out
     directory = TrainDir(settings.run.train_dir)
     taken = rerun.Rerun(directory, 2)
     verification = verify.Verification(directory, taken)
     for step in taken.steps():
         verification.compare(step)
-    assert 'the training photos have changed since the start at step 1' in verification.line()
+    assert 'images_sha256 was ' in verification.line()
     evaluate = functools.partial(evaluation.evaluate, eval_settings(
         checkpoint_dir=settings.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu'))
     evaluate()  # the run has gone on with these photos
@@ -425,7 +425,7 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     one.write_bytes((copy / rows_of(folder)[2]['file']).read_bytes())
     shutil.rmtree(folder)
     evaluate()
-    assert 'warning: the training photos have changed since the run was trained' in capsys.readouterr().out
+    assert 'warning: the training images have changed since the run was trained' in capsys.readouterr().out
 
 
 def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():

@@ -1,6 +1,7 @@
 """Replay: steps of a run that are taken again come out as recorded, and what went wrong in one is found."""
 import json
 import os
+import pathlib
 import re
 import shlex
 import shutil
@@ -25,6 +26,7 @@ from tests import helpers
 from tests.helpers import ROOT, patient, tf, write_records
 
 NETWORK = '''
+import math
 import tensorflow.compat.v1 as tf
 def tiny(images, num_classes, training):
     flat = tf.reshape(tf.cast(images, tf.float32), [-1, 24 * 24 * 3])
@@ -190,8 +192,8 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tm
             false = record['loss']
     (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
     name = write_network(tmp_path / 'other', '# changed')
-    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; mine.py has changed since the start '
-            'at step 4; NumPy was 1.0 and is ' in verified(altered, 6, network=name))
+    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy was 1.0 and is '
+            in (line := verified(altered, 6, network=name)) and 'network_sha256 was ' in line)
 
 
 def diverged(tmp_path, data_dir, line='pass', **settings):
@@ -224,8 +226,8 @@ def test_the_command_in_the_error_finds_the_image_that_makes_a_network_divide_by
     arguments = diverged(tmp_path, str(tmp_path / 'data'),
                          'flat = flat / tf.math.reduce_std(flat, 1, keepdims=True)', num_gpus=2)
     status, output, _ = look(*arguments)
-    found = re.search(r'tower (\d): .* is the first operation whose result is not finite, for image (\d) of its batch '
-                      r'\(index 41, square\)', cause(output))
+    found = re.search(r'tower (\d): .* is the first operation on the way to the loss whose result is not finite, '
+                      r'for image (\d) of its batch \(index 41, square\)', cause(output))
     k, place = found.groups()
     example = next(line.split() for line in output.splitlines() if line.startswith('example'))
     assert example[1:5] == ['nan', k, place, '41'] and status == 0
@@ -249,10 +251,36 @@ def test_the_command_in_the_error_finds_the_tower_and_the_operation(tmp_path, da
         num_gpus=2)
     assert '--step=5' in arguments
     _, output, _ = look(*arguments)
-    assert re.fullmatch(r'cause      tower 1: tower_1/suspicious \(Log\) is the first operation whose result is not '
-                        r'finite; its inputs range from -1 to -1', cause(output))
+    assert re.fullmatch(r'cause      tower 1: tower_1/suspicious \(Log\) is the first operation on the way to the '
+                        r'loss whose result is not finite; its inputs range from -1 to -1', cause(output))
     assert re.search(r'^not finite tower 1: loss nan, from all 4 images$', output, re.M)
     assert 'tower 0: ' not in output
+
+
+FROM_STEP_3 = 'bad = tf.cast(tf.greater_equal(tf.train.get_or_create_global_step(), 2), tf.float32); '
+LOG = 'flat = flat + tf.log(1. - bad, name="culprit")'
+UNTRAINED = 'tf.get_variable("{}", [1], initializer=tf.constant_initializer({}), trainable=False)'
+
+
+@pytest.mark.parametrize('line, culprit', [
+    ('flat = tf.cond(bad > 0, lambda: flat / tf.zeros_like(flat), lambda: flat * 2., name="culprit")', 'culprit'),
+    pytest.param('flat = tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, tf.nn.relu(h) / (1. - bad)), '
+                 '[0, flat], name="culprit")[1]', 'culprit', marks=pytest.mark.stress),
+    # Infinities in every step, which do not reach the loss; variables that are large or infinite from the start, a
+    # scalar, and one without values.
+    ('flat = flat + tf.minimum(tf.exp(1e3 * tf.abs(flat)), 1.); '
+     'flat = flat + tf.where(flat > 0, tf.stop_gradient(tf.log(tf.maximum(flat, 0))), flat); '
+     f'flat = tf.minimum(flat + 1e-9 * {UNTRAINED.format("table", 1e9)}, {UNTRAINED.format("smallest", "math.inf")}); '
+     'flat = flat * tf.get_variable("gain", [], initializer=tf.ones_initializer()); '
+     'tf.get_variable("none", [0], trainable=False); ' + LOG, 'culprit (Log)')])
+def test_the_cause_is_the_operation_from_which_the_loss_is_not_finite(tmp_path, data_dir, look, line, culprit):
+    arguments = diverged(tmp_path, data_dir, FROM_STEP_3 + line, num_gpus=1)
+    assert '--step=3' in arguments
+    status, output, errors = look(*arguments)
+    assert (status, errors) == (0, '') and f'tower 0: tower_0/{culprit}' in cause(output)
+    status, output, errors = look(*arguments[:-1], '--step=2')  # all is well there
+    assert (status, errors) == (0, '') and output.splitlines()[-1].startswith(('finite  ', 'not finite before', 'jump'))
+    assert 'cause ' not in output
 
 
 @pytest.mark.stress
@@ -280,8 +308,8 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
     assert '; --steps=10:20 shows the steps before it' in lines(step_of_a_table(20, w=(1, 1, 3)))
     diverged = step_of_a_table(21, w=(1e9, 1, np.nan))._replace(bad_after=dict(w=(1, 1)))
     assert f'cause      {jump}' in lines(step_of_a_table(20, w=(1, 1, 3)), diverged)
-    assert ('cause      w was huge before step 20 already, with norm 1e+08; --steps=10:20 shows which step made it so'
-            in lines(step_of_a_table(20, w=(1e8, 1, 1e9)), diverged))
+    assert ('large      w had norm 1e+08 before step 20 already; --steps=10:20 shows the steps before it'
+            in lines(step_of_a_table(20, w=(1e8, 1, 1e7)), diverged))
     moved = step_of_a_table(20, w=(1, 1, 0.1), moving_mean=(1, None, 100))  # follows the data, not the gradient
     assert 'jump' not in lines(moved) and report.table_of_steps([moved])[-1].endswith('0.1   w')
 
@@ -302,14 +330,25 @@ def test_bad_input_is_one_line_with_the_remedy(run, look, arguments, part):
     assert part.format(run=run) in errors
 
 
-def test_a_run_of_an_early_version_is_taken_again_with_its_latest_settings(run, tmp_path):
-    copied = tmp_path / 'train'
+def test_steps_that_the_run_did_not_take_are_not_shown_as_its_own(run, look, tmp_path, data_dir):
+    copied = tmp_path / 'copied'
     shutil.copytree(run, copied)
-    records = [line for line in open(copied / metrics.NAME) if '"kind": "start"' not in line]
-    (copied / metrics.NAME).write_text(''.join(records))
-    assert verified(copied, 7) == 'verified   as recorded: the loss of step 7'
-    directory = TrainDir(str(copied))
-    assert 'an early version took these steps' in Verification(directory, Rerun(directory, 7)).line()
+    (copied / metrics.NAME).write_text(''.join(
+        line for line in open(copied / metrics.NAME) if '"kind": "start"' not in line))
+    status, _, errors = look(f'--train_dir={copied}', '--step=7')
+    assert status == 2 and 'there is no record of a start in ' in errors
+    # A run that ends in step 3, of which only a start is recorded.
+    arguments = diverged(tmp_path, data_dir, FROM_STEP_3 + LOG, log_frequency=10, num_gpus=1)
+    _, output, _ = look(*arguments)
+    assert '\nunrecorded the steps after 0: nothing shows that the run came further' in output
+    status, _, errors = look(*arguments[:-1], '--step=5')
+    assert status == 2 and 'step 5 has not been taken: the loss of step 3 is not finite, which ends a run' in errors
+    # A run that was stopped after step 5: its last checkpoint is of no step in which one was due.
+    stopped = train(tmp_path / 'stopped', data_dir, dict(max_steps=5, log_frequency=9), network=write_network(tmp_path))
+    lines = (pathlib.Path(stopped) / metrics.NAME).read_text().replace('"last_step": 5', '"last_step": 30')
+    (pathlib.Path(stopped) / metrics.NAME).write_text(lines)
+    status, _, errors = look(f'--train_dir={stopped}', '--step=6')
+    assert status == 2 and 'cannot have come further than step 5' in errors
 
 
 def test_other_directories_and_checkpoints_are_refused(run, look, tmp_path):

@@ -4,6 +4,8 @@ A difference that recurs comes from what the runs record: settings, files, softw
 elsewhere.
 """
 import contextlib
+import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,45 +16,52 @@ from cifar10.replay.probe import Probe, norm
 from cifar10.replay.rerun import Rerun, Taken
 from cifar10.replay.verify import Verification, named_steps
 from cifar10.run import checkpoint, metrics, starts
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.starts import Started
+from cifar10.run.train_dir import TrainDir, step_of
 
 _MOST = 10  # variables that are listed
-# Settings that say where a run is and what it reports, but not how it takes its steps. Summaries are not among them:
-# what they fetch may change how operations are fused, and so how they round.
-_ELSEWHERE = ('train_dir', 'data_dir', 'restart', 'check', 'job_name', 'task_index', 'worker_hosts', 'ps_hosts',
-              'cluster_timeout_secs', 'log_device_placement', 'log_frequency', 'eval_steps', 'save_steps',
-              'max_to_keep', 'keep_best', 'keep_every', 'profile_steps')
+_HASH = 'sha256'  # in the record of a checkpoint
+_OF_STEPS, _OF_EVALUATIONS = ('loss', 'learning_rate', 'accuracy'), ('precision', 'cross_entropy')
+# What is compared, by the kinds of records: all that depends on nothing but the steps.
+_COMPARED = {metrics.CHECKPOINT: (_HASH,), metrics.TRAIN: _OF_STEPS, metrics.EVAL: _OF_EVALUATIONS}
 
 
 class Recorded(NamedTuple):
-    """What a run has recorded, by the numbers of its steps.
+    """What a run has recorded.
 
     Attributes:
       directory: of the run.
-      hashes: the SHA-256 of the variables in its checkpoints, also in those that are no longer kept.
-      losses: those of its training records.
+      starts: those that led to its steps.
+      figures: (name, step) -> value, for the names in _COMPARED. A checkpoint that was copied from another run has no
+        record; the hash of its file is here.
     """
     directory: TrainDir
-    hashes: dict[int, str]
-    losses: dict[int, float]
+    starts: list[Started]
+    figures: dict[tuple[str, int], Any]
 
 
 class Parting(NamedTuple):
     """Where the records of two runs part.
 
     Attributes:
-      equal: the steps of the checkpoints at which they are still equal.
-      differ: the step of the first checkpoint at which they differ, or None.
-      loss: the first step after the last equal checkpoint whose recorded losses differ, or None.
+      equal: the steps of the checkpoints at which they are equal.
+      differ: (name, step) of the figures of both that differ, the first steps first.
     """
     equal: list[int]
-    differ: int | None
-    loss: int | None
+    differ: list[tuple[str, int]]
+
+    def first(self, *names: str) -> tuple[str, int] | None:
+        """Returns (name, step) of the first of these figures that differs; None if none does."""
+        return next((figure for figure in self.differ if figure[0] in names), None)
 
     @property
     def last(self) -> int | None:
         """A step by which the runs have parted; None if they have not."""
-        return self.loss if self.differ is None else self.differ
+        differ, figure = self.first(_HASH), self.first(*_OF_STEPS)
+        # A checkpoint that differs also verifies the steps up to it.
+        if differ is None or (figure and any(step >= figure[1] for step in self.equal)):
+            return figure and figure[1]
+        return differ[1]
 
 
 def compare(directory: TrainDir, against: TrainDir,
@@ -65,90 +74,96 @@ def compare(directory: TrainDir, against: TrainDir,
       options: the options of `Rerun`, for both.
 
     Raises:
-      UsageError: the runs cannot be compared, or their steps cannot be taken again.
+      UsageError: the runs cannot be compared.
     """
     runs = [_recorded(each) for each in (directory, against)]
     parting = part(*runs)
     for name, run in zip('AB', runs):
-        yield f'{name:<10} {run.directory.path}'
+        yield f'{name:<10} {run.directory.path}, with records up to step {max(step for _, step in run.figures)}'
     yield from _describe_parting(parting, *runs)
-    if parting.last is None:
-        return
-    prefix, step = _last_equal(runs, parting.equal)
-    reruns = [Rerun(run.directory, parting.last, step + 1, prefix, **options) for run in runs]
-    yield f"from       {prefix or 'the initial values'}, steps {step + 1} to {parting.last} of each run"
-    verifications = [Verification(run.directory, rerun) for run, rerun in zip(runs, reruns)]
-    first = replay(watched(zip(*(rerun.steps() for rerun in reruns)), parting.last - step), verifications)
-    for name, verification in zip('AB', verifications):
-        word, text = verification.line().split(maxsplit=1)
-        yield f'replay {name:<3} {word} {text}'
-    if first:
-        yield from _describe_first(*first, reruns)
-    else:
-        yield from _describe_elsewhere(verifications, parting.last)
-    at = first[0].step if first else parting.last
-    differences = _differences(*(rerun.segment_of(at).start for rerun in reruns))
-    alike = 'the same settings, devices, threads and versions'
-    if first:
-        alike += ', so an operation is not deterministic, or files differ whose contents are not recorded'
-    yield f"starts     {'; '.join(differences) or alike}"
+    at, recurs = parting.last, False
+    if at is not None:
+        try:
+            prefix, step = _last_equal(runs, parting)
+            reruns = [Rerun(run.directory, at, step + 1, prefix, **options) for run in runs]
+            yield f"from       {prefix or 'the initial values'}, steps {step + 1} to {at} of each run"
+            verifications = [Verification(run.directory, rerun) for run, rerun in zip(runs, reruns)]
+            first = replay(watched(zip(*(rerun.steps() for rerun in reruns)), at - step), verifications)
+        except UsageError as error:  # what the records say holds all the same
+            yield f'replay     not possible: {error}'
+        else:
+            for name, verification in zip('AB', verifications):
+                word, text = verification.line().split(maxsplit=1)
+                yield f'replay {name:<3} {word} {text}'
+            if first:
+                at, recurs = first[0].step, True
+                yield from _describe_first(*first, reruns)
+            else:
+                yield from _describe_elsewhere(verifications, at)
+    yield from _describe_starts(runs, at, recurs)
 
 
 def _recorded(directory):
-    """Returns what the run in a directory has recorded; raises a UsageError if it has recorded no hash."""
+    """Returns what the run in a directory has recorded; raises a UsageError if it has recorded nothing."""
     if directory.stored() is None:
         raise UsageError(f'{directory.path} holds no run of this program, so there is nothing to compare; name the '
                          'train_dir of a run')
-    hashes, losses = ({record['step']: record[name] for record in metrics.read(directory.path, kind)}
-                      for kind, name in ((metrics.CHECKPOINT, 'sha256'), (metrics.TRAIN, 'loss')))
-    if not hashes:
-        raise UsageError(f'the run in {directory.path} has recorded no hash of a checkpoint: it has none yet, or an '
-                         'earlier version wrote them; continue it, or train it again')
-    return Recorded(directory, hashes, losses)
+    figures = {(name, record['step']): record[name] for kind, names in _COMPARED.items()
+               for record in metrics.read(directory.path, kind) for name in names if name in record}
+    for prefix in directory.checkpoints():
+        if (_HASH, step_of(prefix)) not in figures:
+            with contextlib.suppress(OSError):  # it cannot be read
+                figures[_HASH, step_of(prefix)] = checkpoint.digest(prefix)
+    if not figures:
+        raise UsageError(f'the run in {directory.path} has no checkpoint and no record of a step yet; compare it later')
+    return Recorded(directory, starts.read(directory.path), figures)
 
 
 def part(one: Recorded, other: Recorded) -> Parting:
-    """Compares the records of two runs; raises a UsageError if they have no checkpoint of the same step."""
-    common = sorted(one.hashes.keys() & other.hashes.keys())
+    """Compares the records of two runs; raises a UsageError if none is of the same step."""
+    common = sorted(one.figures.keys() & other.figures.keys(), key=lambda figure: figure[1])
     if not common:
-        raise UsageError(f'{one.directory.path} and {other.directory.path} have no checkpoint of the same step, so '
-                         'they cannot be compared; train both with the same --save_steps')
-    differ = next((step for step in common if one.hashes[step] != other.hashes[step]), None)
-    equal = [step for step in common if differ is None or step < differ]
-    losses = sorted(step for step in one.losses.keys() & other.losses.keys() if step > max(equal, default=0))
-    loss = next((step for step in losses if one.losses[step] != other.losses[step]), None)
-    return Parting(equal, differ, loss)
+        has = [f'{run.directory.path} has records of {named_steps(sorted({step for _, step in run.figures}))}'
+               for run in (one, other)]
+        raise UsageError(f"{' and '.join(has)}, so they cannot be compared; train both to a step that both record")
+    differ = [each for each in common if str(one.figures[each]) != str(other.figures[each])]
+    return Parting([step for name, step in common if name == _HASH and (name, step) not in differ], differ)
 
 
 def _describe_parting(parting, one, other):
-    """Yields the lines that say where the records part."""
+    """Yields the lines that say what was compared of the records, and where they part."""
+    common = one.figures.keys() & other.figures.keys()
+    yield (f'compared   {len(common)} figures that both recorded; without a counterpart are '
+           f'{len(one.figures) - len(common)} of A and {len(other.figures) - len(common)} of B')
     yield f"equal      {named_steps(parting.equal) if parting.equal else 'no step'}, by the SHA-256 of the checkpoints"
-    differ = [] if parting.differ is None else [f'step {parting.differ}, by the SHA-256 of the checkpoints']
-    if parting.loss is not None:
-        losses = [run.losses[parting.loss] for run in (one, other)]
-        differ.append(f'the recorded loss of step {parting.loss} is {losses[0]} and {losses[1]}')
-    yield f"differ     {'; '.join(differ) or 'nothing: all checkpoints and losses that both recorded are equal'}"
+    differ = []
+    for name, step in filter(None, (parting.first(*names) for names in _COMPARED.values())):
+        values = [run.figures[name, step] for run in (one, other)]
+        differ.append(f'step {step}, by the SHA-256 of the checkpoints' if name == _HASH else
+                      f"the recorded {name.replace('_', ' ')} of step {step} is {values[0]} and {values[1]}")
+    yield f"differ     {'; '.join(differ) or 'nothing of what was compared'}"
 
 
-def _last_equal(runs, steps):
-    """Returns (prefix, step) of the newest kept checkpoint, of either run, at which both are equal.
+def _last_equal(runs, parting):
+    """Returns (prefix, step) of the newest kept checkpoint, of either run, at which both are equal and have not parted.
 
     It must have the recorded hash. Without any it is (None, 0), the initial values.
 
     Raises:
       UsageError: there is none, and a run did not begin with initial values.
     """
-    for step in reversed(steps):
+    _, parted = parting.first(_HASH, *_OF_STEPS)
+    for step in reversed([step for step in parting.equal if step < parted]):
         for run in runs:
             prefix = f'{run.directory.checkpoint_prefix}-{step}'
             with contextlib.suppress(OSError):  # it is not kept, or can no longer be read
-                if checkpoint.digest(prefix) == run.hashes[step]:
+                if checkpoint.digest(prefix) == run.figures[_HASH, step]:
                     return prefix, step
     for run in runs:
-        begin = min((start.step for start in starts.read(run.directory.path)), default=0)
+        begin = min((start.step for start in run.starts), default=0)
         if begin:
-            raise UsageError(f'no checkpoint at which both runs are equal is kept, and the records of the run in '
-                             f'{run.directory.path} begin after step {begin}; train both again with --max_to_keep=0')
+            raise UsageError(f'the records of the run in {run.directory.path} begin after step {begin}, and no '
+                             'checkpoint at which both runs are equal is kept; train both again with --max_to_keep=0')
     return None, 0
 
 
@@ -160,13 +175,14 @@ def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verific
       verifications: those of both.
 
     Returns:
-      The first step, in both runs, after which their variables differ; None if there is none.
+      The first step, in both runs, in which a loss or after which a variable differs; None if there is none.
     """
     first = None
     for pair in pairs:
         for verification, taken in zip(verifications, pair):
             verification.compare(taken)
-        if first is None and differing(*_comparable(*pair, 'after')):
+        if first is None and (not _same_bits(*(taken.losses for taken in pair))
+                              or differing(*_comparable(*pair, 'after'))):
             first = pair
     return first
 
@@ -231,6 +247,10 @@ def _describe_towers(one, other, reruns):
         probes = [stack.enter_context(contextlib.closing(Probe(rerun.segment_of(one.step).plan))) for rerun in reruns]
         for k in range(counts[0][0]):
             batches = [probe.batch(taken, k)._asdict() for probe, taken in zip(probes, (one, other))]
+            if 'originals' in differing(*batches):
+                folders = [os.path.dirname(rerun.data.files[0]) for rerun in reruns]
+                yield f'images     the batch of tower {k} has other images in {folders[0]} than in {folders[1]}'
+                return
             losses, gradients = zip(*(probe.gradients(taken, k) for probe, taken in zip(probes, (one, other))))
             lines = [f'tower {k:<4} {name} of the batch' for name in differing(*batches)]
             if not _same_bits(*losses):
@@ -295,22 +315,36 @@ def _describe_elsewhere(verifications, last):
     yield f'recurs     no: the replays of A and B come out the same up to step {last}'
     for name, verification in zip('AB', verifications):
         begin, same, end = verification.equal_at, verification.same_at, verification.failed_at
-        if end:
+        if end and verification.changes:
+            yield (f'between    steps {begin} and {end} {name} parted from its replay; since then '
+                   f"{'; '.join(verification.changes)}")
+        elif end:
             probably = f', probably not before step {same}, whose loss is as recorded' if same and same > begin else ''
             yield (f'between    steps {begin} and {end} something happened to {name} that its records do not explain'
                    f'{probably}')
 
 
-def _differences(one, other):
-    """Returns phrases that say how two starts differ."""
-    settings = one.settings.flat(), other.settings.flat()
-    names = [name for name in settings[0] if name not in _ELSEWHERE]
-    pairs = [(f'{name}=', *(values[name] for values in settings)) for name in names]
-    pairs += [('towers on ', *(' '.join(sorted(set(start.devices))) for start in (one, other))),
-              ('threads=', one.threads, other.threads)]
-    pairs += [(f'{name} ', one.versions.get(name), other.versions.get(name))
-              for name in {**one.versions, **other.versions}]
-    for own in ('network', 'optimizer'):
-        sha256 = [getattr(start, f'{own}_sha256') or 'none' for start in (one, other)]
-        pairs.append((f'SHA-256 of the {own} ', *(each[:12] for each in sha256)))
-    return [f'{what}{first} and {second}' for what, first, second in pairs if first != second]
+def _describe_starts(runs, last, recurs):
+    """Yields the lines on how the starts of two runs differ.
+
+    Args:
+      runs: both.
+      last: a step by which they have parted; None for all of their steps.
+      recurs: whether the difference comes again when they are replayed.
+    """
+    one, other = [_histories([start for start in run.starts if last is None or start.step < last]) for run in runs]
+    differences = [f'{name}={one.get(name)} and {other.get(name)}' for name in {**one, **other}
+                   if one.get(name) != other.get(name)]
+    alike = 'the same settings, images, devices, threads and versions'
+    if recurs:
+        alike += ', so an operation is not deterministic, or files differ whose contents are not recorded'
+    if not (one and other):
+        differences = ['not compared, because a run has no record of one']
+    yield f"starts     {'; '.join(differences) or alike}"
+
+
+def _histories(started):
+    """Returns all that some starts recorded: name -> its values, one after the other."""
+    names = [name for start in started[-1:] for name in start.fields]
+    return {name: ', then '.join(value for value, _ in itertools.groupby(
+        start.fields.get(name, '-') for start in started)) for name in names}

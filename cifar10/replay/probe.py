@@ -45,7 +45,7 @@ class TowerProbe(NamedTuple):
     @property
     def norm(self) -> float:
         """The norm of all its gradients together."""
-        return norm(self.norms.values())
+        return norm(list(self.norms.values()))
 
 
 class StepProbe(NamedTuple):
@@ -63,11 +63,11 @@ class StepProbe(NamedTuple):
     @property
     def norm(self) -> float:
         """The norm of all gradients together."""
-        return norm(norm(gradient) for gradient in self.gradients.values())
+        return norm([norm(gradient) for gradient in self.gradients.values()])
 
 
 class Origin(NamedTuple):
-    """The first operation of a tower whose result is not finite.
+    """The first operation of a tower whose result is not finite though its inputs are.
 
     Attributes:
       operation: its name and, in brackets, its type.
@@ -174,9 +174,8 @@ class Probe:
 
     def gradients(self, taken: Taken, k: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns (the loss of tower k in a step, its gradient of each trained variable by its name)."""
-        assign(self._session, self._loads, taken.read_by(k))
         fetches = {name: self._towers[k][name] for name in ('loss', 'gradients')}
-        found = self._session.run(fetches, dict(zip(self._fed[k], self.batch(taken, k))))
+        found = self._session.run(fetches, self._feed(taken, k))
         return found['loss'], found['gradients']
 
     def batch(self, taken: Taken, k: int) -> Batch:
@@ -186,7 +185,10 @@ class Probe:
         return Batch(*self._session.run(list(self._batch), dict(zip(self._positions, (first, step)))))
 
     def origin(self, taken: Taken, k: int) -> Origin | None:
-        """Returns the first operation in tower k whose result is not finite.
+        """Returns the first operation in tower k whose result is not finite though its inputs are.
+
+        From its result others that are not finite lead to the loss (to the gradients, if the loss is finite). Those of
+        an infinity that is clipped or masked do not.
 
         Args:
           taken: a step.
@@ -195,35 +197,57 @@ class Probe:
         Returns:
           None if there is none, or if the operations cannot be looked at.
         """
-        assign(self._session, self._loads, taken.read_by(k))
-        feed = dict(zip(self._fed[k], self.batch(taken, k)))
+        feed = self._feed(taken, k)
         with self._graph.as_default(), tf.device('/cpu:0'):
-            tensors = self._results(k)
-            finite = [_finite_rows(tensor) if rows else tf.reduce_all(tf.is_finite(tensor)) for tensor, rows in tensors]
+            results = self._results(k)
+            finite = {tensor.name: _finite_rows(tensor) if rows else tf.reduce_all(tf.is_finite(tensor))
+                      for tensor, rows in results}
         try:
-            found = self._session.run(finite, feed)
+            good = self._session.run(finite, feed)
         except tf.errors.OpError:  # a branch that is not taken has no results
             return None
-        for (tensor, rows), good in zip(tensors, found):
-            if not np.all(good):
-                examples = np.flatnonzero(~good).tolist() if rows and np.any(good) else None
-                inputs = self._session.run([each for each in tensor.op.inputs if each.dtype.is_floating], feed)
-                ranges = [(float(each.min()), float(each.max())) for each in inputs if each.size]
+        bad = {name for name, each in good.items() if not np.all(each)}
+        loss, gradients = self._towers[k]['loss'], self._towers[k]['gradients'].values()
+        pending = [loss] if loss.name in bad else [gradient for gradient in gradients if gradient.name in bad]
+        reached = set()
+        while pending:
+            tensor = pending.pop()
+            if tensor.name not in reached:
+                reached.add(tensor.name)
+                pending += [each for each in _inputs(tensor.op, good) if each.name in bad]
+        for tensor, rows in results:
+            inputs = _inputs(tensor.op, good)
+            if tensor.name in reached and bad.isdisjoint(each.name for each in inputs):
+                examples = np.flatnonzero(~good[tensor.name]).tolist() if rows and np.any(good[tensor.name]) else None
+                ranges = [(float(each.min()), float(each.max())) for each in self._session.run(inputs, feed)
+                          if each.size]
                 return Origin(f'{tensor.op.name} ({tensor.op.type})', examples, ranges)
         return None
 
+    def _feed(self, taken, k):
+        """Gives the variables the values that tower k read in a step; returns what its operations are fed."""
+        assign(self._session, self._loads, taken.read_by(k))
+        return dict(zip(self._fed[k], self.batch(taken, k)))
+
     def _results(self, k):
-        """Returns (tensor, whether it has a row for each example) of what tower k computes from its batch, in order."""
+        """Returns (tensor, whether it has a row for each example) of what the loss and gradients of tower k come from.
+
+        They are in the order in which they were built, without those that cannot be fetched.
+        """
         n = self._plan.settings.towers.batch_size
         gradients = [gradient.op for gradient in self._towers[k]['gradients'].values()]
+        needed, pending = set(), [self._towers[k]['loss'].op, *gradients]
+        while pending:
+            operation = pending.pop()
+            if operation not in needed:
+                needed.add(operation)
+                pending += [tensor.op for tensor in operation.inputs]
         from_images = {self._fed[k][0].op}
         tensors = []
-        for operation in self._graph.get_operations():  # in the order in which they were built: causes come first
-            if not operation.name.startswith(f'tower_{k}/') or not operation.inputs:  # a constant may be infinite
-                continue
+        for operation in self._graph.get_operations():
             if not from_images.isdisjoint(tensor.op for tensor in operation.inputs):
                 from_images.add(operation)
-            for tensor in operation.outputs:
+            for tensor in operation.outputs if operation in needed else []:
                 if tensor.dtype.is_floating and self._graph.is_fetchable(tensor):
                     is_batch = tensor.shape.rank and tensor.shape[0] == n
                     tensors.append((tensor, is_batch and operation in from_images and operation not in gradients))
@@ -234,14 +258,29 @@ class Probe:
         self._session.close()
 
 
+def _inputs(operation, fetchable):
+    """Returns the inputs of an operation that can be fetched, and those of the operations before it that cannot be."""
+    inputs, hidden = [], set()
+    pending = list(operation.inputs)
+    while pending:
+        tensor = pending.pop(0)
+        if tensor.name in fetchable:
+            inputs.append(tensor)
+        elif tensor.op not in hidden and (
+                tensor.dtype.is_floating or tensor.dtype.is_complex or tensor.dtype == tf.variant):
+            hidden.add(tensor.op)
+            pending += tensor.op.inputs
+    return inputs
+
+
 def _finite_rows(tensor):
     """Returns for each row of a tensor whether all its values are finite, bool [n]."""
     return tf.reduce_all(tf.reshape(tf.is_finite(tensor), [tf.shape(tensor)[0], -1]), 1)
 
 
-def norm(values: np.ndarray | Sequence[float]) -> float:
-    """Returns the Euclidean norm, computed in float64; not finite if a value is not."""
-    flat = np.asarray(values if isinstance(values, np.ndarray) else list(values), np.float64).ravel()
+def norm(values: np.ndarray | float | Sequence[float]) -> float:
+    """Returns the Euclidean norm of values of any shape, computed in float64; not finite if a value is not."""
+    flat = np.abs(values).astype(np.float64).ravel()
     return float(np.sqrt(flat @ flat))
 
 

@@ -78,18 +78,24 @@ class Step(NamedTuple):
 
     @property
     def huge(self) -> list[Change]:
-        """The changes of variables that had blown up before the step."""
-        return [change for change in self.changes if not change.value < _HUGE]
+        """The changes of trained variables that were very large before the step."""
+        return [change for change in self.trained if not change.value < _HUGE]
+
+    @property
+    def bad_made(self) -> dict[str, tuple[int, int]]:
+        """Those of `bad_after` of which the step made values not finite; others were so before, or are by design."""
+        return {name: (count, size) for name, (count, size) in self.bad_after.items()
+                if count > self.bad_before.get(name, (0, size))[0]}
 
     @property
     def is_finite(self) -> bool:
-        """Whether all losses, gradients and variables are."""
-        return self.bad_tower is None and not self.bad_before and not self.bad_after
+        """Whether all losses and gradients are, and the step left no variable that is not but was before."""
+        return self.bad_tower is None and not self.bad_made
 
     @property
     def was_skipped(self) -> bool:
         """Whether the step left the variables as they were because gradients overflowed, as they may in fp16."""
-        return self.loss_scale is not None and bool(self.bad_gradients) and not (self.bad_losses or self.bad_after)
+        return self.loss_scale is not None and bool(self.bad_gradients) and not (self.bad_losses or self.bad_made)
 
     @property
     def bad_losses(self) -> list[int]:
@@ -138,9 +144,9 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
     number = 'one step' if count == 1 else f'{count} steps'
     lines = [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
              f'from       {rerun.prefix or _beginning(rerun)}, {number}']
-    if not rerun.recorded:
-        lines.append('warning: an early version took these steps and did not record its settings; those of the latest '
-                     'start are used')
+    if rerun.last > rerun.recorded:
+        lines.append(f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; what '
+                     'follows is what it takes if it does')
     return lines
 
 
@@ -217,11 +223,12 @@ def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Orig
       origin: of the first tower whose loss or gradients are not finite in the step, if there is one.
     """
     step = steps[-1]
-    if step.is_finite:
-        return ['finite     all losses, gradients and variables', *_jump(steps, 'jump')]
     lines = []
     if step.bad_before:
         lines.append(f'not finite before the step: {_counted(step.bad_before)}')
+    if step.is_finite:
+        return [f"finite     all {'losses and gradients' if lines else 'losses, gradients and variables'}", *lines,
+                *_jump(steps, 'jump')]
     for k in step.bad_losses:
         bad = ~np.isfinite(step.towers[k].cross_entropies)
         of = f', from {_examples(step, k, bad, classes)}' if bad.any() else ', but every cross entropy is finite'
@@ -230,8 +237,8 @@ def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Orig
         tower = step.towers[k]
         counts = {name: (count, tower.sizes[name]) for name, count in tower.counts.items() if count}
         lines.append(f'not finite tower {k}: gradients of {_counted(counts)}')
-    if step.bad_after:
-        lines.append(f'not finite after the step: {_counted(step.bad_after)}')
+    if step.bad_made:
+        lines.append(f'not finite after the step: {_counted(step.bad_made)}')
     if step.was_skipped:
         return [*lines, f'skipped    gradients overflowed at a loss scale of {step.loss_scale:g}, as they may in fp16; '
                         'the variables stayed as they were']
@@ -242,19 +249,16 @@ def _cause(steps, classes, origin):
     """Returns the lines that name the earliest cause that can be seen, and what else may help to find it."""
     *earlier, step = steps
     for each in earlier:
-        if each.bad_after:
-            return [f'cause      step {each.number} left variables that are not finite: {_counted(each.bad_after)}; '
+        if each.bad_made:
+            return [f'cause      step {each.number} left variables that are not finite: {_counted(each.bad_made)}; '
                     f'--step={each.number} shows how']
-    if step.huge:
-        since = next(each for each in steps if each.huge)
-        operation = _operation(step, classes, origin, 'operation')
-        if since is not steps[0] and (jump := _jump(earlier, 'cause')):
-            return jump + operation
-        largest = max(since.huge, key=lambda change: _badness(change.value))
-        state = 'huge' if math.isfinite(largest.value) else 'not finite'
-        return [f'cause      {largest.name} was {state} before step {since.number} already, with norm '
-                f'{_number(largest.value)}; {_steps_before(since)} shows which step made it so', *operation]
+    if step.huge and not steps[0].huge and (jump := _jump(earlier, 'cause')):
+        return jump + _operation(step, classes, origin, 'operation')
     jump = _jump(earlier, 'jump')
+    if steps[0].huge:  # it may have grown in steps before these, or have begun so
+        largest = max(steps[0].huge, key=lambda change: _badness(change.value))
+        jump.append(f'large      {largest.name} had norm {_number(largest.value)} before step {steps[0].number} '
+                    f'already; {_steps_before(steps[0])} shows the steps before it')
     if step.bad_tower is None:
         return [f'cause      the update: losses and gradients are finite; the gradients have norm '
                 f"{_number(step.gradient)}, the learning rate is {step.figures['learning_rate']:g}", *jump]
@@ -262,7 +266,7 @@ def _cause(steps, classes, origin):
 
 
 def _operation(step, classes, origin, word):
-    """Returns the line on the first operation whose result is not finite; [] if it is not known."""
+    """Returns the line on the operation that an Origin names; [] if there is none."""
     if origin is None:
         return []
     k = step.bad_tower
@@ -270,8 +274,9 @@ def _operation(step, classes, origin, word):
     if origin.examples:
         which = f', for {_examples(step, k, np.isin(np.arange(len(step.towers[k].labels)), origin.examples), classes)}'
     ranges = ' and '.join(f'from {_number(low)} to {_number(high)}' for low, high in origin.inputs[:_MOST_NAMES])
-    return [f'{word:<10} tower {k}: {origin.operation} is the first operation whose result is not finite{which}'
-            f"{ranges and f'; its inputs range {ranges}'}"]
+    target = 'loss' if k in step.bad_losses else 'gradients'
+    return [f'{word:<10} tower {k}: {origin.operation} is the first operation on the way to the {target} whose result '
+            f"is not finite{which}{ranges and f'; its inputs range {ranges}'}"]
 
 
 def _jump(steps, word):

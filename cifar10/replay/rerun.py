@@ -21,7 +21,7 @@ from cifar10.parallel.session_config import refuse_absent
 from cifar10.plan import Plan, mode_of, recipe_of, variables_of
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
 from cifar10.run import checkpoint, metrics, starts, warm_start
-from cifar10.run.rate import summary_due
+from cifar10.run.rate import due, summary_due
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TrainSettings
@@ -92,7 +92,7 @@ class Rerun:
       prefix: of the checkpoint that it starts from; None for the initial values.
       step: the step that the first one follows.
       segments: the steps from there to the last, divided by the starts of the run that took them.
-      recorded: whether the run recorded its starts; otherwise the settings are those of its latest start.
+      recorded: the last step that the run took as far as its records show.
       data: the training images.
 
     Raises:
@@ -104,10 +104,7 @@ class Rerun:
                  dataset: str | None = None, data_dir: str | None = None):
         stored = _stored(directory)
         started = starts.read(directory.path)
-        self.recorded = bool(started)
-        if not started:
-            started = [_unrecorded(stored, directory)]
-        _refuse_untaken(directory, last, started)
+        self.recorded = _last_recorded(directory, last, started)
         self.first = first
         self.last = last
         # A run of local steps also averages where it ends, and it saves after averages only.
@@ -145,7 +142,7 @@ class Rerun:
         """Takes the steps; those from the wanted first one on have their variables.
 
         Raises:
-          UsageError: the network is not that of the checkpoint.
+          UsageError: the network is not that of the checkpoint, or the run ended before the last step.
         """
         values = self._values
         for segment in self.segments:
@@ -165,6 +162,9 @@ class Rerun:
                         steps.average(scheduled)
                         after = steps.variables() if wanted else None
                     yield Taken(step, segment.plan.settings, losses, figures, before, after, updated, steps.saved)
+                    if self.recorded < step < self.last and not np.all(np.isfinite(losses)):
+                        raise UsageError(f'step {self.last} has not been taken: the loss of step {step} is not finite, '
+                                         f'which ends a run; give --step={step}')
                 values = after or steps.variables()
 
 
@@ -297,27 +297,28 @@ def _code(flag, registry, given, stored, directory):
     return name
 
 
-def _unrecorded(stored, directory):
-    """Returns the start of a run that an early version took, as far as it is known: with its latest settings."""
-    prefixes = directory.checkpoints()
-    division = checkpoint.stored_division(prefixes[-1], stored.settings.towers.batch_size) if prefixes else {}
-    settings = stored.settings.replace(**division)
-    groups = settings.towers.num_towers or 1
-    return Started(0, settings.replace(num_towers=groups), settings.run.max_steps or 0, (), groups, False, 0, {})
+def _last_recorded(directory, step, started):
+    """Returns the last step that a run took as far as its records show.
 
-
-def _refuse_untaken(directory, step, started):
-    """Raises a UsageError if the run cannot have taken a step."""
-    last = max([each.step for each in started] + [step_of(prefix) for prefix in directory.checkpoints()]
-               + [record['step'] for record in metrics.read(directory.path, metrics.TRAIN)])
+    Raises:
+      UsageError: the run cannot have taken `step`, or has recorded no start.
+    """
+    if not started:
+        raise UsageError(f'there is no record of a start in {os.path.join(directory.path, metrics.NAME)}, so it is not '
+                         'known how the run took its steps; a copy of a run needs that file too')
+    latest, reports = started[-1], started[-1].settings.reports
+    saved = [step_of(prefix) for prefix in directory.checkpoints()] + [
+        record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)]
+    recorded = max([latest.step, *saved, *(record['step'] for record in metrics.read(directory.path, metrics.TRAIN))])
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
-    every = started[-1].settings.reports.log_frequency
-    last = (last // every + 1) * every
-    if started[-1].last_step:
-        last = min(last, started[-1].last_step)
+    last = min((recorded // reports.log_frequency + 1) * reports.log_frequency, latest.last_step)
+    if latest.step < recorded in saved and not any(
+            due(every, recorded - 1, recorded) for every in (reports.save_steps, reports.keep_every)):
+        last = recorded  # only the end of a run saves a checkpoint that is not due
     if step > last:
         raise UsageError(f'step {step} has not been taken: the run in {directory.path} cannot have come further than '
                          f'step {last}; give an earlier step')
+    return recorded
 
 
 def _starting_point(directory, begin, given, recorded_from):

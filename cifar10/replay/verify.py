@@ -1,7 +1,4 @@
 """Compares steps that were taken again with what the run recorded of them, and says what may explain a difference."""
-import os
-
-from cifar10.registry import NETWORKS, OPTIMIZERS
 from cifar10.replay.rerun import Rerun, Segment, Taken
 from cifar10.run import checkpoint, metrics, starts
 from cifar10.run.train_dir import TrainDir
@@ -48,6 +45,11 @@ class Verification:
         """The last step whose figures came out as recorded, to the last printed digit; or None."""
         return max(self._same, default=None)
 
+    @property
+    def changes(self) -> list[str]:
+        """Phrases for what is known to have changed since the run took the step that came out otherwise."""
+        return _changes(self._rerun.segment_of(self.failed_at)) if self.failed_at > self._rerun.step else []
+
     def compare(self, taken: Taken) -> None:
         """Compares a step with its records, if there are any.
 
@@ -89,8 +91,7 @@ class Verification:
             if step == self._rerun.step:
                 reasons = ['it is of another run, or its file has changed']
             else:
-                segment = self._rerun.segment_of(step)
-                reasons = _changes(segment) or [_no_change(segment)]
+                reasons = self.changes or [_no_change(self._rerun.segment_of(step))]
             return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
         if self._rounded:
             return (f'verified   up to rounding, because the towers have other devices: the loss of '
@@ -132,31 +133,15 @@ def _adds_otherwise(segment: Segment) -> bool:
 
 def _changes(segment: Segment) -> list[str]:
     """Returns phrases for what is known to differ between the run and this process."""
-    start, plan = segment.start, segment.plan
-    changes = []
-    if not start.versions:
-        return ['an early version took these steps, which did not record its settings and versions at each start']
-    recipe = plan.settings.recipe
-    for registry, name, before in ((NETWORKS, recipe.network, start.network_sha256),
-                                   (OPTIMIZERS, recipe.optimizer, start.optimizer_sha256)):
-        if starts.own_sha256(registry, name) != before:
-            file = os.path.basename(name.rpartition(':')[0])
-            changes.append(f'{file} has changed since the start at step {start.step}')
-    if plan.warm_start and plan.warm_start.sha256 != start.warm_start_sha256:
-        changes.append(f'{plan.warm_start.prefix} has changed since the run took its variables')
-    if start.images_sha256 not in (None, plan.data.digest()):
-        changes.append(f'the training photos have changed since the start at step {start.step}')
-    now = starts.versions(plan.devices.on_gpus)
-    changes += [f'{name} was {start.versions[name]} and is {version}' for name, version in now.items()
-                if start.versions.get(name, version) != version]
-    if start.on_gpus != plan.devices.on_gpus:
-        kinds = 'CPU devices', 'GPUs'
-        changes.append(f'the run was on {kinds[start.on_gpus]}, the replay is on {kinds[plan.devices.on_gpus]}')
-    if start.threads != (threads := len(os.sched_getaffinity(0))):
-        changes.append(f'operations had {start.threads} threads and have {threads}')
-    if plan.mode.rounds_by_device and start.groups != (groups := len(plan.devices.groups)):
-        changes.append(f'the towers were on {start.groups} devices and are on {groups}')
-    return changes
+    plan = segment.plan
+    before = segment.start.fields
+    now = starts.of_record(dict(step=plan.step, **starts.describe(
+        plan.to_store(), plan.devices, plan.last_step, plan.warm_start))).fields
+    compared = [*starts.versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
+                'images_sha256', *(['warm_start_sha256'] if plan.warm_start else []),
+                *(['groups'] if plan.mode.rounds_by_device else [])]
+    return [f'{name} was {before[name]} and is {now[name]}' for name in compared
+            if before.get(name, now[name]) != now[name]]
 
 
 def _no_change(segment: Segment) -> str:

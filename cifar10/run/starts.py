@@ -33,7 +33,8 @@ class Started(NamedTuple):
       versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
       network_sha256, optimizer_sha256: of the files of the user's own network and optimizer; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
-      images_sha256: what tells other training photos from its own; None where they are compared by their number.
+      images_sha256: `Records.digest` of the training images.
+      classes: the names of their classes.
     """
     step: int
     settings: TrainSettings
@@ -47,6 +48,16 @@ class Started(NamedTuple):
     warm_start_sha256: str | None = None
     optimizer_sha256: str | None = None
     images_sha256: str | None = None
+    classes: tuple[str, ...] = ()
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """All that is recorded of the start but its train_dir, as text by its name; of a SHA-256 the first digits."""
+        fields = self._asdict()
+        fields = {**fields.pop('settings').flat(), **fields.pop('versions'), 'after_step': fields.pop('step'), **fields}
+        fields.pop('train_dir')
+        return {name: ' '.join(value) if isinstance(value, tuple) else
+                str(value)[:12] if name.endswith('sha256') else str(value) for name, value in fields.items()}
 
 
 def describe(settings: Mapping[str, Any], devices: Devices, last_step: int,
@@ -68,20 +79,24 @@ def describe(settings: Mapping[str, Any], devices: Devices, last_step: int,
 
 
 def read(directory: str) -> list[Started]:
-    """Returns the starts of the run in a directory that led to its steps, in their order; [] for an early version.
+    """Returns the starts of the run in a directory that led to its steps, in their order.
 
     Raises:
       UsageError: a record has another form.
     """
     try:
-        return [Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
-                        record['groups'], record['on_gpus'], record['threads'], record['versions'],
-                        record['network_sha256'], record.get('warm_start_sha256'), record.get('optimizer_sha256'),
-                        record['settings'].get('images_sha256'))
-                for record in metrics.read(directory, metrics.START)]
+        return [of_record(record) for record in metrics.read(directory, metrics.START)]
     except (KeyError, TypeError) as error:
         raise UsageError(f'{os.path.join(directory, metrics.NAME)} has a record of a start that this version cannot '
                          'read; use the version that trained the run') from error
+
+
+def of_record(record: Mapping[str, Any]) -> Started:
+    """Returns the start that a record describes."""
+    return Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
+                   record['groups'], record['on_gpus'], record['threads'], record['versions'],
+                   record['network_sha256'], record.get('warm_start_sha256'), record.get('optimizer_sha256'),
+                   record['settings'].get('images_sha256'), tuple(record['settings'].get('classes', ())))
 
 
 def versions(on_gpus: bool) -> dict[str, str]:

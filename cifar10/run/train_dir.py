@@ -53,7 +53,7 @@ class Stored(NamedTuple):
       run: a random string that identifies the run; None in version 1.0.
       classes: the names of its classes; None in early versions.
       examples: the number of its training images; None in early versions.
-      images_sha256: what tells other training images from its own; None in early versions, and without a manifest.
+      images_sha256: `Records.digest` of its training images; None in early versions.
     """
     settings: TrainSettings
     run: str | None = None

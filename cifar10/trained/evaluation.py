@@ -113,7 +113,7 @@ def _prepare_data(stored, settings):
                              f'{data.dataset}, which has {trained.count} now; evaluate it on the images it was trained '
                              'with')
         if stored.images_sha256 not in (None, trained.digest()):
-            say('warning: the training photos have changed since the run was trained on them, so test photos may have '
+            say('warning: the training images have changed since the run was trained on them, so test images may have '
                 'been among them')
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
