@@ -22,7 +22,8 @@ def refuse_of_others(path: str, given: str) -> None:
       given: how the user gave it, such as '--train_dir=/tmp/train', for the message.
     """
     if why := _of_others(path):
-        raise UsageError(f'{given}: {why}, so others may change what is there; use a directory of your own')
+        raise UsageError(f'{given}: {why}, so others may change what is there; use a directory of your own, such as a '
+                         'new one below it')
 
 
 @functools.cache  # so that it is said once
@@ -44,9 +45,11 @@ def _of_others(path):
             if not os.path.lexists(place):
                 break
             status = os.lstat(place)
+            is_open = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
+            if os.path.ismount(place):  # such as the volume of a container, whose files may all have another owner
+                is_shared, is_open = False, is_open and status.st_mode & stat.S_ISVTX
             if is_shared and status.st_uid not in (0, os.geteuid()):
                 return f'{place} belongs to user {status.st_uid}'
-            is_open = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
             if is_open and place == route:
                 return f'{place} is writable for everybody'
             is_shared = is_shared or is_open

@@ -13,7 +13,7 @@ from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.trained import evaluation, trust
-from tests.helpers import LINEAR, tf
+from tests.helpers import LINEAR, small_disk, tf
 
 SOMEBODY = 12345  # the id of another user
 
@@ -167,6 +167,20 @@ def test_only_the_owner_of_a_shared_directory_is_asked_for(tmp_path):
     (tmp_path / 'shared' / 'run').mkdir(0o770)
     for name in ('run', 'new'):
         TrainDir(str(tmp_path / 'shared' / name)).check()
+
+
+@only_root
+def test_a_volume_that_is_open_to_everybody_is_as_its_owner_wished(tmp_path):
+    with small_disk(tmp_path / 'volume', 1) as volume:
+        TrainDir(str(volume)).check()
+        volume.chmod(0o777)
+        (volume / 'run').mkdir()
+        os.chown(volume / 'run', SOMEBODY, -1)  # as on NFS, where root is nobody
+        for path in (volume, volume / 'run', volume / 'new'):
+            TrainDir(str(path)).check()
+        volume.chmod(0o1777)  # as /tmp, where each user is to have files of his own
+        with pytest.raises(UsageError, match=f"{volume / 'run'} belongs to user {SOMEBODY}"):
+            TrainDir(str(volume / 'run')).check()
 
 
 @pytest.mark.parametrize('name', ['lock', 'config.json', 'metrics.jsonl', 'checkpoint'])

@@ -4,6 +4,7 @@ import errno
 import json
 import mmap
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +15,6 @@ NAME = 'metrics.jsonl'
 # The kinds of records.
 KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 _BEGIN = b'{"kind": "'  # of the line of a record
-_BLOCK = 1 << 20  # bytes that are copied at a time
 
 # Gets each record that is written, or None.
 _receiver = None
@@ -79,11 +79,12 @@ class Metrics:
 
     def _replace(self, lines, begin=0):
         """Replaces the lines from an offset on."""
-        with (files.new_file(self._path) as path, open(path, 'wb') as stream,
-              open(files.opened(self._path), 'rb') as source):
-            while source.tell() < begin:
-                stream.write(source.read(min(_BLOCK, begin - source.tell())))
-            stream.writelines(lines)
+        with files.new_file(self._path) as path:
+            shutil.copyfile(self._path, path)
+            with open(path, 'r+b') as stream:
+                stream.truncate(begin)
+                stream.seek(begin)
+                stream.writelines(lines)
 
     def add(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> None:
         """Writes a record, as `write` does, and sends it to the receiver."""

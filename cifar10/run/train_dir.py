@@ -278,7 +278,7 @@ class TrainDir:
             os.pwrite(descriptor, f'process {os.getpid()} on {socket.gethostname()}\n'.encode(), 0)
             yield
         except BaseException:
-            if self._lock_held is not None and self._holds_lock() and os.listdir(self.path) == [_LOCK]:
+            if not cause and self._holds_lock() and os.listdir(self.path) == [_LOCK]:
                 os.remove(path)
                 files.remove_empty(self.path, first)
             raise
@@ -291,11 +291,13 @@ class TrainDir:
 
         It may have been moved, removed or replaced by a copy while the run went on. Nothing is written to another one.
         """
-        if self._lock_held is not None and not self._holds_lock():
+        if not self._holds_lock():
             raise RunError(f'{self.path} is no longer the folder that this run has locked, so nothing more is written '
                            'there; the checkpoints are where that folder is now')
 
     def _holds_lock(self):
+        if self._lock_held is None:  # this file system has no locks, or nothing is written
+            return True
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return os.path.samestat(os.fstat(self._lock_held), os.stat(os.path.join(self.path, _LOCK)))
         return False
