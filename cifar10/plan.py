@@ -312,7 +312,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
     """
     stored = directory.stored()
-    if stored is None and not directory.lost_settings:
+    if stored is None:
         directory.refuse_records_without_run()
     if stored is None or not directory.checkpoints():
         return

@@ -187,8 +187,6 @@ def _print_directory(start):
     """Prints what would happen to an earlier run in the directory, other than being resumed."""
     if start.replaces:
         say(f'restart    the run in {start.directory.path} would be deleted')
-    elif loss := start.directory.describe_lost_settings():
-        say(f'warning: {loss}; give the flags of the run')
 
 
 def _print_memory(plan):

@@ -280,8 +280,6 @@ def _refuse_misfit(variables, values, prefix):
 
 def _stored(directory):
     """Returns what the run in a directory stored; raises a UsageError if there is none."""
-    if loss := directory.describe_lost_settings():
-        raise UsageError(f'{loss}; start the training again with the flags of the run to restore it')
     stored = directory.stored()
     if stored is None:
         raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to replay; '

@@ -157,7 +157,7 @@ class Best:
         The caller holds the lock of the directory.
 
         Raises:
-          OSError: it cannot be renamed. The previous best checkpoint stays.
+          OSError: it cannot be renamed. The next call of `tidy` completes it.
         """
         if self._complete is None:
             return False
@@ -171,12 +171,7 @@ class Best:
         if os.path.lexists(self.path):
             previous = files.private(self.path, os.mkdir)
             os.rename(self.path, previous)
-        try:
-            os.rename(complete, self.path)
-        except OSError:
-            if previous:
-                os.rename(previous, self.path)
-            raise
+        os.rename(complete, self.path)
         files.sync(self._directory)
         if previous:
             _discard(previous)

@@ -64,7 +64,7 @@ def newest_of_run(directory: TrainDir) -> str | None:
     Raises:
       UsageError: there are checkpoints, but none can be read, or it is unclear which program wrote them.
     """
-    if directory.stored() is None and not directory.lost_settings:
+    if directory.stored() is None:
         for prefix in directory.checkpoints():
             if not _can_be_opened(prefix):
                 raise UsageError(f'{prefix} cannot be read, and there is no {SETTINGS} beside it; use another '

@@ -37,11 +37,9 @@ _WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoi
 _PART = rf'\.(?:index|meta|{_WITHOUT_INDEX})'  # the suffixes of a checkpoint's files
 _WHOLE = (rf'{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{_LIST}|trace-\d+-\d+\.json'
           rf'|events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}|{re.escape(_CHECKPOINT)}-\d+{_PART}')
-# Files that are still being written: by TensorFlow's checkpoint writer and by `files.replace`; the last line
-# is of version 1.0, which used TensorFlow's writer for the list and a writer of its own.
+# Files that are still being written: by TensorFlow's checkpoint writer and by `files.replace`.
 _UNFINISHED = (rf'\.?{re.escape(_CHECKPOINT)}-\d+{_PART}\.tempstate\d+|\.{re.escape(_CHECKPOINT)}-\d+{_PART}'
-               rf'|\.(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{_LIST}|trace-\d+-\d+\.json)\.{files.RANDOM}'
-               rf'|{_LIST}\.tmp[0-9a-f]{{32}}|(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)})\.part')
+               rf'|\.(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{_LIST}|trace-\d+-\d+\.json)\.{files.RANDOM}')
 _OWN_FILES = re.compile(f'{_WHOLE}|{_UNFINISHED}')
 
 
@@ -141,7 +139,7 @@ class TrainDir:
         path = os.path.join(self.path, SETTINGS)
         try:
             text = self._settings_text()
-            if not text:
+            if text is None:
                 return None
             values = json.loads(text)
         except (OSError, ValueError) as error:
@@ -153,29 +151,14 @@ class TrainDir:
                       values.get('examples'), values.get('images_sha256'))
 
     def _settings_text(self):
-        """Returns the content of the settings file; '' if it was lost, None if there is no file.
-
-        A file that is empty or full of zero bytes is what a power failure left of a run of version 1.0, which
-        did not wait until its settings were on the disk.
-        """
+        """Returns the content of the settings file, or None if there is no file."""
         path = os.path.join(self.path, SETTINGS)
         try:
             # What is not UTF-8 is not JSON either, and refused as that.
             with open(files.opened(path), encoding='utf-8', errors='replace') as stream:
-                return stream.read().strip('\0')
+                return stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
-
-    @property
-    def lost_settings(self) -> bool:
-        """Whether a power failure destroyed the settings. Checkpoints still tell which program wrote them."""
-        return self._settings_text() == ''
-
-    def describe_lost_settings(self) -> str | None:
-        """Returns a phrase that says that the settings were lost; None if they were not."""
-        if not self.lost_settings:
-            return None
-        return f'{os.path.join(self.path, SETTINGS)} is empty, as after a power failure'
 
     def drop_traces_after(self, step: int) -> None:
         """Removes the traces with steps after `step`, which are repeated."""
@@ -197,8 +180,6 @@ class TrainDir:
         stored = self.stored()
         path = os.path.join(self.path, SETTINGS)
         run = stored.run if stored and stored.run else secrets.token_hex(8)
-        if loss := self.describe_lost_settings():
-            say(f'warning: {loss}; the settings of this start replace it, so start with the flags of the run')
         text = json.dumps(dict(program=_PROGRAM, run=run, **settings), indent=2)
         if self._settings_text() != text + '\n':
             files.replace(path, text + '\n')
@@ -220,8 +201,7 @@ class TrainDir:
         for name in os.listdir(self.path):
             part = re.fullmatch(rf'{re.escape(_CHECKPOINT)}-(\d+)\.(?:{_WITHOUT_INDEX})', name)
             abandoned = part and int(part[1]) > last_of_others and int(part[1]) not in indexed
-            unfinished = re.fullmatch(_UNFINISHED, name) and (last_of_others < 0 or not name.startswith(_LIST))
-            if abandoned or unfinished:
+            if abandoned or re.fullmatch(_UNFINISHED, name):
                 os.remove(os.path.join(self.path, name))
 
     def list_checkpoints(self, prefixes: Sequence[str]) -> None:

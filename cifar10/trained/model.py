@@ -72,8 +72,6 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: Stored | None 
 
 def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
     """Returns what a run stored, with the new locations of the user's own files as the settings give them."""
-    if loss := directory.describe_lost_settings():
-        raise UsageError(f'{loss}; start the training again with the flags of the run to restore it')
     stored = directory.stored()
     if stored is None:
         stored = Stored.of_tutorial()
@@ -133,7 +131,7 @@ def _check_checkpoint_dir(directory, required):
     if os.path.exists(directory.path + '.index'):
         raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
     best_dir = best.folder(directory.path)
-    is_run = directory.lost_settings or directory.stored() is not None  # which has no checkpoint yet
+    is_run = directory.stored() is not None  # which has no checkpoint yet
     if TrainDir(best_dir).checkpoints() and not is_run:
         raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
                          f'--checkpoint_dir={best_dir}')
