@@ -347,3 +347,30 @@ def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
     for name in by_name:
         if 'table' in name:
             np.testing.assert_array_equal(after[name], before[name])
+
+
+@pytest.mark.parametrize('dtype', [tf.float16, tf.bfloat16, tf.int8, tf.int64, tf.uint16, tf.bool])
+def test_slots_of_all_types_become_means_or_the_smallest(dtype):
+    class Slotted(tf.train.GradientDescentOptimizer):
+        def _create_slots(self, var_list):
+            for variable in var_list:
+                self._get_or_make_slot(variable, tf.zeros(variable.shape, dtype), 'slot', self._name)
+
+        def _resource_apply_dense(self, grad, handle):
+            with tf.control_dependencies([self.get_slot(handle, 'slot').assign(tf.cast(grad, dtype))]):
+                return super()._resource_apply_dense(grad, handle)
+    own_values = np.array([[3, 0, 1], [5, 1, 1]], np.float32)
+
+    def tower_fn(k, scope):
+        return dict(total_loss=tf.reduce_sum(tf.get_variable('a', [3]) * tf.constant(own_values[k])))
+    step = update_mode('local', ['/cpu:0', '/cpu:1']).build(
+        tower_fn, lambda: Slotted(0.1), tf.train.create_global_step())
+    slots = [variable for variable in tf.global_variables() + tf.local_variables() if variable.dtype.base_dtype == dtype
+             and 'GradientDescent' in variable.op.name]
+    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
+        initialise(session)
+        session.run(step.train_ops)
+        session.run(step.average.scheduled)
+        after = session.run([tf.cast(slot.read_value(), tf.float32) for slot in slots])
+    expected = own_values.mean(0) if dtype.is_floating else own_values.astype(dtype.as_numpy_dtype).min(0)
+    np.testing.assert_array_equal(after, [expected] * 2)

@@ -184,6 +184,8 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
                                       ('tf.GraphKeys.ACTIVATIONS', 1, 'activations'))],
     ('with tf.name_scope(None): add_moving_statistic(tf.get_variable("state", [], trainable=False), 1.0, 0.9)',
      'pixels @ weights', 'it adds statistic, made in an absolute name scope, to the collection moving_statistics'),
+    ('state = tf.get_variable("state", [], tf.float64, trainable=False); add_moving_statistic(state, 1.0, 0.9)',
+     'pixels @ weights', 'with a float32 variable that is not trainable'),
     (f'{STATE}; add_moving_statistic(state, 0.5 + state, 1.5)', 'pixels @ weights', 'a fraction to keep from 0 to 1'),
     *[(f'{STATE}; {write}', 'pixels @ weights', f'its operation {name} changes a variable') for write, name in (
         ('state.assign_add(1.0)', 'AssignAddVariableOp'),

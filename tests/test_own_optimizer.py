@@ -209,6 +209,8 @@ PAIRS = 'def apply_gradients(self, pairs, global_step=None, name=None)'
     ('pass', 'tf.Variable(1.0, name="mine", trainable=False)', 'the variable mine is made together with the optimizer'),
     ('def _create_slots(self, var_list): self.x = tf.Variable(1.0, name="mine")', 'pass',
      'the variable mine would be trained'),
+    ('def _create_slots(self, var_list): tf.get_variable("x", [], tf.float64, trainable=False)', 'pass',
+     'the variable x is float64, and copies of it cannot be averaged; make it float32'),
     ('def _create_slots(self, var_list): tf.get_variable("x", [], collections=[tf.GraphKeys.LOCAL_VARIABLES])', 'pass',
      'the variable x is a local variable'),
     ('def _create_slots(self, var_list): tf.get_variable("x", [], collections=["y"])', 'pass',

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.networks import MOVING_STATISTICS, add_moving_statistic
 from cifar10.registry import OPTIMIZERS, UPDATE_MODES
 from tests.helpers import ancestors, initialise, mostly_stress, patient, update_mode
 
@@ -135,6 +136,59 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
             velocity = keep * velocity + gradient
             expected = expected - RATE * (velocity if optimizer == 'momentum' else gradient + keep * velocity)
             np.testing.assert_allclose(session.run(table.read_value()), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('mode', [*SYNCHRONOUS, 'local'])
+def test_adam_takes_numpys_steps_where_gradients_span_many_sizes(mode):
+    # A gradient of 1e-6 beside one of 1e4 makes steps of the same size.
+    slopes, num_towers, rate = np.array([1e4, 1e-6, 7.3, 1e-3]), 2 if mode == 'mirrored' else 4, 0.01
+    feeds = np.array([1.0, 2.0, -0.5, 4.0])[:num_towers] if mode != 'local' else np.ones(num_towers)
+
+    def tower_fn(k, scope):
+        w = tf.get_variable('w', [4], initializer=tf.zeros_initializer())
+        x = tf.placeholder_with_default(tf.constant(feeds[k], tf.float32), [])
+        return dict(total_loss=x * tf.reduce_sum(w * tf.constant(slopes, tf.float32)))
+    update = update_mode(mode, cpu_names(num_towers))
+    step = update.build(tower_fn, lambda: OPTIMIZERS.load('adam')(rate), tf.train.create_global_step())
+    mean, square = np.zeros(4), np.zeros(4)
+    expected = np.zeros(4)
+    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': num_towers})) as session:
+        initialise(session)
+        w, = [variable for variable in tf.trainable_variables() if variable.op.name == 'w']
+        for t in range(1, 9):
+            session.run(step.train_ops)
+            if step.average:
+                session.run(step.average.equalise)
+            gradient = feeds.mean() * slopes
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient ** 2
+            corrected = rate * np.sqrt(1 - 0.999 ** t) / (1 - 0.9 ** t)
+            expected = expected - corrected * mean / (np.sqrt(square) + 1e-8)
+            np.testing.assert_allclose(session.run(w.read_value()), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize('mode', list(UPDATE_MODES))
+def test_changes_of_one_statistic_are_made_in_the_order_of_the_calls(mode):
+    keeps, values = [0.5, 0.9, 0.25, 0.75], np.array([[1.0, -2.0, 30.0, 4.0], [3.0, 8.0, 50.0, 2.0]])
+    num_towers = 1 if mode in ('async', 'local') else 2  # in these, each tower moves its own
+
+    def tower_fn(k, scope):
+        state = tf.get_variable('state', [1000], initializer=tf.ones_initializer(), trainable=False)
+        for value, keep in zip(values[k], keeps):
+            add_moving_statistic(state, tf.fill([1000], np.float32(value)), keep)
+        return dict(total_loss=tf.get_variable('a', []) * 1.0)
+    update = update_mode(mode, cpu_names(num_towers))
+    step = update.build(tower_fn, gradient_descent, tf.train.create_global_step(),
+                        tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
+    config = tf.ConfigProto(device_count={'CPU': num_towers}, allow_soft_placement=True)
+    expected = 1.0
+    with update.scope(), tf.Session(config=config) as session:
+        initialise(session)
+        state, = [variable for variable in tf.global_variables() if variable.op.name == 'state']
+        for _ in range(10):
+            session.run(step.train_ops)
+            for value, keep in zip(values[:num_towers].mean(0), keeps):
+                expected = keep * expected + (1 - keep) * value
+            np.testing.assert_allclose(session.run(state.read_value()), [expected] * 1000, rtol=1e-5)
 
 
 def test_an_asynchronous_update_is_one_towers():

@@ -164,15 +164,17 @@ def _collection_rule():
     for statistic in tf.get_collection(MOVING_STATISTICS):
         if not _is_valid_statistic(statistic):
             return (f'it adds an invalid entry to the collection {MOVING_STATISTICS}; use '
-                    f'{_ADD_MOVING_STATISTIC}, with a variable that is not trainable, a float32 value of its shape, '
-                    'and a fraction to keep from 0 to 1')
+                    f'{_ADD_MOVING_STATISTIC}, with a float32 variable that is not trainable, a float32 value of its '
+                    'shape, and a fraction to keep from 0 to 1')
     return None
 
 
 def _is_valid_statistic(entry):
     if not isinstance(entry, MovingStatistic) or entry.variable.trainable:
         return False
-    if entry.value.dtype != tf.float32 or entry.value.shape != entry.variable.shape:
+    if {entry.value.dtype, entry.variable.dtype.base_dtype} != {tf.float32}:
+        return False
+    if entry.value.shape != entry.variable.shape:
         return False
     return 0 <= entry.keep <= 1
 

@@ -160,7 +160,7 @@ def _constructor_rule(known):
 
 
 def _variable_rule(known):
-    """An optimizer's variables are saved in checkpoints, and are not trained."""
+    """An optimizer's variables are saved in checkpoints, are not trained, and can be averaged."""
     for variable in tf.local_variables():
         return (f'the variable {variable.op.name} is a local variable, which checkpoints do not contain; do not add it '
                 'to the collection tf.GraphKeys.LOCAL_VARIABLES')
@@ -174,6 +174,10 @@ def _variable_rule(known):
             return f'the variable {variable.op.name} is not a resource variable; leave out use_resource=False'
         if variable.op.name not in known and variable.trainable:
             return f'the variable {variable.op.name} would be trained; make it with trainable=False'
+        dtype = variable.dtype.base_dtype
+        if not (dtype.is_integer or dtype in (tf.float32, tf.float16, tf.bfloat16, tf.bool)):
+            return (f'the variable {variable.op.name} is {dtype.name}, and copies of it cannot be averaged; make it '
+                    'float32')
     return None
 
 

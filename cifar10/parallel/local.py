@@ -98,10 +98,12 @@ class Local(CopiedVariables):
         least = [i for i in changed if i < self._num_scaling or not primaries[i].dtype.is_floating]
         means = [i for i in changed if i not in least]
         reads = [{i: _read(copy[i]) for i in changed} for copy in self.copies.variables]
-        averaged = means_over_towers([[read[i] for i in means] for read in reads], self.devices)
+        # What an optimizer keeps as float16 or bfloat16 is averaged as float32.
+        averaged = means_over_towers([[tf.cast(read[i], tf.float32) for i in means] for read in reads], self.devices)
         with tf.device('/cpu:0'):
-            smallest = {i: tf.reduce_min(tf.stack([read[i] for read in reads]), 0) for i in least}
-        return [{**smallest, **dict(zip(means, of_group))} for of_group in averaged]
+            smallest = {i: _smallest([read[i] for read in reads]) for i in least}
+        return [{**smallest, **{i: tf.cast(mean, primaries[i].dtype.base_dtype) for i, mean in zip(means, of_group)}}
+                for of_group in averaged]
 
     def _starts(self, means, now):
         """Builds the momentum of the averages.
@@ -151,6 +153,11 @@ class Local(CopiedVariables):
                 with tf.device(copy[i].device):
                     assigned.append(copy[i].assign(value, read_value=False))
         return assigned
+
+
+def _smallest(values):
+    """Returns the smallest of some tensors, element by element; False is smaller than True."""
+    return (tf.reduce_all if values[0].dtype == tf.bool else tf.reduce_min)(tf.stack(values), 0)
 
 
 def _read(variable):

@@ -50,8 +50,7 @@ class Mirrored(UpdateMode):
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]
                 with tf.control_dependencies(reads):  # before any variable changes
                     applied_gradients = optimizer.apply_gradients(shares)
-                    moves = [move(variable, value, keep) for variable, value, keep in statistics]
-                    applied = tf.group(applied_gradients, *moves)
+                    applied = tf.group(applied_gradients, *move(statistics))
             names[:] = scalars  # the same in all replicas
             return stacked(scalars), [gradient for gradient, _ in pairs], values, applied
 

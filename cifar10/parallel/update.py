@@ -206,8 +206,8 @@ class UpdateMode:
         """Builds the k-th update with tower k's optimizer; returns its operation."""
         # All updates of a synchronous step count as one: only the first increments the global step.
         counter = global_step if k == 0 or not self.synchronous else None
-        moves = [move(variable, value, keep) for (value, variable), keep in zip(update.statistics, tower.keeps)]
-        return tf.group(tower.optimizer.apply_gradients(update.gradients, counter), *moves)
+        moved = move([(variable, value, keep) for (value, variable), keep in zip(update.statistics, tower.keeps)])
+        return tf.group(tower.optimizer.apply_gradients(update.gradients, counter), *moved)
 
     def averages_after(self, step: int) -> bool:
         """Returns whether the towers' variables are averaged on schedule after a step, given by its number."""
@@ -230,7 +230,18 @@ def unstacked(names: Iterable, vector: tf.Tensor) -> dict:
     return dict(zip(names, tf.unstack(vector)))
 
 
-def move(variable: tf.Variable, value: tf.Tensor, keep: float) -> tf.Tensor:
-    """Returns the operation that makes a variable keep * variable + (1 - keep) * value."""
-    # The variable is read at the time of the change: a change computed from an older value would overshoot.
-    return variable.assign_add((1 - keep) * (value - variable.read_value()))
+def move(statistics: Iterable[tuple]) -> list:
+    """Builds the moves of variables that are not trained; those of the same variable are made in the order given.
+
+    Args:
+      statistics: (variable, value, keep) triples; each makes the variable keep * variable + (1 - keep) * value.
+
+    Returns:
+      An operation for each variable.
+    """
+    moved = {}
+    for variable, value, keep in statistics:
+        # The variable is read at the time of the change: a change computed from an older value would overshoot.
+        with tf.control_dependencies([moved[variable.name]] if variable.name in moved else []):
+            moved[variable.name] = variable.assign_add((1 - keep) * (value - variable.read_value()))
+    return list(moved.values())
