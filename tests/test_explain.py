@@ -10,7 +10,7 @@ from benchmarks import explain as benchmark
 from benchmarks import harness
 from cifar10 import training
 from cifar10.data import records
-from cifar10.errors import UsageError
+from cifar10.errors import RunError, UsageError
 from cifar10.explain import ablations, report
 from cifar10.explain.forecast import Measured, forecast, over_a_link
 from cifar10.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
@@ -23,13 +23,20 @@ from tests.standin_gpu import Unavailable, environment
 
 pytestmark = pytest.mark.classic
 CAUSES = str(ROOT / 'benchmarks' / 'causes.py')
+DIVERGING = '''
+import tensorflow.compat.v1 as tf
+def network(images, num_classes, training):
+    weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
+    late = tf.cast(tf.train.get_or_create_global_step() >= 5, tf.float32)
+    return tf.reduce_mean(images, [1, 2]) @ weights + tf.log(1 - 2 * late)
+'''
 
 
 def parts_of(output):
     """Returns (the seconds of a step, {part: seconds}) of a report."""
     seconds = float(re.search(r'^(?:.*\| )?a step +([\d.]+) s', output, re.M)[1])
-    return seconds, {name: float(part) for name, part in re.findall(r'^(?:.*\| )?  ([\w-]+) +([\d.]+) +\d+%', output,
-                                                                    re.M)}
+    parts = re.findall(r'^(?:.*\| )?  ([\w-]+) +(-?[\d.]+) +-?\d+%', output, re.M)
+    return seconds, {name: float(part) for name, part in parts}
 
 
 def files_of(folder):
@@ -47,8 +54,10 @@ def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, cap
     assert files_of(config.run.train_dir) == files
     seconds, parts = parts_of(output)
     assert seconds > 0.015 and parts[TOWERS] > 0.012  # the slow tower sleeps for 15 ms, the other for 5
-    assert sum(parts.values()) == pytest.approx(seconds, abs=0.003)
-    assert list(parts) == [INPUT, TOWERS, AVERAGING, UPDATE, BETWEEN]
+    assert sum(parts.values()) == pytest.approx(seconds, abs=0.003)  # 'gap' is what the others miss
+    assert list(parts) == [INPUT, TOWERS, AVERAGING, UPDATE, BETWEEN, 'gap']
+    before, after = output.split('\nmeasuring  ')
+    assert '\na step' not in before and re.match('steps .* in turn: \\d+ s at most', after)
     would = benchmark.WOULD.search(output)
     assert would[5] == 'if /cpu:1 were as fast as the others (computed)' and 0.005 < float(would[1]) < 0.8 * seconds
     assert 'advice     slow tower: ' in output and '--variable_update=replicated' in output
@@ -108,15 +117,45 @@ def test_a_link_carries_variables_out_and_gradients_back_or_less_than_that():
 def test_the_report_names_first_what_saves_most_an_image():
     woulds = [Would(report.MODE, Timing(0.09, 0.08, 0.1), 1, 'with the other'),
               Would(report.BATCH, Timing(0.12, 0.11, 0.13), 2, 'with a larger batch'),
-              Would(report.PRECISION, Timing(0.11, 0.1, 0.12), 1, 'with another type')]
+              Would(report.PRECISION, Timing(0.11, 0.101, 0.12), 1, 'with another type')]
     assert report.would_lines(0.1, woulds) == [
         'would be   0.120 (-40% per image; 0.110-0.130)  with a larger batch',
         '           0.090 (-10%; 0.080-0.100)  with the other',
-        '           0.110 (+10%; 0.100-0.120)  with another type']
+        '           0.110 (+10%; 0.101-0.120)  with another type']
     assert report.advice(0.1, woulds, 0.5).startswith('advice     small batch: ')
     assert 'the towers are busy 95% of it' in report.advice(0.1, woulds[2:], 0.95)
-    assert report.step_lines(0.1, 256, {TOWERS: (0.09, 'busy'), BETWEEN: (0.01, '')}) == [
-        'a step     0.100 s, 2,560 images/s', '  towers     0.090  90%   busy', '  between    0.010  10%']
+    assert report.step_lines(0.1, 256, {TOWERS: (0.09, 'busy'), BETWEEN: (0.02, '')}) == [
+        'a step     0.100 s, 2,560 images/s', '  towers     0.090  90%   busy', '  between    0.020  20%',
+        '  gap        -0.010 -10%   from the sum of the parts, measured in steps with a trace, to the step']
+
+
+def test_what_the_repeats_disagree_on_is_uncertain_and_last_and_no_advice():
+    woulds = [Would(report.UPDATE, Timing(0.1, 0.098, 0.103).without(Timing.of([0.03, 0.06, -0.001])), 1, 'without'),
+              Would(report.PRECISION, Timing(0.09, 0.08, 0.099), 1, 'with another type')]
+    assert report.would_lines(0.1, woulds) == [
+        'would be   0.090 (-10%; 0.080-0.099)  with another type',
+        '           0.070 (-30%; 0.040-0.101, uncertain)  without']
+    assert report.advice(0.1, woulds, 0.5).startswith('advice     precision: ')
+    assert report.advice(0.1, woulds[:1], 0.5).startswith('advice     nothing that was tried certainly saves 5% of ')
+
+
+def test_the_forecast_does_not_scale_an_input_that_is_the_limit():
+    one, two = measured(1), measured(2, towers=0.1)
+    for count, machines, expected in ((2, 1, 0.6), (4, 1, 1.2), (4, 2, 0.6)):
+        assert forecast(one, two, count, 8, False, machines, input_seconds=0.3) == pytest.approx(expected)
+
+
+def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):
+    (tmp_path / 'mine.py').write_text(DIVERGING)
+    with pytest.raises(RunError, match=r'^step 6: the loss of tower 0 is nan; '):
+        explain(settings(network=f"{tmp_path / 'mine.py'}:network", explain=True, max_steps=1000000), seconds=1)
+
+
+def test_asynchronous_towers_that_do_not_disturb_each_other_are_not_stale(settings, capsys):
+    explain(settings(network=f'{CAUSES}:one_variable', num_gpus=1, variable_update='async', explain=True), seconds=1)
+    output = capsys.readouterr().out
+    assert '  staleness  0.0 updates' in output and 'gradients are' not in output
+    assert 'advice     none of the gradients was stale' in output
 
 
 # ------------------------------------------------------------------------------------------- minutes each: real causes

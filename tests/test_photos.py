@@ -2,8 +2,10 @@
 import functools
 import os
 import pathlib
+import re
 import shutil
 import subprocess
+import time
 
 import numpy as np
 import pytest
@@ -432,13 +434,25 @@ def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
     assert [validation.batch_size(size) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
 
 
+def test_a_decoding_rate_counts_only_what_is_done_within_its_clock(folder):
+    class Slow(resized_crop.ResizedCrop):
+        def train_pixels(self, pixels, positions):
+            def slowly(pixels):
+                time.sleep(0.05)
+                return pixels
+            slow = tf.ensure_shape(tf.numpy_function(slowly, [pixels], tf.uint8), pixels.shape)
+            return super().train_pixels(slow, positions)
+    for count in (10, 40):
+        assert pipeline.decoding_rate(prepare(folder), Slow(None, None, 0, SIZE), count) <= count / (10 * 0.05)
+
+
 def test_the_consumers_follow(flags, folder, tmp_path, capsys, monkeypatch):
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)
     training.train(settings)
     check(settings.replace(max_steps=4))
     output = capsys.readouterr().out
-    assert output.count('photos/s on ') == 2 and 'towers; the batches ahead of each device take' in output
+    assert len(re.findall(r'photos/s on \d+ cores, enough for [\d.]+ towers; the batches ahead of each', output)) == 2
     evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'eval'),
                                       run_once=True, tower_device='cpu'))
     assert 'of 9)' in capsys.readouterr().out

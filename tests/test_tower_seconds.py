@@ -75,8 +75,9 @@ def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_withi
         r'sleep\(0\.(\d+)\)', lambda found: f"sleep({dict(_004=0.014, _02=0.02)['_' + found[1]]} * noise())",
         SLEEPY).replace('import time', 'import random, time\nnoise = lambda: random.lognormvariate(0, 0.05)'))
     for seed in range(10):
-        training.train(settings(network=network, num_gpus=2, batch_size=1, max_steps=510, summary_steps=0, seed=seed,
-                                save_steps=1000, variable_update=mode, train_dir=str(tmp_path / f'{mode}-{seed}')))
+        training.train(settings(network=network, num_gpus=2, batch_size=1, summary_steps=0, seed=seed, save_steps=10000,
+                                max_steps=1500 if mode == 'async' else 510,  # those of all towers, and of each
+                                variable_update=mode, train_dir=str(tmp_path / f'{mode}-{seed}')))
         told = re.findall(r'^slow       tower (\d)', capsys.readouterr().out, re.M)
         assert told == ['1'], seed
 

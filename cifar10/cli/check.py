@@ -22,9 +22,11 @@ from cifar10.data import pipeline, records
 from cifar10.data.photos import Photos
 from cifar10.directories import check_dir, refuse_of_others
 from cifar10.errors import RunError, UsageError, describe_os_error, reason
+from cifar10.explain.variant import SAME_BATCH, Variant
 from cifar10.files import existing
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose, spread
+from cifar10.plan import mode_of
 from cifar10.registry import DATASETS, PRECISIONS
 from cifar10.run import checkpoint, metrics
 from cifar10.run.train_dir import TrainDir
@@ -32,7 +34,6 @@ from cifar10.settings.training import TrainSettings
 
 _WIDTH = 110
 _PHOTOS = 100  # that are decoded to measure how long it takes
-_BATCHES = 3  # that the pipeline has in memory for each stream: one that is made, two that wait
 
 
 def check(settings: TrainSettings) -> None:
@@ -76,7 +77,7 @@ def check(settings: TrainSettings) -> None:
         if start.plan:
             _print_memory(start.plan)
             with checks.collected(), checkpoint.plain_errors():
-                _print_decoding(start)
+                _print_decoding(start.plan, has_devices and not cluster)
             with checks.collected():
                 _print_parts(start.plan)
             with checks.collected(), checkpoint.plain_errors():
@@ -195,12 +196,11 @@ def _print_memory(plan):
     say(f'memory     {_size(plan.data.memory_bytes)} for the training images{each}')
 
 
-def _print_decoding(start):
+def _print_decoding(plan, can_compute):
     """Prints how fast photos are decoded here, for how many towers that is enough, and what batches take in memory."""
-    plan = start.plan
     if not isinstance(plan.data, Photos):
         return
-    images = _BATCHES * plan.settings.towers.batch_size
+    images = (1 + pipeline.batches_ahead(False)) * plan.settings.towers.batch_size
     ahead = f'the batches ahead of each device take {_size(4 * images * 3 * plan.recipe.image_size ** 2)}'
     data = plan.settings.data
     with tempfile.TemporaryDirectory() as folder:
@@ -211,11 +211,18 @@ def _print_decoding(start):
         if not photos.count:
             raise UsageError(f'--dataset={data.dataset}: none of the files that were tried can be decoded; mend them')
         rate = pipeline.decoding_rate(photos, plan.recipe.augmentation, _PHOTOS)
-    feeds = ''
-    if last := metrics.last(start.directory.path, metrics.TRAIN):
-        each = last['images_per_sec'] / last['towers']
-        feeds = f'; a tower of the run took {each:,.0f}, so they are enough for {rate / each:.1f} towers'
+        feeds = f', enough for {rate / _images_taken(plan, photos, folder):.1f} towers' if can_compute else ''
     say(f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores{feeds}; {ahead}')
+
+
+def _images_taken(plan, photos, folder):
+    """Returns how many images a second a tower takes that never waits for its input, and is alone."""
+    devices = plan.devices.with_towers(1)
+    tower = Variant(plan._replace(settings=plan.settings.replace(eval_steps=0), data=photos, devices=devices,
+                                  mode=mode_of(plan.settings.towers, devices), checkpoint=None), folder)
+    with contextlib.closing(tower):
+        tower.take(1, SAME_BATCH)  # optimises the graph
+        return plan.settings.towers.batch_size / min(tower.take(2, SAME_BATCH))
 
 
 def _print_parts(plan):

@@ -20,6 +20,14 @@ from cifar10.data.resize import cut_planes, resized_planes
 _as_graph = tf.autograph.experimental.do_not_convert
 
 
+_AHEAD = 2  # batches of a stream that wait on the CPU
+
+
+def batches_ahead(on_gpus: bool) -> int:
+    """Returns how many batches of a stream may wait, besides one that is being made."""
+    return _AHEAD + 2 * on_gpus  # those that are copied to a GPU have buffers there and on the way
+
+
 class Images(NamedTuple):
     """The images of a data set and their labels, in memory.
 
@@ -220,7 +228,7 @@ class Source:
                 images.count, first, step, self._batch_size, self._seed), self._batch_size)
         else:
             batches = positions.map(_as_graph(lambda first, step: self._batch(images, first, step)))
-        batches = batches.prefetch(2)
+        batches = batches.prefetch(_AHEAD)
         if device is None:
             return _iterator(batches, [read])
         with tf.device(device):
@@ -249,15 +257,17 @@ def decoding_rate(photos: Photos, augmentation: Augmentation, count: int) -> flo
       augmentation: what is applied to them.
       count: about how many photos to decode, some of them several times if there are fewer.
     """
-    batch_size = max(count // 11, 1)
+    batch_size = max(count // 10, 1)
     on_cpu = tf.ConfigProto(device_count={'GPU': 0})
     with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
         source = Source(photos, ['/cpu:0'], 1, augmentation, batch_size, seed=0)
-        next_batch, starts = source.batches(tf.constant(0, tf.int64), tf.constant(11 * batch_size, tf.int64))
+        batches = tf.placeholder_with_default(tf.constant(10, tf.int64), [])
+        next_batch, starts = source.batches(tf.constant(0, tf.int64), batches * batch_size)
         batch = next_batch(0)
-        session.run(starts)
+        session.run(starts, {batches: 1})
         session.run(batch)  # the first photos wait for the graph to be prepared
-        begin = time.perf_counter()
+        session.run(starts)
+        begin = time.perf_counter()  # nothing has been decoded yet, and in the end nothing more is
         for _ in range(10):
             session.run(batch)
         return 10 * batch_size / (time.perf_counter() - begin)

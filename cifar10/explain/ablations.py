@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.console import say
 from cifar10.errors import UsageError, reason
 from cifar10.explain import report
-from cifar10.explain.measure import Cell, Figures
-from cifar10.explain.parts import ALL_REDUCE, TOWERS, TRANSFERS, UPDATE
+from cifar10.explain.measure import Figures
+from cifar10.explain.parts import ALL_REDUCE, TOWERS, TRANSFERS
 from cifar10.explain.report import Cause, Timing, Would
 from cifar10.explain.variant import NO_UPDATE, ONE_DEVICE, SAME_BATCH, STEP, SUMMARY, TOWERS_ALONE, Variant
 from cifar10.plan import Plan, hardware_has, plan_of
@@ -24,18 +24,7 @@ _LOOKED_AT = 5  # steps, before anything is measured
 _SLOWER = 1.1  # times the median of the others: a device that takes longer than this is also measured alone
 _SMALL, _MANY = 4096, 32  # elements of a small variable, and how many of them are many
 _CHEAPEST = 'sgd'  # the optimizer with the fewest computations
-_NOTED = 0.025  # the share of a step below which a part or a saving is ignored
-
-
-class Look(NamedTuple):
-    """What a few steps show, to decide what is worth a measurement.
-
-    Attributes:
-      slow: whether the towers of one device take longer than those of the others.
-      updates: the share of the update in a step.
-    """
-    slow: bool
-    updates: float
+NOTED = 0.025  # the share of a step below which a part or a saving is ignored
 
 
 class Try(NamedTuple):
@@ -53,41 +42,41 @@ class Try(NamedTuple):
     pack: Mapping[str, list[int]] | None = None
 
 
-def look(base: Variant) -> Look:
-    """Takes a few steps and returns what they show."""
-    base.take(2)
-    laps = base.laps(_LOOKED_AT)
-    computes = np.median([lap.devices for lap in laps], 0)
-    slow = len(computes) > 1 and computes.max() > _SLOWER * np.median(np.delete(computes, computes.argmax()))
-    return Look(slow, float(np.median([lap.parts.get(UPDATE, 0) / lap.seconds for lap in laps])))
+def has_slow_device(base: Variant) -> bool:
+    """Takes a few steps; returns whether the towers of one device take longer in them than those of the others."""
+    computes = np.median([lap.devices for lap in base.laps(_LOOKED_AT)], 0)
+    return len(computes) > 1 and computes.max() > _SLOWER * np.median(np.delete(computes, computes.argmax()))
 
 
-def cells(base: Variant, look: Look) -> dict[str, Cell]:
-    """Returns the kinds of steps to measure of the training as it is, by their names."""
-    result = {STEP: Cell(base), SAME_BATCH: Cell(base, SAME_BATCH)}
+def cells(base: Variant) -> dict[str, tuple]:
+    """Returns the kinds of steps to measure of the training as it is, by their names, as `Figures` takes them."""
+    kinds = [STEP, SAME_BATCH]
     if base.moments.after_towers:
-        result.update({kind: Cell(base, kind) for kind in (NO_UPDATE, TOWERS_ALONE)})
+        kinds += [NO_UPDATE, TOWERS_ALONE]
     if base.plan.settings.reports.summary_steps:
-        result[SUMMARY] = Cell(base, SUMMARY)
-    if look.slow:
-        result.update((_alone(g), Cell(base, ONE_DEVICE, g)) for g in range(len(base.plan.devices.groups)))
-    return result
+        kinds.append(SUMMARY)
+    return {kind: (base, kind) for kind in kinds}
+
+
+def alone(base: Variant) -> dict[str, tuple]:
+    """Returns the steps of each device alone, as `cells` does."""
+    return {_alone(g): (base, ONE_DEVICE, g) for g in range(len(base.plan.devices.groups))}
 
 
 def _alone(group):
     return f'{ONE_DEVICE} {group}'
 
 
-def others(base: Variant, look: Look, variant: Callable[..., Variant]) -> dict[str, Variant]:
+def others(base: Variant, tries: Mapping[str, Try], variant: Callable[..., Variant]) -> dict[str, Variant]:
     """Returns the trainings to compare with, by their names; prints which ones are not possible here.
 
     Args:
       base: the training as it is.
-      look: what a few of its steps show.
+      tries: as `tries` returns them.
       variant: function that makes a Variant from a plan and its options.
     """
     result = {}
-    for name, attempt in _tries(base, look).items():
+    for name, attempt in tries.items():
         devices = base.plan.devices.with_towers(1) if attempt.one_device else None
         try:
             plan = changed(base.plan, devices, **attempt.changes)
@@ -107,7 +96,7 @@ def changed(plan: Plan, devices: Any = None, **changes: Any) -> Plan:
     return plan_of(settings, plan.data, devices or plan.devices, plan.checkpoint, plan.step)
 
 
-def _tries(base, look):
+def tries(base: Variant) -> dict[str, Try]:
     """Returns the trainings to compare with, by their names: each a Try."""
     plan = base.plan
     towers, devices = plan.settings.towers, plan.devices
@@ -124,7 +113,7 @@ def _tries(base, look):
             tries[f'--precision={name}'] = Try(dict(precision=name), report.PRECISION)
     larger = 2 * towers.batch_size
     tries[f'--batch_size={larger}'] = Try(dict(batch_size=larger), report.BATCH)
-    if plan.settings.recipe.optimizer != _CHEAPEST and look.updates > _NOTED:
+    if plan.settings.recipe.optimizer != _CHEAPEST:
         tries[f'--optimizer={_CHEAPEST} (another recipe)'] = Try(
             dict(optimizer=_CHEAPEST, auxiliary_learning_rate=None, weight_decay=None), report.UPDATE)
     small = {name: shape for name, shape in base.shapes.items() if np.prod(shape) < _SMALL}
@@ -170,7 +159,7 @@ def costs(base: Variant, figures: Figures, pauses: Mapping[Cause, float]) -> dic
       pauses: as `pauses` returns them.
     """
     every = base.plan.settings.reports.summary_steps
-    summaries = {report.SUMMARIES: max(figures.longer(SUMMARY, STEP), 0) / every} if every else {}
+    summaries = {report.SUMMARIES: max(figures.longer(SUMMARY, STEP).median, 0) / every} if every else {}
     return {**summaries, **pauses}
 
 
@@ -180,8 +169,8 @@ def cost_of(costs: Mapping[Cause, float], plan: Plan) -> float:
     return sum(cost for cause, cost in costs.items() if averages or cause is not report.COPIES)
 
 
-def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others: Mapping[str, Variant],
-           look: Look) -> list[Would]:
+def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float],
+           others: Mapping[str, Variant]) -> list[Would]:
     """Returns what a step would take with each change that was tried or can be computed.
 
     Args:
@@ -189,11 +178,10 @@ def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others
       figures: what was measured.
       costs: as `costs` returns them.
       others: as `others` returns them.
-      look: as for `cells`.
     """
     cost = sum(costs.values())
     step = figures.timing(STEP) + cost
-    parts = figures.parts(STEP)
+    lap = figures.lap(STEP)
     result = []
     for name, other in others.items():
         if other.cause:
@@ -201,41 +189,41 @@ def woulds(base: Variant, figures: Figures, costs: Mapping[Cause, float], others
             result.append(Would(other.cause, figures.timing(name) + cost_of(costs, other.plan), scale, f'with {name}'))
 
     def add(cause: Cause, timing: Timing, how: str) -> None:
-        """Adds a step that is noticeably shorter."""
-        if timing.median < (1 - _NOTED) * step.median:
+        """Adds a step that is noticeably shorter, or that may be."""
+        if timing.low < (1 - NOTED) * step.median:
             result.append(Would(cause, timing, 1, how))
 
-    if figures.longer(STEP, SAME_BATCH) > 0:
-        add(report.SLOW_INPUT, figures.timing(SAME_BATCH) + cost, 'with one batch again and again, so without input')
+    add(report.SLOW_INPUT, step.without(figures.longer(STEP, SAME_BATCH)),
+        'with one batch again and again, so without input')
     if NO_UPDATE in figures.seconds:
         if not any(would.cause is report.UPDATE for would in result):
-            add(report.UPDATE, step + -figures.longer(STEP, NO_UPDATE), 'without the update')
-        exchange = figures.longer(NO_UPDATE, TOWERS_ALONE)
+            add(report.UPDATE, step.without(figures.longer(STEP, NO_UPDATE)), 'without the update')
+        exchange = figures.longer(NO_UPDATE, TOWERS_ALONE) + -lap.back
         cause = report.ALL_REDUCE if base.moments.averaging == ALL_REDUCE else report.AVERAGING
-        if exchange > 0:
-            add(cause, step + (figures.back(STEP) - exchange), f'without the {cause.name}')
-    if TRANSFERS in parts and FEWER in figures.laps:
+        add(cause, step.without(exchange), f'without the {cause.name}')
+    if TRANSFERS in lap.parts and FEWER in figures.laps:
         # Towers begin to compute while variables are still on their way, and that time counts as transfers. One device
         # alone shows how long they compute.
-        meanwhile = max(figures.parts(FEWER)[TOWERS] - parts[TOWERS], 0)
-        add(report.TRANSFERS, step + (meanwhile - parts[TRANSFERS]), 'if nothing had to travel (computed)')
-    if look.slow:
+        meanwhile = max(figures.lap(FEWER).parts[TOWERS] - lap.parts[TOWERS], 0)
+        saved = Timing.of([lap.parts[TRANSFERS] - meanwhile])
+        add(report.TRANSFERS, step.without(saved), 'if nothing had to travel (computed)')
+    if _alone(0) in figures.seconds:
         slowest, saved = _saved(base, figures)
-        add(report.SLOW_TOWER, step + -saved, f'if {slowest} were as fast as the others (computed)')
+        add(report.SLOW_TOWER, step.without(saved), f'if {slowest} were as fast as the others (computed)')
     for cause, seconds in costs.items():
-        add(cause, step + -seconds, f'without {cause.name} (computed)')
+        add(cause, step.without(Timing.of([seconds])), f'without {cause.name} (computed)')
     return result
 
 
 def _saved(base, figures):
-    """Returns (the slowest device, by how much a step would be shorter if it took the median of the others).
+    """Returns (the slowest device, the Timing by which a step would be shorter if it took the median of the others).
 
     Devices that share the cores of a CPU may be slow in the steps without being slow alone, so the smaller of the two
     differences counts.
     """
     groups = base.plan.devices.groups
-    alone = np.array([figures.timing(_alone(g)).median for g in range(len(groups))])
-    slowest = int(np.argmax(alone))
-    most = alone[slowest] - np.median(np.delete(alone, slowest))
+    alone = np.array([figures.seconds[_alone(g)] for g in range(len(groups))])
+    slowest = int(np.argmax(np.median(alone, 1)))
+    most = alone[slowest] - np.median(np.delete(alone, slowest, 0), 0)
     saved = [lap.devices.max() - np.delete(lap.devices, slowest).max() for lap in figures.laps[STEP]]
-    return '+'.join(groups[slowest]), min(float(np.mean(saved)), most)
+    return '+'.join(groups[slowest]), Timing.of(np.minimum(np.mean(saved), most).tolist())

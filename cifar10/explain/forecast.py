@@ -24,7 +24,7 @@ class Measured(NamedTuple):
 
 
 def forecast(one: Measured, several: Measured, devices: int, cores: float, in_turns: bool = False,
-             machines: int = 1) -> float:
+             machines: int = 1, input_seconds: float = 0.0) -> float:
     """Returns the seconds of a step with more devices, each with the towers of one device now.
 
     The devices compute at the same time. What grows with their number is taken from the two steps that were measured.
@@ -37,6 +37,7 @@ def forecast(one: Measured, several: Measured, devices: int, cores: float, in_tu
       cores: of a host; infinite where that does not matter.
       in_turns: whether the run has one device only, and `several` is a step of that device with the towers of several.
       machines: on how many hosts the devices are; what travels between them is not included.
+      input_seconds: the time in which a host makes the batches of a device, where the towers wait for them; else 0.
     """
     def share(n):  # of its gradients that a device sends in each half of an all-reduce of n
         return (n - 1) / n
@@ -51,10 +52,10 @@ def forecast(one: Measured, several: Measured, devices: int, cores: float, in_tu
         parts.append(several.parts.get(TRANSFERS, 0) * n / several.devices)
         parts.append(several.parts.get(ALL_REDUCE, 0) * share(n) / share(several.devices))
         return max(sum(parts), cpu / cores)
-    if in_turns:
-        return modelled(devices, machines * cores)
     # What the model does not know, such as caches, is taken to stay as it is.
-    return modelled(devices, machines * cores) * several.seconds / modelled(several.devices, cores)
+    known = one if in_turns else several
+    seconds = modelled(devices, machines * cores) * known.seconds / modelled(known.devices, cores)
+    return max(seconds, input_seconds * devices / machines)
 
 
 def over_a_link(seconds: float, towers: int, devices: int, megabytes: float, megabytes_per_second: float,

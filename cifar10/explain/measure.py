@@ -1,37 +1,42 @@
 """Measuring kinds of steps: they take turns, so that a change of the machine's speed touches all of them."""
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from cifar10.explain.parts import Lap
 from cifar10.explain.report import Timing
-from cifar10.explain.variant import STEP, Variant
 
-ROUNDS = 5  # repeats of each measurement
-_FEWEST, _MOST = 3, 200  # steps in a repeat
+_ROUNDS = 5  # repeats of each measurement
+_FEWEST, _MOST = 2, 200  # steps in a repeat
+_BEFORE = 6  # steps of a kind before any is measured, at least
+_SETTLES = 3  # in how many steps' time a variant settles, where the input is slow
 # In this many steps TensorFlow learns which operations are too short to hand them to another thread; until then, steps
 # of many short operations take longer.
 _LEARNING = 100
 _WARM_UP = 1 / 40  # of the seconds to measure, for each cell at most: long steps have few short operations
 
 
-class Cell(NamedTuple):
-    """Steps of one kind that a variant takes. For ONE_DEVICE, `group` is the number of the devices' group."""
-    variant: Variant
-    kind: str = STEP
-    group: int = 0
+def most_seconds(step: float, kinds: int, seconds: float) -> float:
+    """Returns how long `Figures` takes at most, about: longer than it is asked to where steps are long.
+
+    Args:
+      step: the seconds of a step.
+      kinds: how many kinds of steps there are; those of twice as many images count as two, and traced ones again.
+      seconds: how long to measure.
+    """
+    each = max(seconds / _ROUNDS / kinds, _FEWEST * step)
+    return kinds * (_BEFORE * step + seconds * _WARM_UP + _ROUNDS * (each + _SETTLES * step))
 
 
 class Figures:
     """Measures cells in turn, and holds what was measured.
 
     Args:
-      cells: what to measure, by name.
-      traced: names of cells whose steps are also traced.
+      cells: what to measure, by name: (a Variant, the arguments of its `take` that choose a kind of steps).
+      traced: names of cells whose steps are also traced; they take the kind STEP.
       seconds: how long to measure, about.
-      say: function that prints a line.
 
     Attributes:
       seconds: {name of a cell: the mean seconds of a step in each repeat}.
@@ -39,64 +44,44 @@ class Figures:
       laps: {name of a traced cell: its traced steps}.
     """
 
-    def __init__(self, cells: Mapping[str, Cell], traced: Collection[str], seconds: float,
-                 say: Callable[[str], None]):
+    def __init__(self, cells: Mapping[str, tuple], traced: Collection[str], seconds: float):
         self.seconds = {name: [] for name in cells}
         self.cpu = {name: [] for name in cells}
         self.laps = {name: [] for name in traced}
         fastest = {}
-        for name, cell in cells.items():
-            cell.variant.take(2, *cell[1:])  # the first optimises the graph
-            fastest[name] = min(cell.variant.take(2, *cell[1:]))
-            cell.variant.take(_warm_up(fastest[name], seconds), *cell[1:])
+        for name, (variant, *kind) in cells.items():
+            variant.take(1, *kind)  # optimises the graph
+            variant.settle(*kind)
+            fastest[name] = min(variant.take(2, *kind))
+            variant.take(_warm_up(fastest[name], seconds), *kind)
         for name in traced:
-            cells[name].variant.laps(2 + _warm_up(2 * fastest[name], seconds))
-        share = seconds / ROUNDS / (len(cells) + len(traced))
+            cells[name][0].laps(2 + _warm_up(2 * fastest[name], seconds))
+        share = seconds / _ROUNDS / (len(cells) + len(traced))
         counts = {name: min(max(round(share / each), _FEWEST), _MOST) for name, each in fastest.items()}
-        planned = ROUNDS * sum(count * fastest[name] * (2 if name in traced else 1) for name, count in counts.items())
-        kinds = f"{len(cells)} kind{'s' * (len(cells) > 1)} of steps"
-        say(f'measuring  {kinds}, {ROUNDS} times each in turn: about {planned:.0f} s of steps')
-        for _ in range(ROUNDS):
-            for name, cell in cells.items():
-                cell.variant.take(1, *cell[1:])  # the one after those of other cells finds nothing in the caches
+        for _ in range(_ROUNDS):
+            for name, (variant, *kind) in cells.items():
+                variant.settle(*kind)
                 before = time.process_time()
-                self.seconds[name].append(statistics.mean(cell.variant.take(counts[name], *cell[1:])))
+                self.seconds[name].append(statistics.mean(variant.take(counts[name], *kind)))
                 self.cpu[name].append((time.process_time() - before) / counts[name])
             for name in traced:
-                self.laps[name] += cells[name].variant.laps(counts[name])
+                cells[name][0].settle()
+                self.laps[name] += cells[name][0].laps(counts[name])
 
     def timing(self, name: str) -> Timing:
         """Returns the Timing of a cell."""
         return Timing.of(self.seconds[name])
 
-    def longer(self, name: str, other: str) -> float:
-        """Returns by how many seconds a step of one cell is longer than that of another: the median of the repeats.
+    def longer(self, name: str, other: str) -> Timing:
+        """Returns by how many seconds a step of one cell is longer than that of another, in the same repeats."""
+        return Timing.of(np.subtract(self.seconds[name], self.seconds[other]).tolist())
 
-        It is 0 where the repeats do not agree which of the two is longer.
-        """
-        differences = np.subtract(self.seconds[name], self.seconds[other])
-        return statistics.median(differences) if (differences > 0).all() or (differences < 0).all() else 0.0
-
-    def parts(self, name: str) -> dict[str, float]:
-        """Returns the seconds of each part of a traced cell's step, which add up to the median of its steps.
-
-        Tracing makes steps a little longer, so only the shares are taken from the traced steps.
-        """
+    def lap(self, name: str) -> Lap:
+        """Returns the means of a traced cell's steps, without bars. Tracing makes steps a little longer."""
         laps = self.laps[name]
-        return {part: self._mean(name, [lap.parts[part] for lap in laps]) for part in laps[0].parts}
-
-    def devices(self, name: str) -> np.ndarray:
-        """Returns `Lap.devices` of a traced cell's step, on the scale of `parts`."""
-        return self._mean(name, [lap.devices for lap in self.laps[name]])
-
-    def back(self, name: str) -> float:
-        """Returns `Lap.back` of a traced cell's step, on the scale of `parts`."""
-        return self._mean(name, [lap.back for lap in self.laps[name]])
-
-    def _mean(self, name, values):
-        """Returns the mean of a value of each traced step, as long as it would be in a step without a trace."""
-        traced = statistics.mean(lap.seconds for lap in self.laps[name])
-        return np.mean(values, 0) * (self.timing(name).median / traced)
+        parts = {part: statistics.mean(lap.parts[part] for lap in laps) for part in laps[0].parts}
+        seconds, back = (statistics.mean(each) for each in zip(*((lap.seconds, lap.back) for lap in laps)))
+        return Lap(seconds, parts, np.mean([lap.devices for lap in laps], 0), back, [])
 
 
 def _warm_up(step, seconds):

@@ -1,4 +1,4 @@
-"""`--explain`: trains as configured for a minute or two, beside the run, and prints where the time of a step goes.
+"""`--explain`: trains as configured for some time, beside the run, and prints where the time of a step goes.
 
 The parts of a step come from traces. What a step would take comes from short trainings with one thing changed or left
 out, which take turns with the training as it is.
@@ -7,6 +7,7 @@ import contextlib
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +18,9 @@ from cifar10.data import records
 from cifar10.explain import ablations, report
 from cifar10.explain.ablations import FEWER, MORE
 from cifar10.explain.forecast import Measured, forecast, over_a_link
-from cifar10.explain.measure import Cell, Figures
+from cifar10.explain.measure import Figures, most_seconds
 from cifar10.explain.parts import ALL_REDUCE, BETWEEN, REPLICAS, TOWERS, TRANSFERS
-from cifar10.explain.variant import STEP, Variant
+from cifar10.explain.variant import SAME_BATCH, STEP, Variant
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.plan import BEFORE_DATA, Start, decide, describe, refuse_other_images
@@ -74,19 +75,25 @@ def _decided(settings, devices):
 
 def _synchronous(plan, variant, seconds):
     """Measures a training whose towers step together, and prints."""
+    begin = time.perf_counter()
     base = variant(plan)
-    look = ablations.look(base)
-    others = ablations.others(base, look, variant)
-    cells = {**ablations.cells(base, look), **{name: Cell(other) for name, other in others.items()}}
+    building = time.perf_counter() - begin
+    tries, cells, alone = ablations.tries(base), ablations.cells(base), ablations.alone(base)
+    kinds = 1 + len(cells) + len(alone) + sum(4 if name == MORE else 2 for name in tries)
+    _announce(base, len(tries) * building, kinds, seconds)
+    if ablations.has_slow_device(base):
+        cells.update(alone)
+    others = ablations.others(base, tries, variant)
+    cells.update((name, (other, STEP)) for name, other in others.items())
     traced = [STEP, *(name for name in (FEWER, MORE) if name in others)]
     pauses = ablations.pauses(base)
-    figures = Figures(cells, traced, seconds, say)
+    figures = Figures(cells, traced, seconds)
     costs = ablations.costs(base, figures, pauses)
     cost = sum(costs.values())
     step = figures.timing(STEP).median + cost
-    parts = figures.parts(STEP)
+    parts = figures.lap(STEP).parts
     parts[BETWEEN] += cost
-    woulds = ablations.woulds(base, figures, costs, others, look)
+    woulds = ablations.woulds(base, figures, costs, others)
     remarks = _remarks(base, figures, costs)
     lines = report.step_lines(step, plan.examples_per_step,
                               {name: (part, remarks.get(name, '')) for name, part in parts.items()})
@@ -100,11 +107,18 @@ def _synchronous(plan, variant, seconds):
         _draw(plan, sorted(figures.laps[STEP], key=lambda lap: lap.seconds))
 
 
+def _announce(base, building, kinds, seconds):
+    """Says how long it takes at most to build graphs and to measure so many kinds of steps."""
+    base.settle()
+    whole = building + most_seconds(min(base.take(2)), kinds, seconds)
+    say(f'measuring  steps as they are, and with one thing changed or left out, in turn: {whole:.0f} s at most')
+
+
 def _remarks(base, figures, costs):
     """Returns {part: what its line says at the end}."""
     devices = base.plan.devices
     remarks = {}
-    computes = figures.devices(STEP)
+    computes = figures.lap(STEP).devices
     if len(computes) > 1:
         names = ['+'.join(group) for group in devices.groups]
         places = report.digits(figures.timing(STEP).median)
@@ -147,6 +161,8 @@ def _forecast_lines(base, figures, cost, one_cost):
     if REPLICAS in one.parts:
         return lines  # a step whose parts are not known cannot be forecast
     step = figures.timing(STEP).median + cost
+    waits = figures.longer(STEP, SAME_BATCH).low > ablations.NOTED * step
+    input_seconds = figures.timing(STEP).median / now if waits else 0.0
     cores = float('inf') if devices.target else len(os.sched_getaffinity(0))
     ahead = []
 
@@ -154,10 +170,10 @@ def _forecast_lines(base, figures, cost, one_cost):
         """Adds a step with so many times as many images."""
         ahead.append(f'{seconds:.3f} s with {what}: {times * step / seconds:.2f}x as many images a second as now')
     for n in (2, 4):
-        seconds = forecast(one, several, n * now, cores, in_turns=name == MORE) + cost
+        seconds = forecast(one, several, n * now, cores, name == MORE, input_seconds=input_seconds) + cost
         add(seconds, n, f'{n * now * parts} such devices here')
     if not devices.target:
-        seconds = forecast(one, several, 2 * now, cores, in_turns=name == MORE, machines=2) + cost
+        seconds = forecast(one, several, 2 * now, cores, name == MORE, 2, input_seconds) + cost
         for link, speed in _LINKS.items():
             # Copies are all-reduced once in so many steps, and gradients in every step.
             steps = base.plan.settings.towers.local_steps
@@ -169,17 +185,19 @@ def _forecast_lines(base, figures, cost, one_cost):
 
 def _measured(figures, name, devices):
     """Returns a cell's step as the forecast takes it."""
-    return Measured(devices, figures.timing(name).median, figures.parts(name), statistics.median(figures.cpu[name]))
+    return Measured(devices, figures.timing(name).median, figures.lap(name).parts, statistics.median(figures.cpu[name]))
 
 
 def _asynchronous(plan, variant, seconds):
     """Measures a training whose towers update on their own, and prints what can be said about it."""
+    begin = time.perf_counter()
     base = variant(plan)
+    _announce(base, time.perf_counter() - begin + seconds / 2, 1, seconds / 2)
     synchronous = next(name for name in UPDATE_MODES if UPDATE_MODES.load(name).synchronous)
     other = variant(ablations.changed(plan, variable_update=synchronous))
     rates, updates, staleness = base.rates(seconds / 2)
     towers = len(rates)
-    together = Figures({STEP: Cell(other)}, [], seconds / 2, say).timing(STEP)
+    together = Figures({STEP: (other, STEP)}, [], seconds / 2).timing(STEP)
     images = plan.settings.towers.batch_size
     names = [plan.devices.place(k) for k in range(towers)]
     say(f'an update  {1 / updates:.3f} s, {images * updates:,.0f} images/s')
@@ -193,13 +211,16 @@ def _asynchronous(plan, variant, seconds):
     if share < _UNEQUAL:
         say(f'advice     {names[slowest]} is slow: it makes {share:.0%} as many updates as the others; in async no '
               'tower waits for it, but in a synchronous mode every step would')
-    elif together.median < towers / updates:
-        say(f'advice     use --variable_update={synchronous}: it takes less time for the same images, and its '
-              'gradients are not stale')
-    else:
+    elif together.low <= towers / updates and staleness:
+        takes = 'less' if together.high < towers / updates else 'no more'
+        say(f'advice     use --variable_update={synchronous}: it takes {takes} time for the same images, and its '
+            'gradients are not stale')
+    elif staleness:
         say(f'advice     async trains {together.median * updates / towers:.2f}x as many images a second as '
-              f'--variable_update={synchronous}, but its gradients are stale: compare the accuracies after the same '
-              'number of images')
+            f'--variable_update={synchronous}, but its gradients are stale: compare the accuracies after the same '
+            'number of images')
+    else:
+        say(f'advice     none of the gradients was stale, so async is {synchronous} here; see --explain of that mode')
 
 
 def _draw(plan, laps):

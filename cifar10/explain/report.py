@@ -55,6 +55,10 @@ class Timing(NamedTuple):
     def __add__(self, seconds: float) -> 'Timing':
         return Timing(*(each + seconds for each in self[:]))
 
+    def without(self, saved: 'Timing') -> 'Timing':
+        """Returns the Timing of a step that is shorter by so much; its range is that of what is saved."""
+        return Timing(*(self.median - seconds for seconds in (saved.median, saved.high, saved.low)))
+
 
 class Would(NamedTuple):
     """What a step would take.
@@ -72,16 +76,18 @@ class Would(NamedTuple):
 
 
 def step_lines(seconds: float, images: int, parts: Mapping[str, tuple[float, str]]) -> list[str]:
-    """Returns the lines of a step and its parts.
+    """Returns the lines of a step, its parts, and the gap between their sum and the step.
 
     Args:
       seconds: of the step.
       images: in a step.
-      parts: (seconds, remark) of each part, by its name; they add up to `seconds`.
+      parts: (seconds, remark) of each part, by its name, from other steps.
     """
     places = digits(seconds)
     lines = [f'a step     {seconds:.{places}f} s, {images / seconds:,.0f} images/s']
-    for name, (part, remark) in parts.items():
+    gap = seconds - sum(part for part, _ in parts.values())
+    rows = {**parts, 'gap': (gap, 'from the sum of the parts, measured in steps with a trace, to the step')}
+    for name, (part, remark) in rows.items():
         lines.append(f'  {name:<10} {part:.{places}f} {part / seconds:>4.0%}   {remark}'.rstrip())
     return lines
 
@@ -98,8 +104,14 @@ def would_lines(seconds: float, woulds: Sequence[Would]) -> list[str]:
     for would in by_saving(seconds, woulds):
         change = f'{-saving(seconds, would):+.0%}' + (' per image' if would.scale != 1 else '')
         median, low, high = (f'{each:.{places}f}' for each in would.timing)
-        lines.append(f"{'' if lines else 'would be':<10} {median} ({change}; {low}-{high})  {would.how}")
+        doubt = ', uncertain' if is_uncertain(seconds, would) else ''
+        lines.append(f"{'' if lines else 'would be':<10} {median} ({change}; {low}-{high}{doubt})  {would.how}")
     return lines
+
+
+def is_uncertain(seconds: float, would: Would) -> bool:
+    """Returns whether the repeats disagree on whether a step would be shorter or longer."""
+    return would.timing.low < would.scale * seconds < would.timing.high
 
 
 def saving(seconds: float, would: Would) -> float:
@@ -108,8 +120,8 @@ def saving(seconds: float, would: Would) -> float:
 
 
 def by_saving(seconds: float, woulds: Sequence[Would]) -> list[Would]:
-    """Returns what would change a step, the largest saving first."""
-    return sorted(woulds, key=lambda would: -saving(seconds, would))
+    """Returns what would change a step, the largest saving first, and what is uncertain last."""
+    return sorted(woulds, key=lambda would: (is_uncertain(seconds, would), -saving(seconds, would)))
 
 
 def advice(seconds: float, woulds: Sequence[Would], busy: float) -> str:
@@ -121,9 +133,9 @@ def advice(seconds: float, woulds: Sequence[Would], busy: float) -> str:
       busy: the share of the step in which the towers compute.
     """
     best = by_saving(seconds, woulds)[:1]
-    if not best or saving(seconds, best[0]) < _LITTLE:
-        return (f'advice     nothing that was tried saves {_LITTLE:.0%} of a step; the towers are busy {busy:.0%} of '
-                'it, so what remains are faster devices or a smaller network')
+    if not best or saving(seconds, best[0]) < _LITTLE or is_uncertain(seconds, best[0]):
+        return (f'advice     nothing that was tried certainly saves {_LITTLE:.0%} of a step; the towers are busy '
+                f'{busy:.0%} of it, so what remains are faster devices or a smaller network')
     cause = best[0].cause
     return f'advice     {cause.name}: {cause.advice.format(how=best[0].how)}'
 

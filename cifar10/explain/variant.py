@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import own, training
+from cifar10.data import pipeline
 from cifar10.explain.moments import Moments
 from cifar10.explain.parts import Lap
 from cifar10.parallel.session_config import refuse_absent
@@ -76,8 +77,9 @@ class Variant:
             self._no_seconds = tf.zeros(graph.tower_seconds.shape)
             self._events = summaries.Events(folder)
             self._open.callback(self._events.close)
+            self._directory = TrainDir(folder)
             self._checkpoints = checkpoint.Checkpoints(
-                TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen, 1, log, repeatable=False)
+                self._directory, plan.checkpoint, graph.global_step, graph.examples_seen, 1, log, repeatable=False)
             self._validation = training.validation_of(plan)
             self._reads = self._validation.reads() if self._validation else None
             if self._validation:
@@ -138,6 +140,16 @@ class Variant:
             seconds.append(time.perf_counter() - begin)
         return seconds
 
+    def settle(self, kind: str = STEP, group: int = 0) -> None:
+        """Brings steps of a kind to their steady rate, after others: nothing is in the caches, but batches wait.
+
+        Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
+        """
+        if kind != SAME_BATCH:
+            for _ in range(pipeline.batches_ahead(self.plan.devices.on_gpus)):
+                self._session.run([tensor.op for batch in self._graph.batches for tensor in batch])
+        self.take(1, kind, group)
+
     def laps(self, count: int) -> list[Lap]:
         """Takes `count` steps with a trace; returns their parts."""
         laps = []
@@ -174,6 +186,8 @@ class Variant:
 
     def _report(self, results):
         self._number += 1
+        if self.cause is None:
+            training.refuse_divergence(self._number, results['losses'], self._directory, repeatable=False)
         self._progress.report(self._number, results['figures'], results['seconds'])
         self._stragglers.report(results['seconds'])
         if 'summary' in results:

@@ -103,7 +103,7 @@ class RunSettings:
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit')
-    explain: bool = setting(False, 'measure for a minute or two where the time of a step goes, and exit')
+    explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit')
     plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib')
     restart: bool = setting(False, "delete this program's files in train_dir and start a new run")
 
