@@ -151,6 +151,7 @@ def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):
         explain(settings(network=f"{tmp_path / 'mine.py'}:network", explain=True, max_steps=1000000), seconds=1)
 
 
+@pytest.mark.stress
 def test_asynchronous_towers_that_do_not_disturb_each_other_are_not_stale(settings, capsys):
     explain(settings(network=f'{CAUSES}:one_variable', num_gpus=1, variable_update='async', explain=True), seconds=1)
     output = capsys.readouterr().out
