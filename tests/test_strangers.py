@@ -64,9 +64,11 @@ def test_a_stored_network_that_others_can_write_is_run_only_if_the_user_names_it
         with pytest.raises(UsageError, match=f'{file}: {path} belongs to user {SOMEBODY}'):
             evaluate()
         os.chown(path, os.geteuid(), -1)
-    os.chmod(file, 0o666)
-    with pytest.raises(UsageError, match=f'{file}: {file} is writable for everybody'):
-        evaluate()
+    for path, mode in ((file, 0o644), (file.parent, 0o755)):  # from the folder it may import other files
+        os.chmod(path, mode | 0o022)
+        with pytest.raises(UsageError, match=f'{file}: {path} is writable for everybody'):
+            evaluate()
+        os.chmod(path, mode)
     assert not os.path.exists(f'{file}.has-run')
     evaluate(network=f'{file}:linear')
     assert os.path.exists(f'{file}.has-run')

@@ -6,6 +6,7 @@ user's home, so that they hold on every machine that shares it.
 import contextlib
 import hashlib
 import os
+import stat
 
 from cifar10 import files
 from cifar10.console import say
@@ -42,7 +43,11 @@ def check(flag: str, name: str, given: str | None, directory: TrainDir) -> None:
     if not _holds(*_place(run, name)):
         raise UsageError(f"{names}, which may be somebody else's code: you have not named it for this run so far; give "
                          f'--{flag}={name} once if you trust it')
-    refuse_of_others(file, names)
+    folder = os.path.dirname(os.path.abspath(file))
+    # It may import other files there. In a folder such as /tmp nobody can replace the files of another user.
+    is_sticky = os.path.isdir(folder) and os.stat(folder).st_mode & stat.S_ISVTX
+    for path in (file,) if is_sticky else (file, folder):
+        refuse_of_others(path, names)
     say(f'code       {file} is executed, as the run names it')
 
 
