@@ -5,6 +5,8 @@
     python cifar10_eval.py --image cat.png dog.jpg
     python cifar10_eval.py --export_dir=/tmp/models/cifar10/1
 """
+import contextlib
+import functools
 import sys
 
 from cifar10 import api, console, signals
@@ -22,21 +24,17 @@ def main():
         if not settings.run_once:
             print('stopped')
         return
-    # Where JSON goes to standard output for a program to read, other lines do not.
-    with console.said_to(_warn if settings.json else print):
+    output = sys.stdout
+    # Where JSON goes to standard output for a program to read, nothing else does, whoever prints it.
+    with contextlib.redirect_stdout(sys.stderr if settings.json else output):
         # After the flags: TensorFlow takes seconds to import.
         console.start_tensorflow()
         if settings.image:
             from cifar10.trained import classification
-            classification.classify(settings, print)
+            classification.classify(settings, functools.partial(print, file=output))
         else:
             from cifar10.trained import export
             export.export(settings)
-
-
-def _warn(line):
-    """Prints a line on standard error."""
-    print(line, file=sys.stderr, flush=True)
 
 
 def run():

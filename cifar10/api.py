@@ -8,6 +8,7 @@ import collections
 import contextlib
 import dataclasses
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,12 +39,14 @@ class TrainResult:
       figures: those of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty
         if it has none yet.
       evaluation: those of its newest evaluation by `eval_steps`: 'precision', 'cross_entropy' and others; or empty.
+      notes: the lines that a person should know of the result: warnings, and what has changed since the last start.
     """
     step: int
     checkpoint: str
     finished: bool
     figures: dict[str, Any]
     evaluation: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
     def __repr__(self):
         shown = {'step': self.step, 'finished': self.finished, 'loss': self.figures.get('loss'),
@@ -63,6 +66,7 @@ class EvalResult:
       averaged_precision: the precision with test-time averaging; None without it.
       classes: the names of the classes.
       confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column).
+      notes: as `TrainResult` has them.
     """
     step: int
     checkpoint: str
@@ -71,6 +75,7 @@ class EvalResult:
     averaged_precision: float | None
     classes: tuple[str, ...]
     confusion: 'np.ndarray'
+    notes: tuple[str, ...] = ()
 
     @property
     def examples(self) -> int:
@@ -103,7 +108,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
 
     Args:
       say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
-        a terminal. By default nothing is printed.
+        a terminal. By default nothing is printed, and the notes of the result are warnings of Python.
       on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
         'train', 'eval' or 'checkpoint'), its 'step' and its figures.
       termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
@@ -121,14 +126,14 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     given = train_settings(**settings)
     cluster = membership.resolve(given.cluster)
-    with _prepared(say, on_record, given.reports.log_device_placement):
+    with _prepared(say, on_record, given.reports.log_device_placement) as notes:
         from cifar10 import training
         ended = take_part(cluster, given, termination, training.train)
     if ended is None:
         return None
     evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
     return TrainResult(ended.step, ended.checkpoint, ended.step >= ended.last_step, _figures(figures),
-                       _figures(evaluation))
+                       _figures(evaluation), tuple(notes))
 
 
 def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
@@ -152,7 +157,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     _refuse(settings, ('image', 'json', 'export_dir'), 'cifar10_eval.py')
     given = eval_settings(**{'run_once': True, **settings})
     last = collections.deque(maxlen=1)
-    with _prepared(say, on_record):
+    with _prepared(say, on_record) as notes:
         from cifar10.trained import evaluation
         # An interrupt is the way in which watching is meant to end.
         with contextlib.nullcontext() if given.run_once else contextlib.suppress(KeyboardInterrupt):
@@ -161,7 +166,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
         return None
     result = last[0].result
     return EvalResult(last[0].step, last[0].checkpoint, result.precision, result.cross_entropy,
-                      result.averaged_precision, last[0].classes, result.confusion)
+                      result.averaged_precision, last[0].classes, result.confusion, tuple(notes))
 
 
 def _refuse(settings, names, script):
@@ -191,19 +196,26 @@ def _guarded(callback):
 
 
 @contextlib.contextmanager
-def _prepared(say, on_record, verbose=False) -> Iterator[None]:
-    """Context in which TensorFlow is started, and lines and records go where the caller wants them."""
+def _prepared(say, on_record, verbose=False) -> Iterator[list[str]]:
+    """Context in which TensorFlow is started, and lines and records go where the caller wants them; gives the notes."""
     for name, function in (('say', say), ('on_record', on_record)):
         if not (function is None or callable(function)):
             raise UsageError(f'{name}={function!r} is not a function')
     if not _in_use.acquire(blocking=False):
         raise UsageError('another thread of this process trains or evaluates; wait for it, or use another process')
     raised = None
+    notes = []
+
+    def note(line):
+        notes.append(line)
+        if say is None:
+            warnings.warn(line, stacklevel=2)
+
     try:
-        say = say if say in (None, print) else _guarded(say)
-        with (console.said_to(say or _drop), metrics.sent_to(on_record and _guarded(on_record)),
+        receiver = say if say is print else _guarded(say or _drop)
+        with (console.said_to(receiver, _guarded(note)), metrics.sent_to(on_record and _guarded(on_record)),
               console.tensorflow_started(verbose)):
-            yield
+            yield notes
     except _Raised as wrapped:
         raised = wrapped.__cause__
     except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run

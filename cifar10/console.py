@@ -34,6 +34,9 @@ TESTED_VERSIONS = (2, 16), (2, 21)
 
 # Gets each line for people; `print` stands for standard output.
 _receiver = print
+# How lines begin that a person should know of a result, and what gets them as well.
+_NOTES = 'warning: ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
+_note = None
 
 
 def printable(line: str) -> str:
@@ -50,6 +53,8 @@ def say(line: str) -> None:
     Within `said_to`, the receiver gets it instead.
     """
     line = printable(line)
+    if _note and line.startswith(_NOTES):
+        _note(line)
     if _receiver is not print:
         _receiver(line)
         return
@@ -62,14 +67,20 @@ def say(line: str) -> None:
 
 
 @contextlib.contextmanager
-def said_to(receiver: Callable[[str], Any]) -> Iterator[None]:
-    """Context in which the lines of all threads go to a function; `print` stands for standard output."""
-    global _receiver
-    previous, _receiver = _receiver, receiver
+def said_to(receiver: Callable[[str], Any], note: Callable[[str], Any] | None = None) -> Iterator[None]:
+    """Context in which the lines of all threads go to a function; `print` stands for standard output.
+
+    Args:
+      receiver: the function.
+      note: gets those lines as well that a person should know of a result, such as warnings.
+    """
+    global _receiver, _note
+    previous = _receiver, _note
+    _receiver, _note = receiver, note
     try:
         yield
     finally:
-        _receiver = previous
+        _receiver, _note = previous
 
 
 def is_stdout() -> bool:

@@ -1,25 +1,22 @@
 """Functions of the user's own, in a Python file: 'FILE.py:FUNCTION' is imported, and its errors become one line.
 
-It knows nothing of what such a function is for, such as a network or an optimizer.
+Its code may begin as scripts of TensorFlow 1 do; what it changes in TensorFlow and in the process is put back after it.
 """
 import contextlib
 import functools
+import hashlib
 import importlib.util
 import inspect
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from types import ModuleType
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UsageError
 
-# What Python says where code uses the layers of TensorFlow 1, which Keras 3 does not have, or contrib.
-_GONE = (r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
-         r'tensorflow\S*\.(layers|contrib)')
 _GRAPHS = ' (graphs are <'  # begins the part of a message that shows the addresses of two graphs
 _REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two layers share their variables
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
@@ -53,26 +50,157 @@ def function(flag: str, name: str) -> Callable:
     if not os.path.isfile(path):
         raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
     with usage_errors(flag, name, ' cannot be imported'):
-        with open(path, 'rb') as stream:
-            module = _module(path, stream.read())
-    found = getattr(module, attribute, None)
+        found = getattr(_loaded(path).module, attribute, None)
     if not callable(found):
         raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
-    return found
+
+    @functools.wraps(found)
+    def call(*arguments):
+        with _files[path].running():
+            return getattr(_files[path].module, attribute)(*arguments)
+    return call
 
 
-# A file is executed only once, whatever is taken from it, because that may have side effects; again if it was edited.
-@functools.cache
-def _module(path: str, content: bytes) -> ModuleType:
-    del content
-    spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look up their module there
-    folder = os.path.dirname(os.path.abspath(path))
-    if folder not in sys.path:
-        sys.path.append(folder)  # so that the file can import modules from its own folder
-    spec.loader.exec_module(module)
-    return module
+class _CommandLine:
+    """Stands for `tf.app` and `tf.flags`, which would read the trainer's command line."""
+
+    def __getattr__(self, name):
+        raise AttributeError('the command line is that of the trainer, so tf.app and tf.flags cannot be used: write '
+                             "constants, and tf.app.run() below if __name__ == '__main__'")
+
+
+# What a user's file finds in TensorFlow: without effect is what is done already, or would change later runs.
+_SUBSTITUTES = dict(
+    dict.fromkeys(('disable_eager_execution', 'enable_eager_execution', 'enable_v2_behavior', 'disable_tensor_equality',
+                   'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables'), lambda: None),
+    app=_CommandLine(), flags=_CommandLine(), disable_v2_behavior=tf.disable_v2_tensorshape)
+
+
+class _File:
+    """A user's file that was executed.
+
+    Attributes:
+      module: the file as a module.
+      imported: the modules from its folder that it has imported so far, by their names; no other file has them.
+      sha256: as the function of this name returns it.
+      old_shapes: whether it asked for the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        self._folder = os.path.dirname(os.path.abspath(path))
+        self.imported = {}
+        self.sha256 = {os.path.basename(path): _hash(path)}
+        self.old_shapes = False
+        spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
+        self.module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = self.module  # dataclasses look up their module there
+        with self.running(), graph():
+            spec.loader.exec_module(self.module)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were."""
+        values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self._folder]),
+                  *((tf, name, value) for name, value in _SUBSTITUTES.items())]
+        had_old_shapes, others = _has_old_shapes(), self._take_modules()
+        with contextlib.ExitStack() as stack:
+            for owner, name, value in values:
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, value)
+            sys.modules.update(self.imported)
+            _set_old_shapes(self.old_shapes)
+            try:
+                yield
+            finally:
+                self.old_shapes = _has_old_shapes()
+                _set_old_shapes(had_old_shapes)
+                self.imported = self._take_modules()
+                sys.modules.update(others)
+                for module in self.imported.values():
+                    self.sha256.setdefault(os.path.relpath(module.__file__, self._folder), _hash(module.__file__))
+
+    def _take_modules(self):
+        """Takes the modules that were imported from the folder out of those of the process; returns them by name."""
+        def is_from_folder(name, module):
+            stem = os.path.splitext(getattr(module, '__file__', None) or '')[0].removesuffix(os.sep + '__init__')
+            return stem == os.path.join(self._folder, *name.split('.')) and name.partition('.')[0] != __package__
+        names = [name for name, module in list(sys.modules.items()) if is_from_folder(name, module)]
+        return {name: sys.modules.pop(name) for name in names}
+
+
+def _has_old_shapes():
+    return not isinstance(tf.TensorShape([1])[0], int)
+
+
+def _set_old_shapes(wanted):
+    (tf.disable_v2_tensorshape if wanted else tf.enable_v2_tensorshape)()
+
+
+def _hash(path):
+    """Returns the SHA-256 of a file in hexadecimal, or None if it cannot be read."""
+    try:
+        with open(path, 'rb') as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return None
+
+
+_files = {}  # path -> _File
+
+
+def _loaded(path):
+    """Returns the _File of a path. It is executed only once, because that may have side effects; again if edited."""
+    if path not in _files or changed(path, _files[path].sha256):
+        _files[path] = _File(path)
+    return _files[path]
+
+
+def code_of(name: str) -> contextlib.AbstractContextManager:
+    """Returns the context in which other code of the file of 'FILE.py:FUNCTION' runs, such as a method."""
+    return _files[name.rpartition(':')[0]].running()
+
+
+def sha256(path: str) -> dict[str, str]:
+    """Returns the SHA-256 of a user's file and of what it has imported from its folder, by their names there."""
+    return dict((_files.get(path) or _loaded(path)).sha256)  # a run has what it was built from, whatever the file has
+
+
+def changed(path: str, before: Mapping[str, str]) -> list[str]:
+    """Returns which of a user's file and its imports are not as they were.
+
+    Args:
+      path: of the file, which may have been moved together with them.
+      before: what `sha256` returned then.
+    """
+    return [name for name, value in before.items() if _hash(os.path.join(os.path.dirname(path), name)) != value]
+
+
+@contextlib.contextmanager
+def executed_again(path: str) -> Iterator[None]:
+    """Context in which the functions of a user's file are those of another execution, as in another process."""
+    before = _files[path]
+    try:
+        _files[path] = _File(path)
+        yield
+    finally:
+        _files[path] = before
+
+
+def place(frames: Iterable[tuple[str, int]]) -> str:
+    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none."""
+    own = {os.path.join(os.path.dirname(path), name) for path, file in _files.items() for name in file.sha256}
+    places = [f' (line {line} of {file})' for file, line in frames if file in own]
+    return places[-1] if places else ''
+
+
+def place_of(name: str) -> str:
+    """Returns the line of the user's that makes an operation of the current graph, as `place` does."""
+    try:
+        operation = tf.get_default_graph().get_operation_by_name(name)
+    except KeyError:  # within a function
+        return ''
+    return place((frame.filename, frame.lineno) for frame in operation.traceback)
 
 
 def check_arguments(function: Callable, arguments: str) -> None:
@@ -128,24 +256,34 @@ def _describe_error(error, path):
     if isinstance(error, NotImplementedError) and any('initialized_value' in (frame.line or '') for frame in frames):
         text = 'resource variables have no initialized_value()'
     place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''
-    return f"{type(error).__name__}: {text or 'no message'}{place}{_remedy(text)}"
+    text = f"{type(error).__name__}: {text or 'no message'}"
+    return text + place + _remedy(text)
+
+
+# (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
+_REMEDIES = (
+    (r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
+     r"tensorflow\S*\.(layers|contrib)|'tf_slim'",
+     'docs/your-own.md says what to write in place of tf.layers and contrib'),
+    (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
+    (r'elements of \[None\b|NoneType',
+     'the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'),
+    ('must be from the same graph',
+     'a tensor that is made outside the function belongs to another graph: make it in the function'),
+    (r'initialized_value\(\)', 'begin with a constant, and take the value of the variable in the first step'),
+    (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',
+     'cast variables to the type of the images, or use --precision=fp32'),
+    (r'tf\.reset_default_graph\(\)', 'leave it out: the graph is new'),
+    ("'(int|NoneType)' object has no attribute 'value'",
+     'leave out .value, or call tf.disable_v2_behavior() at the top of the file'),
+    ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'),
+    ('pred must not be a Python bool', '`training` is True or False: write x = f(x) if training else g(x)'),
+    (r'^SystemExit: 2', 'the file is imported without arguments: give each a default'))
 
 
 def _remedy(text):
-    """Returns what to do about an error that TensorFlow 1 code meets in TensorFlow 2, to be added to its text."""
-    if re.search(_GONE, text):
-        return '; docs/your-own.md says what to write in place of tf.layers and contrib'
-    if text.endswith('already exists, disallowed.'):
-        return '; give each layer a tf.variable_scope of its own'
-    if re.search(r'elements of \[None\b', text):
-        return '; the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'
-    if 'must be from the same graph' in text:
-        return '; a tensor that is made outside the function belongs to another graph: make it in the function'
-    if 'initialized_value()' in text:
-        return '; begin with a constant, and take the value of the variable in the first step'
+    """Returns what to do about an error, to be added to its text."""
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
-    if re.search(r'float32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b', text):
-        return '; cast variables to the type of the images, or use --precision=fp32'
-    return ''
+    return next((f'; {remedy}' for pattern, remedy in _REMEDIES if re.search(pattern, text)), '')

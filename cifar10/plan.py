@@ -4,6 +4,7 @@ Deciding is a list of stages. A stage looks at the machine and at train_dir, add
 returns the lines that a person should read; it prints nothing and changes nothing. Training stops at the first stage
 that fails, `--check` continues with the others.
 """
+import contextlib
 import dataclasses
 import math
 import os
@@ -21,7 +22,7 @@ from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
 from cifar10.recipe import Recipe
 from cifar10.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
-from cifar10.run import best, checkpoint, warm_start
+from cifar10.run import best, checkpoint, starts, warm_start
 from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings.definition import Change, fields
@@ -72,7 +73,9 @@ class Plan(NamedTuple):
     def to_store(self) -> dict[str, Any]:
         """Returns what the run stores of itself. Its data can be found from any working directory."""
         return dict(self.settings.flat(), data_dir=os.path.abspath(self.settings.data.data_dir),
-                    classes=self.data.classes, examples=self.data.count, images_sha256=self.data.digest())
+                    classes=self.data.classes, examples=self.data.count, images_sha256=self.data.digest(),
+                    network_sha256=starts.own_sha256(NETWORKS, self.settings.recipe.network),
+                    optimizer_sha256=starts.own_sha256(OPTIMIZERS, self.settings.recipe.optimizer))
 
 
 @dataclasses.dataclass
@@ -156,6 +159,8 @@ def decide(start: Start) -> list[str]:
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
+    recipe = start.settings.recipe
+    notes += starts.code_changes(stored, network=recipe.network, optimizer=recipe.optimizer)
     start.plan, warm = _with_warm_start(plan, stored, start.directory)
     return [] if plan.finished else notes + rounded + warm + plan.recipe.warnings
 
@@ -454,12 +459,22 @@ def _with_warm_start(plan, stored, directory):
         found = warm_start.read(prefix, variables)
         plan = plan._replace(settings=settings.replace(warm_start=found.prefix), warm_start=found)
         values = found.values
-        notes.append(f'warm start {found}')
+        notes += [f'warm start {found}', *_other_classes(given, found, plan.data.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
         notes.append(f'warning: --freeze={pattern} leaves {warm_start.listed(untrained)} at initial values, which '
                      'nothing has trained; start from a model with --warm_start')
     return plan, notes
+
+
+def _other_classes(given, found, classes):
+    """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
+    with contextlib.suppress(UsageError):  # what another program has stored
+        stored = TrainDir(os.path.dirname(found.prefix)).stored()
+        if stored and stored.classes and stored.classes != classes and len(stored.classes) == len(classes):
+            return [f'warning: --warm_start={given} was trained on other classes (now '
+                    f'{difference(stored.classes, classes)}), so its last layer stands for others than here']
+    return []
 
 
 def variables_of(plan: Plan) -> dict[str, Any]:

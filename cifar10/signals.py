@@ -6,6 +6,7 @@ import socket
 import threading
 
 from cifar10 import console
+from cifar10.errors import UsageError
 
 
 def termination_signals() -> list[signal.Signals]:
@@ -39,6 +40,9 @@ class Termination:
         # learns of a signal at once, from the byte that the interpreter writes to this socket.
         self._receiver, self._sender = socket.socketpair()
         self._sender.setblocking(False)
+        if threading.current_thread() is not threading.main_thread():
+            raise UsageError('Termination() works in the main thread only, which gets the signals; make it there, or '
+                             'leave termination out')
         self._wakeup_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         self._handlers_before = {number: signal.signal(number, self._handle) for number in termination_signals()}
         threading.Thread(target=self._watch, daemon=True).start()

@@ -1,4 +1,6 @@
 """A user's own network: it is trained in every mode and evaluated, and must follow the rules of towers."""
+import contextlib
+import io
 import json
 import os
 import sys
@@ -170,7 +172,6 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('more = tf.get_variable("more", [4, 10], partitioner=tf.fixed_size_partitioner(2))',
      'pixels @ weights + tf.reduce_sum(tf.convert_to_tensor(more))', 'leave out the partitioner'),
     ('more = tf.get_variable("more", [], use_resource=False)', 'pixels @ weights * more', 'not a resource variable'),
-    ('more = tf.cast(tf.train.get_global_step(), tf.float32)', 'pixels @ weights * more', 'line 11 of '),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
     ('tf.add_to_collection("moving_statistics", (weights, weights))', 'pixels @ weights',
@@ -207,6 +208,141 @@ def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, res
     status, error = call('multi_gpu_train.py', f'--network={name}', '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and part in error.replace(f'{tmp_path}/', '') and name in error
     assert len(error.strip().splitlines()) == 1
+
+
+TOP, INSIDE, QUEUE = 'top', 'inside', 'which nothing starts or fills (line 8 of '
+IDIOMS = [
+    # (where, what a file of TensorFlow 1 has there, what the line says that refuses it; None if it is trained).
+    *[(place, f'tf.{switch}()', None) for place in (TOP, INSIDE) for switch in (
+        'disable_v2_behavior', 'disable_v2_tensorshape', 'disable_eager_execution', 'enable_eager_execution',
+        'disable_resource_variables', 'disable_control_flow_v2', 'disable_tensor_equality')],
+    (INSIDE, 'tf.disable_v2_behavior(); assert images.get_shape()[1].value == 24', None),
+    (INSIDE, 'assert images.get_shape()[1].value == 24', "(line 8 of mine.py); leave out .value, or call tf."),
+    (INSIDE, 'images += 0.0 * tf.cast(tf.train.get_global_step(), tf.float32)', None),
+    (TOP, 'import argparse; argparse.ArgumentParser().parse_args()', None),
+    (TOP, 'import argparse; p = argparse.ArgumentParser(); p.add_argument("x"); p.parse_args()', 'give each a default'),
+    (TOP, 'import sys; assert len(sys.argv) == 1; sys.path.clear(); sys.argv.append("mine")', None),
+    (TOP, 'tf.InteractiveSession()', None),
+    (TOP, 'tf.set_random_seed(1)', None),
+    *[(TOP, line, 'so tf.app and tf.flags cannot be used: write constants') for line in (
+        'tf.app.run()', 'tf.app.flags.FLAGS', 'tf.flags.DEFINE_integer("n", 1, "")',
+        'from tensorflow.compat.v1 import app; app.run()')],
+    *[(place, 'tf.reset_default_graph()', 'mine.py); leave it out: the graph is new') for place in (TOP, INSIDE)],
+    (INSIDE, 'images = tf.train.shuffle_batch([images], 8, 100, 10, enqueue_many=True)', QUEUE),
+    (INSIDE, 'tf.train.string_input_producer(["a"])', QUEUE),
+    (INSIDE, 'images += tf.ensure_shape(tf.FIFOQueue(2, [tf.float32]).dequeue(), [])', QUEUE),
+    (INSIDE, 'tf.get_variable("q", initializer=tf.ensure_shape(tf.FIFOQueue(1, [tf.float32]).dequeue(), []))', QUEUE),
+    (INSIDE, 'tf.WholeFileReader()', QUEUE),
+    (INSIDE, 'tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next()', QUEUE),
+    (INSIDE, 'tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0], [1.0]), 0.0)', 'from a constant'),
+    (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
+    (INSIDE, 'int(images.shape[0])', 'the number of images is unknown in evaluation: write -1'),
+    (INSIDE, 'tf.cond(training, lambda: 1.0, lambda: 2.0)', '(line 8 of mine.py); `training` is True or False'),
+    (INSIDE, 'images += np.random.normal()', 'is another one each time that the file is run (line 8 of mine.py); give'),
+    (INSIDE, 'images += NOISE', 'is another one each time that the file is run (line 8 of mine.py); give'),
+    (INSIDE, 'images = tf.zeros_like(images) + 1.0', 'its logits do not depend on the images (line '),
+    (INSIDE, 'images += np.random.default_rng(0).normal()', None)]
+IDIOM = '''
+import numpy as np
+import tensorflow.compat.v1 as tf
+{top}
+NOISE = np.random.normal(size=[24, 24, 3]).astype('float32')
+
+def net(images, num_classes, training):
+    {inside}
+    pixels = tf.reshape(images, [-1, 24 * 24 * 3])
+    return pixels @ tf.get_variable('weights', [24 * 24 * 3, num_classes])
+'''
+
+
+@pytest.mark.parametrize('place, line, refused', IDIOMS)
+def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(tmp_path, place, line, refused):
+    def state():
+        return (sys.argv, list(sys.path), tf.executing_eagerly(), tf.resource_variables_enabled(), tf.app,
+                tf.control_flow_v2_enabled(), type(tf.TensorShape([1])[0]), tf.disable_v2_behavior)
+    path = tmp_path / 'mine.py'
+    path.write_text(IDIOM.format(**{TOP: 'pass', INSIDE: 'pass', place: line}))
+    name = f'{path}:net'
+    before = state()
+    try:
+        network = own.network(name)
+        warnings = network.check(network.inference, 8, [24], tf.float32, 0)
+    except UsageError as error:
+        assert refused and refused in str(error).replace(f'{tmp_path}/', '') and name in str(error)
+    else:
+        assert refused is None and warnings == []
+    assert state() == before
+
+
+@pytest.mark.parametrize('outputs, warned', [
+    ('tf.nn.softmax(logits)', 'add up to 1'),
+    ('tf.exp(logits) / tf.reduce_sum(tf.exp(logits), 1, keepdims=True)', 'add up to 1'),
+    *[(f'tf.nn.{name}(logits)', 'are bounded') for name in ('sigmoid', 'tanh', 'relu')],
+    ('tf.nn.log_softmax(logits)', None), ('logits', None), ('0.0 * logits', None)])
+def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned):
+    def network(images, training):
+        logits = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('weights', [3, 10])
+        return eval(outputs, dict(tf=tf, logits=logits))
+    found = rehearse(network, 4, [24], tf.float32, 0)
+    assert found.violation is None
+    assert [warned in warning for warning in found.warnings] == [True] * (warned is not None)
+
+
+HELPED = '''
+import helper
+import tensorflow.compat.v1 as tf
+def net(images, num_classes, training):
+    import late_helper
+    print('building')
+    x = tf.reduce_mean(images, [1, 2])
+    return {result} @ tf.get_variable('weights', [3, num_classes]) * helper.SCALE * late_helper.SCALE
+'''
+
+
+def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_path, capsys):
+    folder = tmp_path / 'code'
+    folder.mkdir()
+    for name in ('helper', 'late_helper'):
+        (folder / f'{name}.py').write_text('SCALE = 1.0')
+    (folder / 'mine.py').write_text(HELPED.format(result='x'))
+    train_dir, picture = f"--checkpoint_dir={tmp_path / 'train'}", tmp_path / 'red.png'
+    picture.write_bytes(tf.io.encode_png(np.zeros([8, 8, 3], np.uint8)).eval(session=tf.Session()))
+    uses = [('cifar10_eval.py', train_dir), ('cifar10_eval.py', train_dir, f'--image={picture}', '--json'),
+            ('cifar10_eval.py', train_dir, f"--export_dir={tmp_path / 'model'}"),
+            ('multi_gpu_train.py', f"--network={folder / 'mine.py'}:net", '--max_steps=2')]
+    assert call('multi_gpu_train.py', uses[-1][1], '--tower_device=cpu')[0] == 0
+    for edited, use in [(None, use) for use in uses[:2]] + [('late_helper', use) for use in uses]:
+        if edited:
+            (folder / 'late_helper.py').write_text('SCALE = 2.0')
+        capsys.readouterr()
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            status, error = call(*use, '--tower_device=cpu')
+        assert status == 0, error
+        said = output.getvalue() + error
+        assert ('the run was last trained with another late_helper.py' in said) is bool(edited)
+        if '--json' in use:
+            assert [list(json.loads(line)) for line in output.getvalue().splitlines()] == [['file', 'classes']]
+            assert 'building' in error
+    assert 'helper' not in sys.modules
+
+
+@pytest.mark.parametrize('result, line', [
+    ('tf.ensure_shape(tf.numpy_function(lambda x: 1 / 0, [x], tf.float32), x.shape) + x', 8),
+    ('tf.debugging.check_numerics(tf.where(x > 1e9, x, x / 0.0), "mine") + x', 8)])
+def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call, tmp_path, result, line):
+    for name in ('helper', 'late_helper'):
+        (tmp_path / f'{name}.py').write_text('SCALE = 1.0')
+    path = tmp_path / 'mine.py'
+    path.write_text(HELPED.format(result=f'(({result}) if training else x)'))
+    status, error = call('multi_gpu_train.py', f'--network={path}:net', '--tower_device=cpu')
+    assert status == 1 and f' (line {line} of {path})' in error
+    path.write_text(HELPED.format(result=
+        '(x if training else tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape))'))
+    assert call('multi_gpu_train.py', f'--network={path}:net', '--tower_device=cpu')[0] == 0
+    target = tmp_path / 'model'
+    status, error = call('cifar10_eval.py', f"--checkpoint_dir={tmp_path / 'train'}", f'--export_dir={target}')
+    assert status == 2 and 'tower_0/PyFunc of the network calls a Python function (line ' in error
+    assert not target.exists()
 
 
 def test_variables_that_are_not_cast_are_reported_with_the_remedy(call, linear):

@@ -62,6 +62,11 @@ class MemoryBudget:
                 self._changed.notify_all()
 
 
+# (a form, what an argument of this form is that names no file).
+_NO_FILES = ((r'\w+://.*', 'a URL; download it and give the file'), ('-?', 'not the name of a file; give one'),
+             (r'.*[*?[].*', 'a pattern that no file has; give the names of files'))
+
+
 class File(NamedTuple):
     """A file that is being read.
 
@@ -100,8 +105,10 @@ class Reader:
           NoPicture: the file cannot be read or decoded, or the memory is too little for it.
         """
         try:
-            if not os.path.isfile(path) and os.path.exists(path):
-                raise NoPicture('not a file')
+            if os.path.exists(path) and not os.path.isfile(path):
+                raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
+            if not os.path.exists(path) and (kinds := [kind for form, kind in _NO_FILES if re.fullmatch(form, path)]):
+                raise NoPicture(kinds[0])
             with open(path, 'rb') as stream:
                 return self._read(path, stream)
         except OSError as error:

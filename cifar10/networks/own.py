@@ -32,7 +32,11 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
     fed = f'is fed {height}x{width} images' if height else 'is fed images of several sizes'
     with own.usage_errors(_FLAG, name, shapes=(f' {fed}', '; build it for this size, or change --image_size')):
         own.check_arguments(function, 'images, num_classes, training')
-        logits = function(images, num_classes, training)
+        with tf.device('/cpu:0'):
+            tf.train.get_or_create_global_step()  # which a network may ask for, in evaluation too
+        # Resource variables, also where a file has asked for others.
+        with tf.variable_scope(tf.get_variable_scope(), use_resource=True, auxiliary_name_scope=False):
+            logits = function(images, num_classes, training)
         if not _are_logits(logits, images, num_classes):
             raise UsageError(f'--network={name}: it returns {describe(logits)}; return logits, float [images, '
                              f'{num_classes}] (it {fed}, {describe(images)})')
@@ -49,7 +53,7 @@ def _are_logits(result, images, num_classes):
 def _check(name: str, *arguments) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are those of `rehearse`."""
     with own.usage_errors(_FLAG, name):
-        found = rehearse(*arguments)
+        found = rehearse(*arguments, functools.partial(own.executed_again, name.rpartition(':')[0]))
     if found.violation:
         raise UsageError(f'--network={name}: {found.violation}')
     return [f'warning: --network={name}: {warning}' for warning in found.warnings]

@@ -1,12 +1,15 @@
 """Builds a user's own network before a run, for training and for evaluation, and checks the rules of towers.
 
-The network is only a function here: no towers, update modes or images are involved, and no graph is run.
+The network is only a function here: no towers, update modes or images are involved. Only the graph for evaluation is
+run, on random numbers.
 """
 import collections
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10 import own
@@ -27,6 +30,10 @@ _DRAWS = re.compile(
     r'|Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*Skip|Multinomial|\w*CandidateSampler'
     r'|SampleDistortedBoundingBox(V2)?')
 
+# Types of operations that wait for others, or for initialisers, which no tower runs.
+_SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
+_NEVER_NEGATIVE = ('Relu', 'Relu6', 'Softplus')  # types of operations
+_SCALES = (1, 1, 100)  # of the random variables with which outputs are looked at
 _SAFE_CHANNELS = 16  # from which oneDNN's gradient of strided 1x1 filters keeps to its memory
 
 
@@ -41,7 +48,8 @@ class Findings(NamedTuple):
     warnings: Sequence[str] = ()
 
 
-def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int) -> Findings:
+def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int,
+             again: Callable = contextlib.nullcontext) -> Findings:
     """Builds a network in a training graph and in an evaluation graph and checks the rules.
 
     Args:
@@ -50,6 +58,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       dtype: the type of training images.
       seed: the seed of the training graph.
+      again: makes a context in which `inference` is as in another process.
     """
     side = sizes[0] if len(sizes) == 1 else None
     with own.graph(seed):
@@ -57,7 +66,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         with divided() as division:
             images, scope, logits = _build_tower(inference, 0, dtype, [batch_size, side, side, 3], seed)
         violation = (_variable_rule() or _loss_rule() or _collection_rule() or _scope_rule(scope)
-                     or _placeholder_rule(images) or _gradient_rule(logits) or _write_rule())
+                     or _source_rule() or _placeholder_rule(images) or _gradient_rule(logits) or _write_rule())
         if violation:
             return Findings(violation)
         drawn = _stateful_draws()
@@ -68,13 +77,24 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
             return Findings(violation)
         training_variables = _variables()
     with own.graph():
-        images = tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3])
-        with tf.name_scope(_SCOPE), divided() as evaluated:
-            inference(images, False)
-        violation = (_variable_rule() or _placeholder_rule(images) or _write_rule()
-                     or _evaluation_rule(training_variables, _variables())
-                     or _part_rule(division.parts, evaluated.parts))
-        return Findings(violation, warnings + _draw_warnings(drawn, _stateful_draws()))
+        images, logits, parts = _build_evaluation(inference, sizes[-1])
+        violation = (_variable_rule() or _source_rule() or _placeholder_rule(images) or _write_rule()
+                     or _evaluation_rule(training_variables, _variables()) or _part_rule(division.parts, parts))
+        if violation:
+            return Findings(violation)
+        in_evaluation, constants = _stateful_draws(), _constants()
+        violation, outputs = (None, []) if in_evaluation else _output_rule(images, logits)
+    with contextlib.suppress(Exception), again(), own.graph():  # what cannot be done twice is not compared
+        _build_evaluation(inference, sizes[-1])
+        violation = violation or _repetition_rule(constants, _constants())
+    return Findings(violation, warnings + outputs + _draw_warnings(drawn, in_evaluation))
+
+
+def _build_evaluation(inference, size):
+    """Builds a network as evaluation does; returns (images, logits, number of parts)."""
+    images = tf.placeholder(tf.float32, [None, size, size, 3])
+    with tf.name_scope(_SCOPE), divided() as division:
+        return images, inference(images, False), division.parts
 
 
 def _build_tower(inference, k, dtype, shape, seed):
@@ -225,6 +245,51 @@ def _placeholder_rule(images):
     return None
 
 
+def _source_rule():
+    """Nothing waits for what only a session of the network's own would start: queues, readers, tables, iterators."""
+    for operation in _operations(initialisers=True):
+        if _SOURCES.fullmatch(operation.op):
+            return (f'its operation {_relative(operation.name)} is a {operation.op}, which nothing starts or fills'
+                    f'{own.place_of(operation.name)}; use the images that the function is given, and in place of a '
+                    'table tf.gather from a constant')
+    return None
+
+
+def _repetition_rule(constants, again):
+    """Each process builds the same network. The arguments are as `_constants` returns them."""
+    for value in [*(constants - again), *(again - constants)]:
+        return (f'its constant {_relative(value[0])} is another one each time that the file is run'
+                f'{own.place_of(value[0])}; give random numbers a fixed seed, as in np.random.default_rng(0)')
+    return None
+
+
+def _output_rule(images, logits):
+    """Logits depend on the images. Returns (a phrase or None, warnings of outputs that cannot be logits)."""
+    variables, random = tf.trainable_variables(), np.random.default_rng(0)
+    outputs = []
+    try:
+        with tf.Session(config=tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True)) as session:
+            session.run(tf.global_variables_initializer())
+            for scale in _SCALES:
+                for variable in variables:
+                    value = scale * random.standard_normal(variable.shape.as_list(), np.float32)
+                    session.run(variable.initializer, {variable.initializer.inputs[1]: value})
+                fed = random.standard_normal([2, *images.shape.as_list()[1:]], np.float32)
+                outputs.append(session.run(logits, {images: fed}))
+    except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
+        return None, []
+    values = np.concatenate(outputs)
+    values = values[np.isfinite(values).all(1)]
+    least, most = values.min(initial=np.inf), values.max(initial=-np.inf)
+    if logits.op.type in _NEVER_NEGATIVE or -1 <= least < most <= 1:
+        kind = 'add up to 1' if np.allclose(values.sum(1), 1, atol=1e-3) else 'are bounded'
+        return None, [f'the outputs of an image {kind}, whatever the variables are{own.place_of(logits.op.name)}; '
+                      'return logits, as they are before a softmax, sigmoid or ReLU']
+    if all((output[0] == output[1]).all() and output.any() for output in outputs):
+        return f'its logits do not depend on the images{own.place_of(logits.op.name)}; use the argument `images`', []
+    return None, []
+
+
 def _gradient_rule(logits):
     """The logits depend on a trainable variable, and all losses can be differentiated."""
     variables = tf.trainable_variables()
@@ -298,10 +363,16 @@ def _stride_warnings():
     return []
 
 
-def _operations():
-    """Returns the NodeDefs of all operations of the graph and of its functions, but for what initialises variables."""
+def _constants():
+    """Counts the (name, value) pairs of the graph's constants."""
+    return collections.Counter((node.name, node.attr['value'].SerializeToString())
+                               for node in _operations() if node.op == 'Const')
+
+
+def _operations(initialisers=False):
+    """Returns the NodeDefs of all operations of the graph and of its functions, with or without initialisers."""
     definition = tf.get_default_graph().as_graph_def()
-    initialisers = _with_inputs([variable.initializer for variable in tf.global_variables()])
+    initialisers = () if initialisers else _with_inputs([variable.initializer for variable in tf.global_variables()])
     operations = [node for node in definition.node if node.name not in initialisers]
     for function in definition.library.function:  # branches of a tf.cond, the body of a tf.while_loop
         operations += function.node_def

@@ -57,6 +57,12 @@ def _make(name, function, rate):
         with tf.name_scope(None):
             create_slots(var_list)
     made._create_slots = create_slots_outside
+    apply_gradients = made.apply_gradients
+
+    def apply_in_file(*arguments, **options):
+        with own.code_of(name):
+            return apply_gradients(*arguments, **options)
+    made.apply_gradients = apply_in_file
     return made
 
 
@@ -102,7 +108,7 @@ def _build(make, scope, averages_within):
       (a phrase as `_rehearse` returns it, a list of the two (variables, gradients, train operation)).
     """
     global_step = tf.train.get_or_create_global_step()
-    rate = tf.placeholder_with_default(np.float32(_RATE), [])
+    rate = tf.placeholder_with_default(np.float32(_RATE), [], 'rate')
     copies, optimizers = [], []
     for prefix in ('', 'copy'):
         with tf.variable_scope(prefix):
@@ -217,9 +223,9 @@ def _step_rule(copies):
     operations = [applied for _, _, applied in copies]
     config = tf.ConfigProto(device_count={'GPU': 0})  # the first session with GPUs sets their memory options for all
 
-    def take(session, copy, steps):
+    def take(session, copy, steps, rate=_RATE):
         for step in steps:
-            session.run(operations[copy], feeds[copy][step])
+            session.run(operations[copy], {**feeds[copy][step], 'rate:0': rate})
         return session.run(state)
 
     with tf.Session(config=config) as session:
@@ -232,8 +238,11 @@ def _step_rule(copies):
         take(session, 1, range(_STEPS))
         again = session.run([*trained[1], tf.train.get_global_step()])
     with tf.Session(config=config) as session:
-        session.run(load, {value: array for (_, value), array in zip(loads, half)})
+        restored = {value: array for (_, value), array in zip(loads, half)}
+        session.run(load, restored)
         resumed = take(session, 0, range(_STEPS // 2, _STEPS))
+        session.run(load, restored)
+        at_another_rate = take(session, 0, range(_STEPS // 2, _STEPS), _RATE / 2)
     if others[-1] != _STEPS or again[-1] != _STEPS:
         return ('its apply_gradients does not increment global_step by 1 where it is given one; hand it on to '
                 'super().apply_gradients')
@@ -246,6 +255,11 @@ def _step_rule(copies):
     if not _equal(resumed, whole):
         return ('after a checkpoint it takes other steps than without: keep its state in slots or variables, and make '
                 'random operations stateless')
+    if _equal(expected, begin):
+        return 'its steps change no variable; apply the gradients, times the rate that the function is given'
+    if _equal(at_another_rate, whole):
+        return ('its steps are the same at another learning rate, so --learning_rate and --schedule would do nothing; '
+                'use the rate that the function is given')
     return None
 
 

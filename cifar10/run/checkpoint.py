@@ -6,6 +6,7 @@ no count of examples.
 import contextlib
 import hashlib
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.console import say
 from cifar10.errors import RunError, UsageError, reason
 from cifar10.optim.precision import LOSS_SCALE
@@ -189,7 +191,9 @@ def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         latest = f'; {describe_latest(directory)}' if directory else ''
-        raise RunError(f'{reason(error)}{latest}') from error
+        # The message has where the operation was made, and where Python code of the user's raised an exception.
+        frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
+        raise RunError(f'{reason(error)}{own.place(frames)}{latest}') from error
 
 
 def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | None:

@@ -2,7 +2,6 @@
 
 Settings may change whenever a run is started again; its config.json holds those of the latest start alone.
 """
-import hashlib
 import os
 import platform
 from collections.abc import Mapping
@@ -11,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10 import own
 from cifar10.errors import UsageError
 from cifar10.parallel.devices import Devices
-from cifar10.registry import NETWORKS, OPTIMIZERS, Registry
+from cifar10.registry import Registry
 from cifar10.run import metrics
+from cifar10.run.train_dir import Stored
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings.training import TrainSettings, completed
 
@@ -31,7 +32,8 @@ class Started(NamedTuple):
       on_gpus: whether the devices were GPUs.
       threads: the CPUs that the process could use, and so the threads that its operations were divided over.
       versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
-      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer; None for others.
+      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own.sha256` returns
+        it; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       images_sha256: `Records.digest` of the training images.
       classes: the names of their classes.
@@ -44,9 +46,9 @@ class Started(NamedTuple):
     on_gpus: bool
     threads: int
     versions: Mapping[str, str]
-    network_sha256: str | None = None
+    network_sha256: Mapping[str, str] | None = None
     warm_start_sha256: str | None = None
-    optimizer_sha256: str | None = None
+    optimizer_sha256: Mapping[str, str] | None = None
     images_sha256: str | None = None
     classes: tuple[str, ...] = ()
 
@@ -56,6 +58,8 @@ class Started(NamedTuple):
         fields = self._asdict()
         fields = {**fields.pop('settings').flat(), **fields.pop('versions'), 'after_step': fields.pop('step'), **fields}
         fields.pop('train_dir')
+        for name in ('network_sha256', 'optimizer_sha256'):
+            fields[name] = tuple(f'{file}:{sha256[:12]}' for file, sha256 in (fields[name] or {}).items())
         return {name: ' '.join(value) if isinstance(value, tuple) else
                 str(value)[:12] if name.endswith('sha256') else str(value) for name, value in fields.items()}
 
@@ -73,8 +77,6 @@ def describe(settings: Mapping[str, Any], devices: Devices, last_step: int,
     return dict(settings=settings, last_step=last_step,
                 devices=[devices.place(k) for k in range(devices.num_towers)], groups=len(devices.groups),
                 on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)), versions=versions(devices.on_gpus),
-                network_sha256=own_sha256(NETWORKS, settings['network']),
-                optimizer_sha256=own_sha256(OPTIMIZERS, settings['optimizer']),
                 warm_start_sha256=warm_start.sha256 if warm_start else None)
 
 
@@ -95,8 +97,9 @@ def of_record(record: Mapping[str, Any]) -> Started:
     """Returns the start that a record describes."""
     return Started(record['step'], completed(record['settings']), record['last_step'], tuple(record['devices']),
                    record['groups'], record['on_gpus'], record['threads'], record['versions'],
-                   record['network_sha256'], record.get('warm_start_sha256'), record.get('optimizer_sha256'),
-                   record['settings'].get('images_sha256'), tuple(record['settings'].get('classes', ())))
+                   record['settings'].get('network_sha256'), record.get('warm_start_sha256'),
+                   record['settings'].get('optimizer_sha256'), record['settings'].get('images_sha256'),
+                   tuple(record['settings'].get('classes', ())))
 
 
 def versions(on_gpus: bool) -> dict[str, str]:
@@ -117,9 +120,24 @@ def _processor():
     return names[0] if names else platform.machine()
 
 
-def own_sha256(registry: Registry, name: str) -> str | None:
-    """Returns the SHA-256 of the file of something of the user's own, in hexadecimal; None for what is registered."""
-    if not registry.is_own(name):
-        return None
-    with open(name.rpartition(':')[0], 'rb') as stream:
-        return hashlib.sha256(stream.read()).hexdigest()
+def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
+    """Returns the `own.sha256` of the file of something of the user's own; None for what is registered."""
+    return own.sha256(name.rpartition(':')[0]) if registry.is_own(name) else None
+
+
+def code_changes(stored: Stored | None, **names: str) -> list[str]:
+    """Returns a warning for each of the user's own functions that is not the one that a run last trained with.
+
+    Args:
+      stored: what the run stored; None for a new one.
+      names: what is used now, by the flags that give it.
+    """
+    lines = []
+    for flag, name in names.items() if stored else ():
+        path, _, function = name.rpartition(':')
+        other = own.changed(path, getattr(stored, f'{flag}_sha256') or {})
+        if function != stored.settings.flat()[flag].rpartition(':')[2]:
+            other.append('function')
+        if other:
+            lines.append(f"warning: --{flag}={name}: the run was last trained with another {', '.join(other)}")
+    return lines

@@ -52,12 +52,15 @@ class Stored(NamedTuple):
       classes: the names of its classes; None in early versions.
       examples: the number of its training images; None in early versions.
       images_sha256: `Records.digest` of its training images; None in early versions.
+      network_sha256, optimizer_sha256: as `own.sha256` returns it for the user's own; None for others.
     """
     settings: TrainSettings
     run: str | None = None
     classes: tuple[str, ...] | None = None
     examples: int | None = None
     images_sha256: str | None = None
+    network_sha256: Mapping[str, str] | None = None
+    optimizer_sha256: Mapping[str, str] | None = None
 
     @classmethod
     def of_tutorial(cls) -> 'Stored':
@@ -148,7 +151,8 @@ class TrainDir:
             raise UsageError(f'{path} was not written by this program; use another directory')
         classes = values.get('classes')
         return Stored(completed(values), values.get('run'), None if classes is None else tuple(classes),
-                      values.get('examples'), values.get('images_sha256'))
+                      values.get('examples'), values.get('images_sha256'), values.get('network_sha256'),
+                      values.get('optimizer_sha256'))
 
     def _settings_text(self):
         """Returns the content of the settings file, or None if there is no file."""

@@ -75,7 +75,9 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
             similar = difflib.get_close_matches(name, by_name, 1, cutoff=0.8)
             hint = f' (did you mean {similar[0]}?)' if similar else ''
             raise UsageError(f'unknown setting {name}{hint}; see docs/flags.md')
-        value = _plain(value)
+        is_path, value = isinstance(value, os.PathLike), _plain(value)
+        if is_path and _is_own(value + '/', by_name[name]):
+            value += '/'  # with which a folder is written, and which a path of pathlib loses
         if isinstance(value, str) and _is_own(value, by_name[name]):
             value = os.path.abspath(value)
         _check(by_name[name], value)

@@ -10,6 +10,7 @@ from cifar10.console import say
 from cifar10.directories import make_dir, refuse_of_others
 from cifar10.errors import UsageError
 from cifar10.files import making, new_folder, remove_leftovers
+from cifar10.own import place_of
 from cifar10.parallel.session_config import session_config
 from cifar10.run import checkpoint
 from cifar10.settings.evaluation import EvalSettings
@@ -33,6 +34,7 @@ def export(settings: EvalSettings) -> None:
     make_dir(os.path.dirname(target), '--export_dir')
     with checkpoint.plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])
+        _refuse_python(settings)
         signature = _signature(classifier, run.classes)
         with tf.Session(config=session_config(devices)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
@@ -54,6 +56,16 @@ def _is_used(target):
 
 def _used(settings):
     return UsageError(f'--export_dir={settings.export_dir} exists and is not empty; use a new directory')
+
+
+def _refuse_python(settings):
+    """Raises a UsageError if an operation of the graph or of its functions calls a Python function."""
+    definition = tf.get_default_graph().as_graph_def()
+    for node in [*definition.node, *(node for each in definition.library.function for node in each.node_def)]:
+        if node.op in ('PyFunc', 'PyFuncStateless', 'EagerPyFunc'):
+            raise UsageError(f'--export_dir={settings.export_dir}: the operation {node.name} of the network calls a '
+                             f'Python function{place_of(node.name)}, which an exported model does not have; write it '
+                             'with operations of TensorFlow')
 
 
 def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:

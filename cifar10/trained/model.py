@@ -7,6 +7,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.console import say
 from cifar10.data.records import Records
 from cifar10.directories import warn_of_others
 from cifar10.errors import RunError, UsageError, difference
@@ -15,7 +16,7 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.recipe import Recipe
 from cifar10.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
-from cifar10.run import best, checkpoint
+from cifar10.run import best, checkpoint, starts
 from cifar10.run.train_dir import SingleCheckpoint, Stored, TrainDir
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.trained import trust
@@ -81,6 +82,8 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
     network = present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
     if NETWORKS.is_own(network):
         trust.check('network', network, settings.network, directory)
+    for line in starts.code_changes(stored, network=network):
+        say(line)
     # What an evaluation is built from. An optimizer that a later version has makes no difference to it.
     for name, registry in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
         value = stored.settings.flat()[name]
