@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -136,9 +137,31 @@ def test_paths_and_numbers_may_be_those_of_other_libraries(small):
     settings = train_settings(train_dir=pathlib.Path('/x'), num_towers=np.int64(2), learning_rate=np.float32(0.5),
                               epochs=np.float64(2))
     assert (settings.run.train_dir, settings.towers.num_towers) == ('/x', 2)
+    for folder in ('brk', './brk', '/x/brk'):
+        path = pathlib.Path(folder)
+        assert train_settings(dataset=path).data == train_settings(dataset=f'{path.absolute()}/').data
     json.dumps(settings.flat())  # as a run stores them
     with pytest.raises(UsageError, match='is not a whole number'):
         train_settings(num_towers=np.float64(2))
+
+
+def test_what_a_person_should_know_reaches_a_caller_who_asked_for_nothing(small, tmp_path):
+    network = tmp_path / 'mine.py'
+    network.write_text(pathlib.Path(LINEAR.rpartition(':')[0]).read_text())
+    small['network'] = f"{network}:{LINEAR.rpartition(':')[2]}"
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert cifar10.train(**small).notes == ()
+    with network.open('a') as stream:
+        stream.write('# edited')
+    evaluation = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
+    changed = f"warning: --network={small['network']}: the run was last trained with another mine.py"
+    with pytest.warns(UserWarning, match=re.escape(changed)):
+        assert cifar10.evaluate(**evaluation).notes == (changed,)
+    lines = []
+    assert cifar10.evaluate(**evaluation, say=lines.append).notes == (changed,) and changed in lines
+    with pytest.warns(UserWarning, match='changed    batch_size from 8 to 4'):
+        assert changed in cifar10.train(**dict(small, max_steps=6, batch_size=4)).notes
 
 
 def test_another_thread_is_refused_and_a_callback_is_not(small, tmp_path):
@@ -202,6 +225,18 @@ def test_a_full_disk_is_a_run_error(small, tmp_path):
     with small_disk(tmp_path / 'disk', 1) as disk, pytest.raises(RunError, match='metrics.jsonl: No space left on'):
         cifar10.train(**dict(small, train_dir=str(disk), log_frequency=1, summary_steps=0, max_steps=1000,
                              save_steps=1000), on_record=fill)
+
+
+def test_a_termination_outside_the_main_thread_is_refused():
+    def make():
+        with pytest.raises(UsageError, match='works in the main thread only'):
+            cifar10.Termination()
+        refused.append(True)
+    refused = []
+    thread = threading.Thread(target=make)
+    thread.start()
+    thread.join()
+    assert refused
 
 
 def test_signals_that_the_caller_handles_do_not_end_a_run(small):

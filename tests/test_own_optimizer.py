@@ -229,6 +229,8 @@ PAIRS = 'def apply_gradients(self, pairs, global_step=None, name=None)'
      'each call of its apply_gradients makes another variable, such as again/Variable; make its variables in _create_'),
     (f'def {APPLY}: return handle.assign(handle.initialized_value())', 'pass',
      'NotImplementedError: resource variables have no initialized_value() (line 7 of '),
+    ('pass', 'return tf.train.MomentumOptimizer(0.1, 0.9)', 'its steps are the same at another learning rate'),
+    ('pass', 'return tf.train.MomentumOptimizer(0.0 * rate, 0.9)', 'its steps change no variable'),
     (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape), handle)', 'pass', 'random'),
     (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape, seed=3), handle)', 'pass',
      'after a checkpoint it takes other steps than without'),

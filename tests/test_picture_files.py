@@ -277,3 +277,12 @@ def test_large_pictures_are_decoded_one_after_the_other_in_the_memory_that_is_st
     (tmp_path / 'small.png').write_bytes(png(32, 32, 0, 8, bytes(32)))
     large = [tmp_path / 'large.png'] * 4
     assert limited(128 * 24 + 512, *large, tmp_path / 'small.png') == ['(32, 32, 3)'] * 5
+
+
+@pytest.mark.parametrize('argument, kind', [
+    ('https://example.org/cat.png', 'a URL; download it'), ('file:///cat.png', 'a URL'), ('*.bmp', 'a pattern that no'),
+    ('cat[1].png', 'a pattern'), ('-', 'not the name of a file'), ('', 'not the name of a file'), ('.', 'a folder'),
+    ('/dev/null', 'not a file'), ('cat.png', 'No such file or directory')])
+def test_an_argument_that_is_no_file_is_refused_as_what_it_is(argument, kind):
+    refused, = pictures.Decoder(32, 1.0).try_each([argument])
+    assert isinstance(refused, pictures.NoPicture) and str(refused).startswith(kind)

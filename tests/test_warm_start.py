@@ -149,6 +149,19 @@ def test_what_does_not_fit_starts_anew_and_is_listed(tuned, source, capsys, tmp_
             'first/moving_variance, second/weights\n') in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('change, warned', [
+    (list, False), (lambda classes: classes[::-1], True), (lambda classes: ['x', *classes[1:]], True)])
+def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path, change, warned):
+    shutil.copytree(source[0], tmp_path / 'other')
+    config = tmp_path / 'other' / 'config.json'
+    stored = json.loads(config.read_text())
+    config.write_text(json.dumps(dict(stored, classes=change(stored['classes']))))
+    train(tuned(max_steps=1, warm_start=str(tmp_path / 'other'), train_dir=str(tmp_path / 'warm')))
+    output = capsys.readouterr().out
+    assert 'warm start 6 of 6 variables' in output
+    assert ('was trained on other classes (now ' in output) is warned
+
+
 @pytest.mark.stress
 def test_what_is_taken_wins_over_what_the_network_learns(settings, tmp_path, data_dir):
     flags = dict(preset='fast', widths='8', epochs=0.0032, precision='fp32', sizes='16', schedule='linear')
