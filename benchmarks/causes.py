@@ -14,7 +14,6 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 # Half of the seconds that a tower sleeps for each image: the data set sleeps before its element and before its end.
 _SECONDS = 0.00125
 _SLOWLY = 0.00375  # the same for a slow tower; a slow input sleeps for twice this too
-_SMALL_VARIABLES, _ELEMENTS = 150, 16
 
 
 def sleeping(images, num_classes, training):
@@ -28,21 +27,6 @@ def slow_tower(images, num_classes, training):
     del training
     slow = tf.get_default_graph().get_name_scope().startswith('tower_1')
     return _linear(images, num_classes, _SLOWLY if slow else _SECONDS)
-
-
-def small_variables(images, num_classes, training):
-    """A network with many small variables, which costs little else."""
-    del training
-    pieces = [tf.get_variable(f'piece_{i}', [_ELEMENTS], initializer=tf.zeros_initializer())
-              for i in range(_SMALL_VARIABLES)]
-    return _sum(images, [tf.convert_to_tensor(piece) for piece in pieces], num_classes)
-
-
-def one_variable(images, num_classes, training):
-    """`small_variables` with its small variables as one."""
-    del training
-    whole = tf.get_variable('whole', [_SMALL_VARIABLES * _ELEMENTS], initializer=tf.zeros_initializer())
-    return _sum(images, tf.split(tf.convert_to_tensor(whole), _SMALL_VARIABLES), num_classes)
 
 
 def large_filters(images, num_classes, training):
@@ -75,13 +59,6 @@ def _linear(images, num_classes, seconds):
     with tf.control_dependencies([weights, first]):  # a network cannot compute before its variables have come
         images = tf.cast(_asleep(images, seconds), tf.float32)
     return tf.reduce_mean(images, [1, 2]) @ first + tf.reduce_sum(weights[:, :num_classes], 0) * 1e-3
-
-
-def _sum(images, pieces, num_classes):
-    """Returns logits of a network that computes little and uses all the pieces."""
-    weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
-    features = tf.reduce_mean(tf.cast(images, tf.float32), [1, 2])
-    return (features + tf.add_n([tf.reduce_mean(piece) for piece in pieces])) @ weights
 
 
 def with_slow_input():

@@ -53,7 +53,6 @@ class Case(NamedTuple):
 _TWO_SLEEPING = ['--num_gpus=2', '--batch_size=8', f'--network={_NETWORKS}sleeping']
 _TWO_LONG = ['--num_gpus=2', '--batch_size=96', '--summary_steps=0']
 _CLASSIC = ['--num_gpus=2', '--summary_steps=0']
-_FOUR_SMALL = ['--num_gpus=4', '--batch_size=16', '--summary_steps=0']
 CASES = {
     'a slow tower': Case(['slow tower'], [*_TWO_SLEEPING[:2], f'--network={_NETWORKS}slow_tower'], _TWO_SLEEPING),
     'slow input': Case(['slow input'], _TWO_SLEEPING, _TWO_SLEEPING, script='benchmarks/causes.py'),
@@ -68,9 +67,6 @@ CASES = {
     # Without a network between them, the two devices belong to one machine.
     'a slow network': Case(['transfers'], _TWO_SLEEPING[1:], _TWO_SLEEPING, workers=2),
     'a tiny batch': Case(['small batch'], [*_CLASSIC, '--batch_size=2'], [*_CLASSIC, '--batch_size=4'], scale=2),
-    'many small variables': Case(
-        ['many small variables'], [*_FOUR_SMALL, f'--network={_NETWORKS}small_variables'],
-        [*_FOUR_SMALL, f'--network={_NETWORKS}one_variable']),
     'a heavy update': Case(
         ['heavy update'], [*_CLASSIC, '--batch_size=16', '--optimizer=muon', '--auxiliary_learning_rate=0.01',
                            f'--network={_NETWORKS}large_filters'],

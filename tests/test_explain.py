@@ -153,7 +153,7 @@ def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):
 
 @pytest.mark.stress
 def test_asynchronous_towers_that_do_not_disturb_each_other_are_not_stale(settings, capsys):
-    explain(settings(network=f'{CAUSES}:one_variable', num_gpus=1, variable_update='async', explain=True), seconds=1)
+    explain(settings(network=f'{CAUSES}:sleeping', num_gpus=1, variable_update='async', explain=True), seconds=1)
     output = capsys.readouterr().out
     assert '  staleness  0.0 updates' in output and 'gradients are' not in output
     assert 'advice     none of the gradients was stale' in output

@@ -22,7 +22,6 @@ from cifar10.registry import PRECISIONS, UPDATE_MODES
 FEWER, MORE = 'one device', 'twice the towers'  # trainings that the forecast compares with
 _LOOKED_AT = 5  # steps, before anything is measured
 _SLOWER = 1.1  # times the median of the others: a device that takes longer than this is also measured alone
-_SMALL, _MANY = 4096, 32  # elements of a small variable, and how many of them are many
 _CHEAPEST = 'sgd'  # the optimizer with the fewest computations
 NOTED = 0.025  # the share of a step below which a part or a saving is ignored
 
@@ -34,12 +33,10 @@ class Try(NamedTuple):
       changes: the settings that differ, with their values.
       cause: what it removes; None for those of the forecast.
       one_device: whether it has the first device only.
-      pack: the shapes, by their names, of variables that become a single one; None: no variables do.
     """
     changes: Mapping[str, Any]
     cause: Cause | None
     one_device: bool = False
-    pack: Mapping[str, list[int]] | None = None
 
 
 def has_slow_device(base: Variant) -> bool:
@@ -80,9 +77,9 @@ def others(base: Variant, tries: Mapping[str, Try], variant: Callable[..., Varia
         devices = base.plan.devices.with_towers(1) if attempt.one_device else None
         try:
             plan = changed(base.plan, devices, **attempt.changes)
-            # Its variables are not those of the checkpoint: they get initial values, and the input the same position.
-            is_new = attempt.pack is not None or 'optimizer' in attempt.changes
-            result[name] = variant(plan._replace(checkpoint=None) if is_new else plan, pack=attempt.pack,
+            # Its slots are not those of the checkpoint: they get initial values, and the input the same position.
+            is_new = 'optimizer' in attempt.changes
+            result[name] = variant(plan._replace(checkpoint=None) if is_new else plan,
                                    position=base.position if is_new else None, cause=attempt.cause)
         except (tf.errors.OpError, UsageError, AttributeError, TypeError, ValueError) as error:
             # A network of the user's own may fail in ways of its own, for example where variables become tensors.
@@ -116,9 +113,6 @@ def tries(base: Variant) -> dict[str, Try]:
     if plan.settings.recipe.optimizer != _CHEAPEST:
         tries[f'--optimizer={_CHEAPEST} (another recipe)'] = Try(
             dict(optimizer=_CHEAPEST, auxiliary_learning_rate=None, weight_decay=None), report.UPDATE)
-    small = {name: shape for name, shape in base.shapes.items() if np.prod(shape) < _SMALL}
-    if len(small) >= _MANY:
-        tries[f'the {len(small)} small variables as one'] = Try({}, report.SMALL_VARIABLES, pack=small)
     each, rest = divmod(devices.num_towers, groups)
     if groups > 1 and not rest:
         # In a cluster, a collective of one member would take the name of that of all members.

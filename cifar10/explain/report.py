@@ -33,8 +33,6 @@ ALL_REDUCE = Cause('all-reduce', 'the devices wait while their gradients are all
                    'them, or more images in each batch')
 UPDATE = Cause('heavy update', 'the optimizer takes long to apply the gradients; use a cheaper one, or more images in '
                'each batch')
-SMALL_VARIABLES = Cause('many small variables', 'each variable is read, averaged and updated by operations of its own; '
-                        'in the network, make one variable of many and split it')
 SUMMARIES = Cause('summaries', 'summaries for TensorBoard take much of the time; use a larger --summary_steps')
 CHECKPOINTS = Cause('checkpoints', 'saving takes much of the time; use a larger --save_steps')
 COPIES = Cause('averages of the copies', 'averaging the copies takes much of the time; use a larger --local_steps')

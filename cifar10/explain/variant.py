@@ -5,7 +5,7 @@ It writes into a folder of its own. It knows nothing of what other variants ther
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,25 +42,23 @@ class Variant:
       plan: of the run.
       folder: an empty folder, for what a run would write into its train_dir.
       before_session: function that is called before the session is made, or None.
-      pack: names of variables -> their shapes: these are made parts of a single variable, as an experiment.
       position: of the first example to train on; None: where the checkpoint ends.
       cause: the `report.Cause` that it is without, if any.
 
     Attributes:
       plan, cause: as given.
       position: of the first example that it trained on.
-      shapes: the shapes of the trained variables by their names.
+      megabytes: the size of what the towers exchange: gradients, or in `local` copies with their slots; float32.
       moments: the marks in its graph.
     """
 
     def __init__(self, plan: Plan, folder: str, before_session: Callable[[], None] | None = None,
-                 pack: Mapping[str, list[int]] | None = None, position: int | None = None, cause: Any = None):
+                 position: int | None = None, cause: Any = None):
         self.plan = plan
         self.cause = cause
-        recipe = _Packed(plan.recipe, pack) if pack else plan.recipe
-        plan = plan._replace(recipe=recipe, last_step=plan.step + _ENDLESS)
+        plan = plan._replace(last_step=plan.step + _ENDLESS)
         log = Metrics(folder)
-        learnt = {} if plan.checkpoint else recipe.learn(plan.data)
+        learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as failed:
             failed.callback(self.close)
@@ -71,8 +69,10 @@ class Variant:
         """Builds the graph, opens the session and takes a first step."""
         with own.graph(plan.settings.run.seed), tf.device(plan.devices.home):
             self._graph = graph = training.build(plan, learnt)
-            self.shapes = {v.op.name: v.shape.as_list() for v in tf.trainable_variables()
-                           if v in tf.global_variables()}
+            exchanged = {v.op.name: v for v in tf.trainable_variables() if v in tf.global_variables()}
+            if graph.step.average:
+                exchanged.update((v.op.name, v) for v in graph.step.average.copies[0])
+            self.megabytes = sum(v.shape.num_elements() for v in exchanged.values()) * 4 / 1e6
             self.moments = Moments(graph, plan.devices)
             self._no_seconds = tf.zeros(graph.tower_seconds.shape)
             self._events = summaries.Events(folder)
@@ -107,14 +107,6 @@ class Variant:
         self._batches = None  # values of the tensors of `graph.batches`
         self._number = step
         self.take(1)  # what does not fit into memory fails here
-
-    @property
-    def megabytes(self) -> float:
-        """The size of what the towers exchange: gradients, or in `local` copies with their slots; float32."""
-        shapes = list(self.shapes.values())
-        if average := self._graph.step.average:
-            shapes += [v.shape for v in average.copies[0] if v.op.name not in self.shapes]
-        return sum(int(np.prod(shape)) for shape in shapes) * 4 / 1e6
 
     def close(self) -> None:
         """Closes the session, which frees its memory."""
@@ -231,34 +223,3 @@ class Variant:
         elapsed = end - begin
         towers = [(now - then) / 2 / elapsed for now, then in zip(after, before)]  # a turn counts as two
         return towers, float(last - first) / elapsed, float(np.mean(staleness))
-
-
-class _Packed:
-    """A recipe in whose network some of the variables are parts of a single one. All else is that of the recipe.
-
-    Args:
-      recipe: a `Recipe`.
-      shapes: the shapes of those variables, by their names.
-    """
-
-    def __init__(self, recipe: Any, shapes: Mapping[str, Sequence[int]]):
-        self._recipe = recipe
-        self._shapes = shapes
-
-    def __getattr__(self, name):
-        return getattr(self._recipe, name)
-
-    def inference(self, images: tf.Tensor, *arguments: Any, **options: Any) -> tf.Tensor:
-        """Builds the network as `Recipe.inference` does, with those variables replaced."""
-        sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
-        scope = tf.get_variable_scope()
-        packed = tf.get_variable('packed', [sum(sizes)], initializer=tf.truncated_normal_initializer(stddev=0.05))
-        pieces = dict(zip(self._shapes, tf.split(tf.convert_to_tensor(packed), sizes)))
-
-        def get(getter, name, *given, **named):
-            name_of_primary = name.removeprefix(scope.name + '/')
-            if name_of_primary in pieces:
-                return tf.reshape(pieces[name_of_primary], self._shapes[name_of_primary])
-            return getter(name, *given, **named)
-        with tf.variable_scope(scope, custom_getter=get, auxiliary_name_scope=False):
-            return self._recipe.inference(images, *arguments, **options)
