@@ -395,7 +395,7 @@ def _open_outputs(plan, graph, directory):
             trust.remember(directory.stored().run, name)
     directory.tidy(checkpoint.is_ours)
     events = summaries.Events(directory.path)
-    events.begin(tf.get_default_graph(), [graph.train_step, *graph.async_train_ops], plan.step)
+    events.begin(tf.get_default_graph(), plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
     trace = Trace(*settings.reports.traced_steps, directory.trace_path)
     return _Outputs(directory, checkpoints, events, log, trace, _best(plan, directory))

@@ -120,11 +120,7 @@ def check_curves_in_tensorboard(train_dir, steps):
         with urllib.request.urlopen(url + 'data/plugin/graphs/graph?run=.', timeout=patient(20)) as answer:
             graph = answer.read().decode()
         names = re.findall(r'^  name: "(.*)"$', graph, re.M)
-        assert {name.split('/')[0] for name in names} == {'input', 'tower_0', 'tower_1', 'update', 'variables'}
-        assert 'library {' not in graph
-        inputs = set(re.findall(r'^  input: "\^?([^":]*)', graph, re.M))
-        assert inputs <= set(names)
-        assert any(name.startswith('input/') for name in inputs)  # the data sets lead to the towers
+        assert {'input', 'tower_0', 'tower_1', 'update'} <= {name.split('/')[0] for name in names}
     finally:
         process.terminate()
         process.wait()

@@ -14,7 +14,6 @@ from tensorboard.summary import v1 as tensorboard_summary
 
 from cifar10.errors import RunError, reason
 from cifar10.parallel.update import Step
-from cifar10.run import picture
 from cifar10.run.train_dir import EVENTS_SUFFIX
 
 # The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
@@ -169,19 +168,17 @@ class Events:
             # The process number keeps two files apart that were made on one machine in the same second.
             self._writer = tf.summary.FileWriter(directory, filename_suffix=f'.{os.getpid()}{EVENTS_SUFFIX}')
 
-    def begin(self, graph: tf.Graph, fetched: Sequence[tf.Tensor | tf.Operation], last_step: int | None = None) -> None:
+    def begin(self, graph: tf.Graph, last_step: int | None = None) -> None:
         """Writes the graph and the layout of the curves.
 
         Args:
           graph: the program's graph.
-          fetched: what the program runs in each step; the graph shows the operations that this needs.
           last_step: if given, TensorBoard drops what earlier processes wrote for later steps.
         """
         with self._errors():
             if last_step is not None:
                 self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
-            shown = picture.of_graph(graph.as_graph_def(), [tensor.name for tensor in fetched])
-            self._writer.add_event(tf.Event(graph_def=shown.SerializeToString()))
+            self._writer.add_graph(graph)
             self._writer.add_summary(_layout())
 
     def drop_after(self, last_step: int) -> None:

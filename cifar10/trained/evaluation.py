@@ -64,7 +64,7 @@ def _evaluate_run(settings, directory, devices, done):
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, settings.batch_size, settings.num_examples,
                               run.averaging)
         restorer = model.Restorer(run.use_ema)
-        report = _report(settings, run, evaluator.fetched)
+        report = _report(settings, run)
         with tf.Session(config=session_config(devices)) as session:
             refuse_absent(session, devices)
             session.run(evaluator.read)
@@ -122,11 +122,11 @@ def _prepare_data(stored, settings):
     return images
 
 
-def _report(settings, run, fetched):
+def _report(settings, run):
     """Returns the Report of a run's evaluation."""
     evaluation = dict(run=run.stored.run, data=settings.eval_data, num_examples=settings.num_examples,
                       use_ema=run.use_ema)
-    return Report(settings.eval_dir, run.classes, fetched, evaluation, settings.keep_best, settings.per_class)
+    return Report(settings.eval_dir, run.classes, evaluation, settings.keep_best, settings.per_class)
 
 
 def _watch(directory, settings, evaluate_one, is_another=lambda: False):

@@ -111,11 +111,6 @@ class Evaluator:
             return _Share(start, sums, num_batches)
         self._shares = build_towers(devices, tower)
 
-    @property
-    def fetched(self) -> list[tf.Tensor]:
-        """The tensors that a pass over the examples fetches."""
-        return [tensor for share in self._shares for tensor in share.sums.values()]
-
     def run(self, session: tf.Session) -> Result:
         """Makes one pass over the examples."""
         session.run([share.start for share in self._shares])

@@ -30,14 +30,13 @@ class Report:
     Args:
       eval_dir: the directory to write to.
       classes: the names of the classes.
-      fetched: the tensors that a pass over the examples fetches.
       evaluation: what is evaluated and how, for every record; its 'run' is the run.
       keep_best: whether to keep the best checkpoint.
       per_class: whether to print the table of the classes.
     """
 
-    def __init__(self, eval_dir: str, classes: Sequence[str], fetched: Sequence[tf.Tensor],
-                 evaluation: dict[str, Any], keep_best: bool = True, per_class: bool = False):
+    def __init__(self, eval_dir: str, classes: Sequence[str], evaluation: dict[str, Any], keep_best: bool = True,
+                 per_class: bool = False):
         self._eval_dir = eval_dir
         self._classes = classes
         self._evaluation = evaluation
@@ -53,7 +52,7 @@ class Report:
                   'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
         self._events = summaries.Events(eval_dir)
-        self._events.begin(tf.get_default_graph(), fetched)
+        self._events.begin(tf.get_default_graph())
 
     def candidate(self, prefix: str) -> contextlib.AbstractContextManager:
         """Returns a context in which to evaluate and report a checkpoint; gives what to pass as `candidate`.
