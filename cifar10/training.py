@@ -333,7 +333,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
                     break  # another tower's thread took the last batch
                 step = int(results['step'])
                 # In this order: nothing of a diverged step is written, and no curve ends before its checkpoint.
-                refuse_divergence(step, results['losses'], directory, plan.mode.synchronous)
+                refuse_divergence(step, results['losses'], directory, plan.mode.synchronous, plan.mode.drifts)
                 directory.refuse_another_folder()
                 if plan.mode.averages_after(step):
                     session.run(graph.average)
@@ -424,7 +424,8 @@ def session_options(plan: Plan) -> tf.ConfigProto:
     return session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla, fuse)
 
 
-def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, repeatable: bool = True) -> None:
+def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, repeatable: bool = True,
+                      drifts: bool = False) -> None:
     """Raises a RunError if any tower's loss in this step is not finite.
 
     Args:
@@ -432,9 +433,11 @@ def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, r
       losses: those of the towers.
       directory: of the run.
       repeatable: whether the step can be taken again, so that the error names the command that does it.
+      drifts: whether the towers may also have drifted too far apart between two averages.
     """
     for k, loss in enumerate(losses):
         if not math.isfinite(loss):
             replay = f'; {checkpoint.describe_replay(directory, step)}' if repeatable else ''
+            fewer = ', or fewer --local_steps' if drifts else ''
             raise RunError(f'step {step}: the loss of tower {k} is {loss}; '
-                           f'{checkpoint.describe_latest(directory)}; try a lower --learning_rate{replay}')
+                           f'{checkpoint.describe_latest(directory)}; try a lower --learning_rate{fewer}{replay}')

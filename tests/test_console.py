@@ -151,6 +151,8 @@ def test_exit_statuses(error, status):
 def test_divergence_is_noticed_in_every_tower():
     with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
         training.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
+    with pytest.raises(RunError, match='try a lower --learning_rate, or fewer --local_steps; to see why'):
+        training.refuse_divergence(1, [math.inf], TrainDir('/nowhere'), drifts=True)
 
 
 def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
