@@ -96,8 +96,8 @@ def test_replicas_compute_and_update_on_their_own_device(mode, settings, data_di
 
 
 def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, data_dir):
-    gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
-    build_training(settings(num_gpus=2), records.prepare('shapes', data_dir), gpus,
+    gpus = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).with_towers(4)
+    build_training(settings(num_gpus=2, num_towers=4), records.prepare('shapes', data_dir), gpus,
                    update_mode('replicated', gpus))
     nodes = [node for node in tf.get_default_graph().as_graph_def().node if node.op == 'CollectiveReduce']
     assert [node.device for node in nodes] == [f'/device:GPU:{k}' for k in (0, 0, 0, 0, 1, 1, 1, 1)]
