@@ -102,7 +102,7 @@ class _File:
     def running(self) -> Iterator[None]:
         """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were."""
         values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self._folder]),
-                  *((tf, name, value) for name, value in _SUBSTITUTES.items())]
+                  *((module, name, value) for module in (tf, tf.compat.v1) for name, value in _SUBSTITUTES.items())]
         had_old_shapes, others = _has_old_shapes(), self._take_modules()
         with contextlib.ExitStack() as stack:
             for owner, name, value in values:

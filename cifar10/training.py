@@ -280,7 +280,8 @@ def _run(plan, graph, validation, directory, termination, before_session):
                     raise
                 say(f'recovering {reason(error)}; making a new session')
     except Exception:
-        outputs.best.abandon()
+        last = outputs.checkpoints.last
+        outputs.best.abandon(step_of(last) if last else -1)
         raise
     finally:
         outputs.events.close()
@@ -301,6 +302,8 @@ def begun(plan: Plan, graph: TrainingGraph, checkpoints: checkpoint.Checkpoints)
         session.run(graph.initialise, graph.initial_values)
         checkpoints.restore(session)
         session.run(graph.start_inputs)
+        if graph.step.average:
+            session.run(graph.step.average.go_on)  # the schedule may be another one than that of the last average
         yield session
 
 

@@ -194,9 +194,10 @@ def test_what_a_callback_raises_reaches_the_caller_and_costs_no_checkpoint(small
         if record['kind'] == 'checkpoint':
             raise error
     with pytest.raises(type(error)) as raised:
-        cifar10.train(**small, on_record=on_record)
+        cifar10.train(**small, eval_steps=4, keep_best=True, on_record=on_record)
     assert raised.value is error
     assert [os.path.basename(prefix) for prefix in checkpoints(small['train_dir'])] == ['model.ckpt-4']
+    assert os.listdir(os.path.join(small['train_dir'], 'best'))  # it is of the step of the checkpoint
     assert cifar10.train(**small).finished
 
     def say(line):

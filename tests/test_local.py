@@ -213,6 +213,20 @@ def test_a_run_resumes_to_the_bit_on_one_device(run, tmp_path):
     assert_same_bits(resumed, last_variables(flags['train_dir']))
 
 
+def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended(settings):
+    flags = dict(variable_update='local', num_towers=2, num_gpus=1, learning_rate=0.05)
+    for interval, last in ((3, 27), (4, 28)):  # after step 27 there is no average every 4 steps
+        train(settings(**flags, local_steps=interval, max_steps=last))
+    rerun = Rerun(TrainDir(settings().run.train_dir), 28, 28)
+    taken, = [taken for taken in rerun.steps() if taken.step == 28]
+    before, after = (variables(prefix) for prefix in checkpoints(settings().run.train_dir))
+    name = 'linear/weights'
+    assert np.abs(before[name] - before[f'{name}/LocalStart']).max() > 1e-3
+    for k in range(2):
+        np.testing.assert_array_equal(taken.read_by(k)[name], before[f'{name}/LocalStart'])
+    np.testing.assert_array_equal(taken.after[name], after[name])
+
+
 def test_the_interval_is_a_setting_of_this_mode_alone(run):
     assert train_settings().towers.local_steps is completed({}).towers.local_steps is None
     assert train_settings(variable_update='local').towers.local_steps == 8

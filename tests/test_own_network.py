@@ -215,7 +215,8 @@ IDIOMS = [
     # (where, what a file of TensorFlow 1 has there, what the line says that refuses it; None if it is trained).
     *[(place, f'tf.{switch}()', None) for place in (TOP, INSIDE) for switch in (
         'disable_v2_behavior', 'disable_v2_tensorshape', 'disable_eager_execution', 'enable_eager_execution',
-        'disable_resource_variables', 'disable_control_flow_v2', 'disable_tensor_equality')],
+        'disable_resource_variables', 'disable_control_flow_v2', 'disable_tensor_equality',
+        'compat.v1.disable_v2_behavior')],
     (INSIDE, 'tf.disable_v2_behavior(); assert images.get_shape()[1].value == 24', None),
     (INSIDE, 'assert images.get_shape()[1].value == 24', "(line 8 of mine.py); leave out .value, or call tf."),
     (INSIDE, 'images += 0.0 * tf.cast(tf.train.get_global_step(), tf.float32)', None),
@@ -259,7 +260,8 @@ def net(images, num_classes, training):
 def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(tmp_path, place, line, refused):
     def state():
         return (sys.argv, list(sys.path), tf.executing_eagerly(), tf.resource_variables_enabled(), tf.app,
-                tf.control_flow_v2_enabled(), type(tf.TensorShape([1])[0]), tf.disable_v2_behavior)
+                tf.control_flow_v2_enabled(), type(tf.TensorShape([1])[0]), tf.disable_v2_behavior,
+                tf.compat.v1.disable_v2_behavior)
     path = tmp_path / 'mine.py'
     path.write_text(IDIOM.format(**{TOP: 'pass', INSIDE: 'pass', place: line}))
     name = f'{path}:net'

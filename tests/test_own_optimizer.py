@@ -14,7 +14,7 @@ from cifar10.optim.optimizers import AdamW
 from cifar10.optim.precision import LossScaled
 from cifar10.registry import OPTIMIZERS, UPDATE_MODES
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, assert_same_bits, checkpoints, initialise, train, update_mode
+from tests.helpers import LINEAR, ROOT, assert_same_bits, checkpoints, initialise, train, update_mode
 
 LION = f"{ROOT / 'examples' / 'lion.py'}:lion"
 RATE, DECAY, NORM = 0.05, 0.3, 0.7
@@ -260,8 +260,13 @@ def test_the_documentation_has_the_example_without_its_docstrings():
 
 def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
     name = mine('pass', 'return 3')
+    small = tmp_path / 'small.py'  # what only the variables of a real network are too large for
+    small.write_text(CUSTOM.format(f'def {APPLY}: assert grad.shape[0] < 20; return super().{APPLY[:21]}(grad, handle)',
+                                   'pass'))
+    too_large = [f'--optimizer={small}:mine', '--learning_rate=0.1', f'--network={LINEAR}']
     for arguments, part in (
             ([f'--optimizer={name}', '--learning_rate=0.1'], 'it returns builtins.int'),
+            (too_large, f'AssertionError: no message (line 7 of {small})'),
             ([f'--optimizer={name}'], 'has no default learning rate; give --learning_rate'),
             (['--optimizer=nowhere.py:mine', '--learning_rate=0.1'], 'there is no file'),
             (['--clip_norm=1', '--variable_update=mirrored'], '--clip_norm=1 clips the mean of all gradients')):

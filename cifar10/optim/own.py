@@ -60,7 +60,7 @@ def _make(name, function, rate):
     apply_gradients = made.apply_gradients
 
     def apply_in_file(*arguments, **options):
-        with own.code_of(name):
+        with own.code_of(name), own.usage_errors(_FLAG, name):
             return apply_gradients(*arguments, **options)
     made.apply_gradients = apply_in_file
     return made
@@ -203,8 +203,8 @@ def _repetition_rule(made, pairs):
     try:
         with tf.name_scope('again'):
             made.apply_gradients(pairs)
-    except ValueError as error:
-        return f"its apply_gradients can be called only once ({' '.join(str(error).split())}); {remedy}"
+    except UsageError as error:
+        return f"its apply_gradients can be called only once ({' '.join(str(error.__cause__).split())}); {remedy}"
     for variable in tf.global_variables():
         if variable.op.name not in before:
             return f'each call of its apply_gradients makes another variable, such as {variable.op.name}; {remedy}'

@@ -203,6 +203,8 @@ class _Steps:
         self._session.run(self._graph.initialise, self._graph.initial_values)
         assign(self._session, loads, values)
         self._session.run(self._graph.start_inputs)
+        if self._graph.step.average:
+            self.go_on()
 
     def take(self, step):
         """Takes the step of this number; returns (the towers' losses, the figures of its record)."""

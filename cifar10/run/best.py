@@ -221,10 +221,16 @@ class Best:
         for path in abandoned:
             _discard(path)
 
-    def abandon(self) -> None:
-        """Keeps the best checkpoint of a run that has failed before it could be published, beside `best`."""
-        if self._complete:
+    def abandon(self, step: int) -> None:
+        """Keeps the best checkpoint of a run that has failed, beside `best` if its step will be taken again.
+
+        Args:
+          step: that of the newest checkpoint, or -1.
+        """
+        if self._complete and _figures(self._complete)['step'] > step:
             _set_aside(self._complete, 'the run failed before its next checkpoint')
+            self._complete = None
+        self.publish()
 
 
 def _set_aside(folder, why):
