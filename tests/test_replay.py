@@ -312,6 +312,9 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
             in lines(step_of_a_table(20, w=(1e8, 1, 1e7)), diverged))
     moved = step_of_a_table(20, w=(1, 1, 0.1), moving_mean=(1, None, 100))  # follows the data, not the gradient
     assert 'jump' not in lines(moved) and report.table_of_steps([moved])[-1].endswith('0.1   w')
+    assert ('cause      what was passed to add_moving_statistic for moving_mean: '
+            in lines(moved._replace(bad_after=dict(moving_mean=(1, 1)))))
+    assert 'cause      the update: ' in lines(moved._replace(bad_after=dict(moving_mean=(1, 1), w=(1, 1))))
 
 
 @pytest.mark.parametrize('arguments, part', [

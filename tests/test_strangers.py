@@ -64,7 +64,8 @@ def test_a_stored_network_that_others_can_write_is_run_only_if_the_user_names_it
         with pytest.raises(UsageError, match=f'{file}: {path} belongs to user {SOMEBODY}'):
             evaluate()
         os.chown(path, os.geteuid(), -1)
-    for path, mode in ((file, 0o644), (file.parent, 0o755)):  # from the folder it may import other files
+    # From the folder it may import other files, also from one such as /tmp, where others can add them.
+    for path, mode in ((file, 0o644), (file.parent, 0o755), (file.parent, 0o1755)):
         os.chmod(path, mode | 0o022)
         with pytest.raises(UsageError, match=f'{file}: {path} is writable for everybody'):
             evaluate()

@@ -260,6 +260,10 @@ def _cause(steps, classes, origin):
         jump.append(f'large      {largest.name} had norm {_number(largest.value)} before step {steps[0].number} '
                     f'already; {_steps_before(steps[0])} shows the steps before it')
     if step.bad_tower is None:
+        moved = [change.name for change in step.changes if change.name in step.bad_made]
+        if moved and not any(change.name in moved for change in step.trained):
+            return [f"cause      what was passed to add_moving_statistic for {', '.join(moved[:_MOST_NAMES])}: losses, "
+                    'gradients and trained variables are finite', *jump]
         return [f'cause      the update: losses and gradients are finite; the gradients have norm '
                 f"{_number(step.gradient)}, the learning rate is {step.figures['learning_rate']:g}", *jump]
     return _operation(step, classes, origin, 'cause') + jump

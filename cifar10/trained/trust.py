@@ -6,7 +6,6 @@ user's home, so that they hold on every machine that shares it.
 import contextlib
 import hashlib
 import os
-import stat
 
 from cifar10 import files
 from cifar10.console import say
@@ -43,10 +42,8 @@ def check(flag: str, name: str, given: str | None, directory: TrainDir) -> None:
     if not _holds(*_place(run, name)):
         raise UsageError(f"{names}, which may be somebody else's code: you have not named it for this run so far; give "
                          f'--{flag}={name} once if you trust it')
-    folder = os.path.dirname(os.path.abspath(file))
-    # It may import other files there. In a folder such as /tmp nobody can replace the files of another user.
-    is_sticky = os.path.isdir(folder) and os.stat(folder).st_mode & stat.S_ISVTX
-    for path in (file,) if is_sticky else (file, folder):
+    # The folder, too: a package, or compiled code, that somebody adds there is imported in place of the user's module.
+    for path in (file, os.path.dirname(os.path.abspath(file))):
         refuse_of_others(path, names)
     say(f'code       {file} is executed, as the run names it')
 
