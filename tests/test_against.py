@@ -216,8 +216,8 @@ def test_what_has_changed_since_a_run_is_not_said_to_be_unexplained(runs, report
         rows[:, 1:] += 1
         rows.tofile(path)
     lines = report(before, runs.train('after', data_dir=str(folder)))
-    assert 'images_sha256 was ' in lines['replay A'][0] and lines['replay B'][0].startswith('verified')
-    assert lines['between'][0].startswith('steps 0 and 2 A parted from its replay; since then images_sha256 was ')
+    assert 'images SHA-256 was ' in lines['replay A'][0] and lines['replay B'][0].startswith('verified')
+    assert lines['between'][0].startswith('steps 0 and 2 A parted from its replay; since then images SHA-256 was ')
     assert lines['starts'][0].startswith('images_sha256=') and 'not explain' not in str(lines)
 
 

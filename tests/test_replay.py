@@ -121,10 +121,10 @@ def state(folder):
 
 
 def test_a_step_is_described_by_its_towers_variables_and_examples_and_nothing_changes(run, look):
-    before = state(run)
     with TrainDir(run).locked():  # the run may be training
+        before = state(run)
         status, output, errors = look(f'--train_dir={run}', '--step=7', f'--from={run}/model.ckpt-4', '--tower=1')
-    assert (status, errors) == (0, '') and state(run) == before
+        assert (status, errors) == (0, '') and state(run) == before
     lines = output.splitlines()
     rows = {word: [line.split()[1:] for line in lines if line.startswith(word)]
             for word in ('step', 'tower', 'variable', 'example')}
@@ -193,7 +193,7 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tm
     (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
     name = write_network(tmp_path / 'other', '# changed')
     assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy was 1.0 and is '
-            in (line := verified(altered, 6, network=name)) and 'network_sha256 was ' in line)
+            in (line := verified(altered, 6, network=name)) and 'network SHA-256 was ' in line)
 
 
 def diverged(tmp_path, data_dir, line='pass', **settings):

@@ -244,7 +244,7 @@ def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there
     rewrite(prefix, to=str(tmp_path / 'copy'), **{'first/weights': np.zeros([3, 3, 3, 4], np.float32)},
             without=['first/weights' + SUFFIX])
     changes = verify._changes(rerun.Rerun(directory, 3, 3, tower_device='cpu').segments[0])
-    assert changes == [f"{tmp_path / 'copy'} has changed since the run took its variables"]
+    assert len(changes) == 1 and changes[0].startswith('warm start SHA-256 was ')
     os.remove(tmp_path / 'copy.index')
     with pytest.raises(UsageError, match='began with --warm_start=.*copy, which is not there any more; give'):
         rerun.Rerun(directory, 3, 3, tower_device='cpu')

@@ -140,8 +140,8 @@ def _changes(segment: Segment) -> list[str]:
     compared = [*starts.versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
                 'images_sha256', *(['warm_start_sha256'] if plan.warm_start else []),
                 *(['groups'] if plan.mode.rounds_by_device else [])]
-    return [f'{name} was {before[name]} and is {now[name]}' for name in compared
-            if before.get(name, now[name]) != now[name]]
+    return [f"{name.replace('_sha256', ' SHA-256').replace('_', ' ')} was {before[name]} and is {now[name]}"
+            for name in compared if before.get(name, now[name]) != now[name]]
 
 
 def _no_change(segment: Segment) -> str:
