@@ -3,8 +3,9 @@
 A cause is tried by a short training with another setting, by steps that leave something out, or, where neither is
 possible, computed from the parts of the step.
 """
+import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -19,24 +20,12 @@ from cifar10.explain.variant import NO_UPDATE, ONE_DEVICE, SAME_BATCH, STEP, SUM
 from cifar10.plan import Plan, hardware_has, plan_of
 from cifar10.registry import PRECISIONS, UPDATE_MODES
 
-FEWER, MORE = 'one device', 'twice the towers'  # trainings that the forecast compares with
+# Trainings that the forecast compares with: one has the first device only.
+FEWER, MORE = 'one device', 'twice the towers'
 _LOOKED_AT = 5  # steps, before anything is measured
 _SLOWER = 1.1  # times the median of the others: a device that takes longer than this is also measured alone
 _CHEAPEST = 'sgd'  # the optimizer with the fewest computations
 NOTED = 0.025  # the share of a step below which a part or a saving is ignored
-
-
-class Try(NamedTuple):
-    """A training to compare with.
-
-    Attributes:
-      changes: the settings that differ, with their values.
-      cause: what it removes; None for those of the forecast.
-      one_device: whether it has the first device only.
-    """
-    changes: Mapping[str, Any]
-    cause: Cause | None
-    one_device: bool = False
 
 
 def has_slow_device(base: Variant) -> bool:
@@ -64,7 +53,7 @@ def _alone(group):
     return f'{ONE_DEVICE} {group}'
 
 
-def others(base: Variant, tries: Mapping[str, Try], variant: Callable[..., Variant]) -> dict[str, Variant]:
+def others(base: Variant, tries: Mapping[str, tuple], variant: Callable[..., Variant]) -> dict[str, Variant]:
     """Returns the trainings to compare with, by their names; prints which ones are not possible here.
 
     Args:
@@ -73,14 +62,14 @@ def others(base: Variant, tries: Mapping[str, Try], variant: Callable[..., Varia
       variant: function that makes a Variant from a plan and its options.
     """
     result = {}
-    for name, attempt in tries.items():
-        devices = base.plan.devices.with_towers(1) if attempt.one_device else None
+    for name, (changes, cause) in tries.items():
+        devices = base.plan.devices.with_towers(1) if name == FEWER else None
         try:
-            plan = changed(base.plan, devices, **attempt.changes)
+            plan = changed(base.plan, devices, **changes)
             # Its slots are not those of the checkpoint: they get initial values, and the input the same position.
-            is_new = 'optimizer' in attempt.changes
+            is_new = 'optimizer' in changes
             result[name] = variant(plan._replace(checkpoint=None) if is_new else plan,
-                                   position=base.position if is_new else None, cause=attempt.cause)
+                                   position=base.position if is_new else None, cause=cause)
         except (tf.errors.OpError, UsageError, AttributeError, TypeError, ValueError) as error:
             # A network of the user's own may fail in ways of its own, for example where variables become tensors.
             say(f'left out   {name}: {reason(error)}')
@@ -93,8 +82,12 @@ def changed(plan: Plan, devices: Any = None, **changes: Any) -> Plan:
     return plan_of(settings, plan.data, devices or plan.devices, plan.checkpoint, plan.step)
 
 
-def tries(base: Variant) -> dict[str, Try]:
-    """Returns the trainings to compare with, by their names: each a Try."""
+def tries(base: Variant) -> dict[str, tuple[dict, Cause | None]]:
+    """Returns the trainings to compare with, by their names.
+
+    Returns:
+      {name: (the settings that differ, the Cause that it removes, or None for those of the forecast)}.
+    """
     plan = base.plan
     towers, devices = plan.settings.towers, plan.devices
     groups = len(devices.groups)
@@ -103,23 +96,23 @@ def tries(base: Variant) -> dict[str, Try]:
         mode = UPDATE_MODES.load(name)
         if groups > 1 and mode.synchronous and not mode.drifts and mode.spans_machines \
                 and name != towers.variable_update:
-            tries[f'--variable_update={name}'] = Try(dict(variable_update=name), report.MODE)
+            tries[f'--variable_update={name}'] = dict(variable_update=name), report.MODE
     for name in PRECISIONS:
         is_fast = hardware_has(name, devices.on_gpus) and not PRECISIONS.load(name).scales_loss
         if is_fast and name != towers.precision:
-            tries[f'--precision={name}'] = Try(dict(precision=name), report.PRECISION)
+            tries[f'--precision={name}'] = dict(precision=name), report.PRECISION
     larger = 2 * towers.batch_size
-    tries[f'--batch_size={larger}'] = Try(dict(batch_size=larger), report.BATCH)
+    tries[f'--batch_size={larger}'] = dict(batch_size=larger), report.BATCH
     if plan.settings.recipe.optimizer != _CHEAPEST:
-        tries[f'--optimizer={_CHEAPEST} (another recipe)'] = Try(
+        tries[f'--optimizer={_CHEAPEST} (another recipe)'] = (
             dict(optimizer=_CHEAPEST, auxiliary_learning_rate=None, weight_decay=None), report.UPDATE)
     each, rest = divmod(devices.num_towers, groups)
     if groups > 1 and not rest:
         # In a cluster, a collective of one member would take the name of that of all members.
         mode = next(iter(UPDATE_MODES)) if devices.target else towers.variable_update
-        tries[FEWER] = Try(dict(num_towers=each, variable_update=mode), None, one_device=True)
+        tries[FEWER] = dict(num_towers=each, variable_update=mode), None
     elif groups == 1 and not plan.mode.one_tower_per_device:
-        tries[MORE] = Try(dict(num_towers=2 * each), None)
+        tries[MORE] = dict(num_towers=2 * each), None
     return tries
 
 
@@ -141,7 +134,9 @@ def _second(base, pause):
     """Returns the seconds that a pause between two steps takes the second time: only the first optimises a graph."""
     pause()
     base.take(1)
-    return pause()
+    begin = time.perf_counter()
+    pause()
+    return time.perf_counter() - begin
 
 
 def costs(base: Variant, figures: Figures, pauses: Mapping[Cause, float]) -> dict[Cause, float]:

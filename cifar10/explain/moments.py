@@ -108,8 +108,9 @@ class Moments:
                               for g in range(len(towers))])
         groups = len(self._devices.groups)
         chains = [towers[g::groups] for g in range(groups)]
-        own = [self._is_home(g) for g in range(groups)]
-        starts = [chain[0, 0] - begin if here else 0.0 for chain, here in zip(chains, own)]
+        # Only the machine that is home has the clock of this process.
+        starts = [chain[0, 0] - begin if host == self._devices.home + '/cpu:0' else 0.0
+                  for chain, host in zip(chains, self._devices.group_hosts)]
         lengths = [chain[-1, 3] - chain[0, 0] for chain in chains]
         last = int(np.argmax(np.add(starts, lengths)))
         chain = chains[last]
@@ -134,10 +135,6 @@ class Moments:
         seconds = end - begin
         parts[BETWEEN] = seconds - sum(parts.values())
         return Lap(seconds, parts, devices, back, bars)
-
-    def _is_home(self, group):
-        """Returns whether a group's machine has the clock of this process."""
-        return self._devices.group_hosts[group] == self._devices.home + '/cpu:0'
 
     def _bars(self, chains, starts, last, begin, arrived, averaged, applied):
         bars = []

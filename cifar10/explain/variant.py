@@ -185,25 +185,18 @@ class Variant:
         if 'summary' in results:
             self._events.add(results['summary'], self._number)
 
-    def save(self) -> float:
-        """Saves a checkpoint; returns the seconds that it took."""
-        begin = time.perf_counter()
+    def save(self) -> None:
+        """Saves a checkpoint."""
         self._checkpoints.save(self._session)
-        return time.perf_counter() - begin
 
-    def average(self) -> float:
-        """Averages the towers' copies of the variables; returns the seconds that it took, 0 if there are no copies."""
-        begin = time.perf_counter()
+    def average(self) -> None:
+        """Averages the towers' copies of the variables, if there are copies."""
         if self._graph.average:
             self._session.run(self._graph.average)
-        return time.perf_counter() - begin
 
-    def evaluate(self) -> float:
-        """Evaluates as the run does between two steps; returns the seconds that it took, 0 if it never does."""
-        begin = time.perf_counter()
-        if self._validation:
-            self._validation.evaluate(self._session.run(self._reads))
-        return time.perf_counter() - begin
+    def evaluate(self) -> None:
+        """Evaluates as the run does between two steps."""
+        self._validation.evaluate(self._session.run(self._reads))
 
     def rates(self, seconds: float) -> tuple[list[float], float, float]:
         """Lets asynchronous towers update on their own for some seconds.
