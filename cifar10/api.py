@@ -212,7 +212,7 @@ def _prepared(say, on_record, verbose=False) -> Iterator[list[str]]:
             warnings.warn(line, stacklevel=2)
 
     try:
-        receiver = say if say is print else _guarded(say or _drop)
+        receiver = say if say is print else _guarded(say or (lambda line: None))
         with (console.said_to(receiver, _guarded(note)), metrics.sent_to(on_record and _guarded(on_record)),
               console.tensorflow_started(verbose)):
             yield notes
@@ -226,10 +226,6 @@ def _prepared(say, on_record, verbose=False) -> Iterator[list[str]]:
         _in_use.release()
     if raised:
         raise raised
-
-
-def _drop(line):
-    """Gets the lines that nobody wants."""
 
 
 def take_part(cluster: membership.Cluster | None, settings: TrainSettings, termination: Termination | None,
@@ -258,9 +254,7 @@ def take_part(cluster: membership.Cluster | None, settings: TrainSettings, termi
     if cluster.job == 'worker':
         plan.check_network(plan.Start(settings))
         local = plan.local_devices(settings.towers)
-        files = records.prepare(
-            settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction,
-            image_size=settings.data.image_size).files
+        files = records.of(settings.data).files
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given),
                             settings.cluster.cluster_timeout_secs,
                             UPDATE_MODES.load(settings.towers.variable_update).recovers, files, termination)

@@ -66,8 +66,7 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
     from cifar10.run import checkpoint
     gpus.claim(0)  # which leaves them to a trainer
     seed = settings.run.seed
-    data = records.prepare(settings.data.dataset, settings.data.data_dir, test_fraction=settings.data.test_fraction,
-                           image_size=settings.data.image_size)
+    data = records.of(settings.data)
     recipe = recipe_of(settings, data)
     places = [('at the beginning', 0)]
     if recipe.total_examples:

@@ -63,17 +63,10 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     Returns:
       Where the run stands now.
     """
-    start = Start(settings, devices)
+    start = prepared(settings, devices)
     directory = start.directory
-    _decide(start, BEFORE_DATA)
-    if devices is None:
-        gpus.claim(start.devices.num_gpus)
-    if settings.towers.deterministic:
-        determinism.turn_on()
-    start.data = records.prepare(settings.data.dataset, settings.data.data_dir,
-                                 test_fraction=settings.data.test_fraction, image_size=settings.data.image_size)
     with directory.locked(), checkpoint.plain_errors(directory):
-        _decide(start, WITH_DATA)
+        decide(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
@@ -88,7 +81,19 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
                 return _run(plan, graph, validation, directory, termination, before_session)
 
 
-def _decide(start, stages):
+def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
+    """Returns a start with its devices, which are claimed, and with its data; the arguments are those of `train`."""
+    start = Start(settings, devices)
+    decide(start, BEFORE_DATA)
+    if devices is None:
+        gpus.claim(start.devices.num_gpus)
+    if settings.towers.deterministic:
+        determinism.turn_on()
+    start.data = records.of(settings.data)
+    return start
+
+
+def decide(start: Start, stages: Sequence[Callable]) -> None:
     """Decides, stage by stage, up to the first that raises a UsageError, and says what they return."""
     for stage in stages:
         for line in stage(start):
@@ -100,8 +105,7 @@ def validation_of(plan: Plan) -> Validation | None:
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None
-    data = records.prepare(settings.data.dataset, settings.data.data_dir, records.TEST, settings.data.test_fraction,
-                           settings.data.image_size)
+    data = records.of(settings.data, records.TEST)
     return Validation(plan.recipe, data, local_devices(settings.towers), settings.recipe.moving_averages)
 
 

@@ -69,13 +69,15 @@ def check(settings: TrainSettings) -> None:
     if cluster is None or cluster.is_chief:
         checks.decide(start, [plan.check_directory])
         with checks.collected():
-            _print_directory(start)
+            if start.replaces:
+                say(f'restart    the run in {start.directory.path} would be deleted')
         if start.data:
             if cluster:
                 start.devices = spread(start.devices, len(cluster.workers), len(cluster.ps), '')
             checks.decide(start, plan.WITH_DATA, prints=has_devices)
         if start.plan:
-            _print_memory(start.plan)
+            each = ', in each process with towers' if len(set(start.plan.devices.hosts)) > 1 else ''
+            say(f'memory     {_size(start.plan.data.memory_bytes)} for the training images{each}')
             with checks.collected(), checkpoint.plain_errors():
                 _print_decoding(start.plan, has_devices and not cluster)
             with checks.collected():
@@ -184,18 +186,6 @@ def _print_cluster(cluster):
         say(f'peer       {name} at {address} {answer}')
 
 
-def _print_directory(start):
-    """Prints what would happen to an earlier run in the directory, other than being resumed."""
-    if start.replaces:
-        say(f'restart    the run in {start.directory.path} would be deleted')
-
-
-def _print_memory(plan):
-    """Prints the memory that the training images take."""
-    each = ', in each process with towers' if len(set(plan.devices.hosts)) > 1 else ''
-    say(f'memory     {_size(plan.data.memory_bytes)} for the training images{each}')
-
-
 def _print_decoding(plan, can_compute):
     """Prints how fast photos are decoded here, for how many towers that is enough, and what batches take in memory."""
     if not isinstance(plan.data, Photos):
@@ -250,12 +240,11 @@ def _expected_data(settings, checks):
     """Returns the Records of the training images; if they do not exist yet, prints how the run would make them."""
     dataset = settings.data.dataset
     data_dir = settings.data.data_dir
-    options = dict(test_fraction=settings.data.test_fraction, image_size=settings.data.image_size)
-    parts = records.expected(dataset, data_dir, **options)
+    parts = records.expected(dataset, data_dir, settings.data.test_fraction, settings.data.image_size)
     if parts is None:
         if settings.reports.eval_steps:
-            records.prepare(dataset, data_dir, records.TEST, **options)
-        return records.prepare(dataset, data_dir, records.TRAIN, **options)
+            records.of(settings.data, records.TEST)
+        return records.of(settings.data)
     data = parts[records.TRAIN]
     parent = os.path.dirname(data.folder)
     download = records.download_bytes(dataset, data_dir)

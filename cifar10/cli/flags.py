@@ -37,10 +37,7 @@ def at_least(minimum: int) -> Callable[[str], int]:
 
 def positive(text: str) -> float:
     """An argparse type: a finite number above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f'{text!r} is not a number above 0')
     return value

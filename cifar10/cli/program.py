@@ -57,9 +57,10 @@ def _reopen_closed(program):
 
     Otherwise the next files that are opened would get their numbers, and libraries would print into them.
     """
-    closed = [number for number in range(3) if not _is_open(number)]
-    for _ in closed:
-        os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+    closed = []
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:  # it gets the lowest free number
+        closed.append(number)
+    os.close(number)
     if 2 in closed:
         os.dup2(1, 2)
     for number, name in ((1, 'stdout'), (2, 'stderr')):
@@ -67,14 +68,6 @@ def _reopen_closed(program):
             setattr(sys, name, open(number, 'w', buffering=1, errors='backslashreplace', closefd=False))
     if 1 in closed:
         print(f'{program}: warning: standard output is closed, so only errors are shown', file=sys.stderr)
-
-
-def _is_open(descriptor):
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
 
 
 def _fail(program, message, status):

@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data.draws import Positions, draws
 from cifar10.data.records import SIZE
+from cifar10.data.resize import cut_planes
 
 
 class Augmentation:
@@ -70,6 +71,17 @@ def planes_of(pixels: tf.Tensor) -> tf.Tensor:
     return tf.stack(tf.unstack(pixels, axis=-1), 1)
 
 
+def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
+    """Returns parts of pictures as `Augmentation.boxes` does, some of them from right to left.
+
+    Args:
+      first, last: int32 [n, 2], the first and the last row and column of each part.
+      mirror: bool [n].
+    """
+    boxes = tf.concat([first, last], 1)
+    return tf.where(mirror, tf.gather(boxes, [0, 3, 2, 1], axis=1), boxes)
+
+
 def centre_boxes(shapes: tf.Tensor, fraction: float) -> tf.Tensor:
     """Returns the squares in the centre of pictures, as `Augmentation.boxes` returns parts.
 
@@ -126,21 +138,8 @@ def augment(planes: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
     """
     size = planes.shape[-1]
     crop = crop_size(size)
-    corners = tf.floor(numbers[:, :2] * (size - crop + 1))
-    # In the units of `crop_and_resize`, the last row and column are at 1.
-    first = corners / (size - 1)
-    last = (corners + (crop - 1)) / (size - 1)
-    left = first[:, 1]
-    right = last[:, 1]
-    mirror = numbers[:, 2] < 0.5
-    boxes = tf.stack([first[:, 0], tf.where(mirror, right, left), last[:, 0], tf.where(mirror, left, right)], 1)
-    # One operation crops, mirrors (a box from right to left) and converts to float. Its sampling points are
-    # pixels up to rounding, and `nearest` makes them exact. It is given each plane as an image with one
-    # channel. The boxes are a millionth smaller, because what rounding puts outside the image would be black.
-    boxes = 1e-6 + (1 - 2e-6) * boxes
-    crops = tf.image.crop_and_resize(tf.reshape(planes, [-1, size, size, 1]), tf.repeat(boxes, 3, 0),
-                                     tf.range(3 * planes.shape[0]), [crop, crop], method='nearest')
-    crops = tf.reshape(crops, [-1, 3, crop, crop])
+    first = tf.cast(numbers[:, :2] * (size - crop + 1), tf.int32)
+    crops = cut_planes(planes, mirrored(first, first + crop - 1, numbers[:, 2] < 0.5), crop, 'nearest')
     means = tf.reduce_mean(crops, [2, 3], keepdims=True)
     return (crops - means) * (0.2 + 1.6 * numbers[:, 3])[:, None, None, None] + means
 

@@ -55,15 +55,10 @@ def _stream(url, path, size, timeout):
     except (OSError, HTTPException) as error:  # a URLError is an OSError
         cause = getattr(error, 'reason', error)
         raise DownloadError(f'{url} cannot be reached ({cause})') from error
-    with response:
-        _copy(response, url, path, size)
-
-
-def _copy(response, url, path, size):
-    with open(path, 'wb') as stream, progress_bar(
+    with response, open(path, 'wb') as stream, progress_bar(
             total=size, unit='B', unit_scale=True, desc=os.path.basename(url)) as bar:
         received = 0
-        for chunk in iter(lambda: _read(response, url), b''):
+        while chunk := _read(response, url):
             received += len(chunk)
             if received > size:  # not the expected file; do not fill the disk with it
                 break

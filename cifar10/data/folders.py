@@ -129,11 +129,8 @@ class _PhotoFolder(_ImageFolder):
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
     return sorted(name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))
-                  and not name.startswith('.') and not _is_converted(folder, name))
-
-
-def _is_converted(folder, name):
-    return name.startswith(_CONVERTED) and os.path.isfile(os.path.join(folder, name, CLASSES_FILE))
+                  and not name.startswith('.')
+                  and not (name.startswith(_CONVERTED) and os.path.isfile(os.path.join(folder, name, CLASSES_FILE))))
 
 
 def _check_name(folder, name):
@@ -183,35 +180,42 @@ def _layout(path, test_fraction):
 
 def _convert(path, test_fraction, size, folder):
     """Converts the images below `path` to records of square images of a size in a new folder."""
-    classes, folders = _layout(path, test_fraction)
-    files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
-    count = sum(map(len, files.values()))
-    say(f'converting {count:,} files of {len(classes)} classes in {path} to {size}x{size} pixels')
-    decoded, left_out = _made(pictures.Decoder(size), files)
-    parts = _parts(path, classes, decoded, test_fraction)
-    with new_folder(folder) as temporary:
-        for part, names in ((TRAIN, TRAIN_FILES), (TEST, TEST_FILES)):
-            labels, images = zip(*parts[part])
-            records.write(temporary, names, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
-        records.write_classes(temporary, classes)
-        _list(temporary, left_out)
-    _say_where(folder, left_out)
+    def write(temporary, part, examples):
+        labels, images = zip(*examples)
+        files = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part]
+        records.write(temporary, files, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
+    _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels', pictures.Decoder(size), write)
 
 
 def _make_manifest(path, test_fraction, folder):
     """Examines the images below `path`, and writes a manifest of them into a new folder."""
+    def write(temporary, part, examples):
+        manifest.write(temporary, part, path, examples)
+    _make(path, test_fraction, folder, 'examining ', '; later runs look only at sizes and times', Examiner(), write)
+
+
+def _make(path, test_fraction, folder, doing, how, reader, write):
+    """Makes a folder of what a reader makes of the images below `path`.
+
+    Args:
+      doing, how: what the line says of it, before and after the files.
+      reader: a `pictures.Reader`.
+      write: function (folder, part, (label, what the reader made) pairs) that writes the files of a part.
+    """
     classes, folders = _layout(path, test_fraction)
     files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
-    count = sum(map(len, files.values()))
-    say(f'examining  {count:,} files of {len(classes)} classes in {path}; later runs look only at sizes and times')
-    examined, left_out = _made(Examiner(), files)
-    parts = _parts(path, classes, examined, test_fraction)
+    say(f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}{how}')
+    made, left_out = _made(reader, files)
+    parts = _parts(path, classes, made, test_fraction)
     with new_folder(folder) as temporary:
         for part, examples in parts.items():
-            manifest.write(temporary, part, path, examples)
+            write(temporary, part, examples)
         records.write_classes(temporary, classes)
-        _list(temporary, left_out)
-    _say_where(folder, left_out)
+        if left_out:
+            with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
+                stream.writelines(f'{line}\n' for line in left_out)
+    if len(left_out) > 1:
+        say(f'left out   these {len(left_out)} files, as {os.path.join(folder, _LEFT_OUT)} lists them')
 
 
 def _parts(path, classes, examples, test_fraction):
@@ -282,15 +286,3 @@ def _made(reader, files):
     if left_out:
         say(f'warning: left out {len(left_out)} of {sum(map(len, files.values()))} files; the first is {left_out[0]}')
     return made, left_out
-
-
-def _list(folder, left_out):
-    """Writes the list of the files that were left out into a folder, if there are any."""
-    if left_out:
-        with open(os.path.join(folder, _LEFT_OUT), 'w', encoding='utf-8') as stream:
-            stream.writelines(f'{line}\n' for line in left_out)
-
-
-def _say_where(folder, left_out):
-    if len(left_out) > 1:
-        say(f'left out   these {len(left_out)} files, as {os.path.join(folder, _LEFT_OUT)} lists them')

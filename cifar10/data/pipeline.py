@@ -13,7 +13,7 @@ from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions, shuffled
 from cifar10.data.photos import PhotoFiles, Photos
 from cifar10.data.records import Records
-from cifar10.data.resize import cut_planes, resized_planes
+from cifar10.data.resize import as_bytes, cut_planes, resized_planes
 
 # The functions given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to
 # read them.
@@ -71,7 +71,7 @@ class Images(NamedTuple):
         if boxes is None:
             planes = resized_planes(planes, self.records.size)
         else:
-            planes = cut_planes(planes, boxes, self.records.size)
+            planes = as_bytes(cut_planes(planes, boxes, self.records.size))
         return augmentation.plain(planes) if positions is None else augmentation.train(planes, positions), labels
 
     def _stored(self, examples):

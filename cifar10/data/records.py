@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -232,6 +233,11 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     classes = dataset.read_classes(folder)
     count = dataset.verified_count(folder, part, len(classes))
     return dataset.records(name, folder, part, count, classes, image_size)
+
+
+def of(settings: Any, part: str = TRAIN) -> Records:
+    """Returns what `prepare` returns for a run's `DataSettings`."""
+    return prepare(settings.dataset, settings.data_dir, part, settings.test_fraction, settings.image_size)
 
 
 def _verified_count(path, dataset, num_classes):

@@ -33,19 +33,22 @@ def resized_planes(planes: tf.Tensor, size: int) -> tf.Tensor:
     return tf.reshape(as_bytes(images), [-1, 3, size, size])
 
 
-def cut_planes(planes: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
-    """Returns parts of images, resized bilinearly: uint8 [n, 3, size, size].
+def cut_planes(planes: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bilinear') -> tf.Tensor:
+    """Returns parts of images, resized: float32 [n, 3, size, size].
 
     Args:
       planes: uint8 [n, 3, height, width].
       boxes: int32 [n, 4], the first row, first column, last row and last column of each part. From right to left, the
         part is mirrored.
       size: height and width in pixels.
+      method: 'bilinear', or 'nearest', with which parts of this size are exact.
     """
     height, width = planes.shape[2:]
     corners = tf.cast(boxes, tf.float32) / (tf.constant([height, width, height, width], tf.float32) - 1)
     # A millionth inside the image: what rounding puts outside would be black.
     corners = 1e-6 + (1 - 2e-6) * corners
+    # Each plane is an image with one channel.
+    n = planes.shape[0] or tf.shape(planes)[0]
     images = tf.image.crop_and_resize(tf.reshape(planes, [-1, height, width, 1]), tf.repeat(corners, 3, 0),
-                                      tf.range(3 * tf.shape(planes)[0]), [size, size])
-    return tf.reshape(as_bytes(images), [-1, 3, size, size])
+                                      tf.range(3 * n), [size, size], method)
+    return tf.reshape(images, [-1, 3, size, size])

@@ -6,7 +6,7 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.data.augment import Augmentation, centre_boxes
+from cifar10.data.augment import Augmentation, centre_boxes, mirrored
 from cifar10.data.draws import draws
 from cifar10.data.records import SIZE
 
@@ -52,10 +52,7 @@ class ResizedCrop(Augmentation):
         numbers = draws(positions.first, shapes.shape[0], self._seed)
         free = tf.cast(shapes - chosen + 1, tf.float32)
         first = tf.minimum(tf.cast(numbers[:, :2] * free, tf.int32), shapes - chosen)  # a product may round up
-        last = first + chosen - 1
-        mirror = numbers[:, 2] < 0.5
-        left, right = first[:, 1], last[:, 1]
-        return tf.stack([first[:, 0], tf.where(mirror, right, left), last[:, 0], tf.where(mirror, left, right)], 1)
+        return mirrored(first, first + chosen - 1, numbers[:, 2] < 0.5)
 
     def train(self, planes, positions):
         del positions

@@ -58,15 +58,11 @@ class Shift(Augmentation):
         rows = _reflected(tf.range(size) + shifts[:, :1], size)
         columns = _reflected(tf.range(size) + shifts[:, 1:], size)
         columns = tf.where_v2(mirror[:, None], size - 1 - columns, columns)
-        return _shifted(_resized(planes, size), rows, columns, self._static_size())
+        return _shifted(_resized(planes, size), rows, columns, self._sizes[0][1] if len(self._sizes) == 1 else None)
 
     def plain(self, planes):
         size = self._sizes[-1][1]
         return tf.ensure_shape(_resized(planes, size), [None, size, size, 3])
-
-    def _static_size(self):
-        """Returns the size if all images have the same, else None."""
-        return self._sizes[0][1] if len(self._sizes) == 1 else None
 
     def _size(self, step_position):
         """Returns the size of all images of a step, an int32 scalar, from the step's first position."""

@@ -14,16 +14,14 @@ import numpy as np
 
 from cifar10 import timeline, training
 from cifar10.console import say
-from cifar10.data import records
 from cifar10.explain import ablations, report
 from cifar10.explain.ablations import FEWER, MORE
 from cifar10.explain.forecast import Measured, forecast, over_a_link
 from cifar10.explain.measure import Figures, most_seconds
 from cifar10.explain.parts import ALL_REDUCE, BETWEEN, REPLICAS, TOWERS, TRANSFERS
 from cifar10.explain.variant import SAME_BATCH, STEP, Variant
-from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
-from cifar10.plan import BEFORE_DATA, Start, decide, describe, refuse_other_images
+from cifar10.plan import decide, describe, refuse_other_images
 from cifar10.registry import UPDATE_MODES
 from cifar10.run import checkpoint
 from cifar10.settings.training import TrainSettings
@@ -46,7 +44,9 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
     """
     del termination
     training.refuse_without_clock(settings.towers)
-    plan = _decided(settings, devices)
+    start = training.prepared(settings, devices)
+    training.decide(start, (decide, refuse_other_images, describe))
+    plan = start.plan
     with checkpoint.plain_errors(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         def variant(plan, **options):
             made = Variant(plan, tempfile.mkdtemp(dir=folder), before_session, **options)
@@ -56,21 +56,6 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
             _synchronous(plan, variant, seconds)
         else:
             _asynchronous(plan, variant, seconds)
-
-
-def _decided(settings, devices):
-    """Returns the Plan of the run, and prints what a person should know about it."""
-    start = Start(settings, devices)
-    for stage in BEFORE_DATA:
-        stage(start)
-    if devices is None:
-        gpus.claim(start.devices.num_gpus)
-    start.data = records.prepare(settings.data.dataset, settings.data.data_dir,
-                                 test_fraction=settings.data.test_fraction, image_size=settings.data.image_size)
-    for stage in (decide, refuse_other_images, describe):
-        for line in stage(start):
-            say(line)
-    return start.plan
 
 
 def _synchronous(plan, variant, seconds):

@@ -5,6 +5,7 @@ neither networks nor towers.
 """
 import contextlib
 import contextvars
+import itertools
 from collections.abc import Iterator
 
 import tensorflow.compat.v1 as tf
@@ -12,18 +13,9 @@ import tensorflow.compat.v1 as tf
 _PER_COUNT = 4  # float32 numbers that Philox makes of one value of its counter
 _PHILOX = 1  # tf.random.Algorithm.PHILOX, as the raw operation wants it
 
-# In each thread the _Place of the network that is being built.
+# In each thread, for the network that is being built: the arguments of `at_position`, and the numbers of its draws to
+# come.
 _place = contextvars.ContextVar('place', default=None)
-
-
-class _Place:
-    """Where the batch of a network lies in the stream of examples, and how often the network has drawn so far."""
-
-    def __init__(self, seed, start, offset):
-        self.seed = seed
-        self.start = start
-        self.offset = offset
-        self.count = 0
 
 
 @contextlib.contextmanager
@@ -35,7 +27,7 @@ def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int = 0) -> I
       start: int64 scalar, read only if the network draws.
       offset: how far from `start` the first example of the batch is; the others follow it.
     """
-    token = _place.set(_Place(seed, start, offset))
+    token = _place.set((seed, start, offset, itertools.count(1)))
     try:
         yield
     finally:
@@ -62,12 +54,12 @@ def uniform_like(x: tf.Tensor) -> tf.Tensor:
     if place is None:
         raise ValueError('random numbers are drawn for a training batch; draw them only where `training` is true, and '
                          'in a program of your own build the network within cifar10.networks.draws.at_position')
-    place.count += 1
+    seed, start, offset, numbers = place
     size = x.shape[1:].num_elements() or tf.reduce_prod(tf.shape(x, out_type=tf.int64)[1:])
     counts = -(-size // _PER_COUNT)  # an example takes whole counts, so that it begins with one
     # The images' own draws (crops, for example) have multiples of `data.draws.BLOCK` in the upper half.
-    counter = tf.stack([tf.cast((place.start + place.offset) * counts, tf.uint64), tf.constant(place.count, tf.uint64)])
+    counter = tf.stack([tf.cast((start + offset) * counts, tf.uint64), tf.constant(next(numbers), tf.uint64)])
     drawn = tf.raw_ops.StatelessRandomUniformV2(
         shape=tf.stack([tf.shape(x, out_type=tf.int64)[0], tf.cast(counts * _PER_COUNT, tf.int64)]),
-        key=tf.constant([place.seed], tf.uint64), counter=counter, alg=_PHILOX)
+        key=tf.constant([seed], tf.uint64), counter=counter, alg=_PHILOX)
     return tf.reshape(drawn[:, :size], tf.shape(x))

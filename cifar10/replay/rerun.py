@@ -125,9 +125,7 @@ class Rerun:
         gpus.claim(max(each.num_gpus for each in devices))
         if any(each.settings.towers.deterministic for each, *_ in divided):
             determinism.turn_on()
-        data = stored.settings.replace(**locations).data
-        self.data = records.prepare(
-            data.dataset, data.data_dir, test_fraction=data.test_fraction, image_size=data.image_size)
+        self.data = records.of(stored.settings.replace(**locations).data)
         _refuse_other_images(stored, self.data, directory)
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
         self.segments = [
