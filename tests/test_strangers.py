@@ -8,6 +8,7 @@ import pytest
 
 from cifar10 import training
 from cifar10.cli import plots
+from cifar10.cli.check import check
 from cifar10.data import fashion_mnist
 from cifar10.errors import UsageError
 from cifar10.run.train_dir import TrainDir
@@ -188,7 +189,7 @@ def test_a_volume_that_is_open_to_everybody_is_as_its_owner_wished(tmp_path):
 
 @pytest.mark.parametrize('name', ['lock', 'config.json', 'metrics.jsonl', 'checkpoint'])
 @pytest.mark.parametrize('kind', ['link', 'pipe'])
-def test_only_regular_files_are_opened(settings, one_step, tmp_path, name, kind):
+def test_only_regular_files_are_opened(settings, one_step, tmp_path, capsys, name, kind):
     """A link may lead to any file of the user's, and opening a pipe waits for its other end."""
     path = os.path.join(settings().run.train_dir, name)
     victim = tmp_path / 'victim'
@@ -199,4 +200,7 @@ def test_only_regular_files_are_opened(settings, one_step, tmp_path, name, kind)
     os.symlink(victim, path) if kind == 'link' else os.mkfifo(path)
     with pytest.raises(UsageError, match=f'{path} is a link, or no regular file'):
         training.train(settings(max_steps=3))
+    with pytest.raises(UsageError, match='the run cannot start'):
+        check(settings(max_steps=3))
+    assert f'problem    {path} is a link, or no regular file' in capsys.readouterr().out
     assert victim.read_bytes() == before

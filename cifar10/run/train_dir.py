@@ -136,6 +136,9 @@ class TrainDir:
         """Raises a UsageError if a run cannot use the directory, as far as can be known without creating it."""
         refuse_of_others(self.path, f'--train_dir={self.path}')
         check_dir(self.path, '--train_dir')
+        for name in (metrics.NAME, _LIST):
+            with contextlib.suppress(FileNotFoundError):
+                os.close(files.opened(os.path.join(self.path, name)))
 
     def stored(self) -> Stored | None:
         """Returns what the run stored about itself, or None if it stored nothing."""
