@@ -154,9 +154,7 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
 
 def is_private(name: str, final_name: str) -> bool:
     """Returns whether `name` is a private name of what will be called `final_name`."""
-    final = re.escape(final_name)
-    # The second form is that of version 1.0.
-    return bool(re.fullmatch(rf'\.{final}\.{RANDOM}|{final}\.\d+\.part', name))
+    return bool(re.fullmatch(rf'\.{re.escape(final_name)}\.{RANDOM}', name))
 
 
 def remove(path: str) -> None:

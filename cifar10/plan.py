@@ -405,8 +405,6 @@ def _undecided(start, prefix, stored):
                              'devices; leave it out')
         num_towers = count
     before = _reported_settings(prefix, stored)
-    if prefix and num_towers is None and 'num_towers' not in before and checkpoint.is_ours(prefix):
-        notes.append(f'warning: {prefix} does not say how many towers wrote it; this run has one on each device')
     num_towers = num_towers or before.get('num_towers', count)
     batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
     precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
@@ -502,7 +500,7 @@ def _reported_settings(prefix, stored):
     """Returns {name: earlier value} of the settings whose change is reported, as far as the run has stored them."""
     if prefix is None:
         return {}
-    division = checkpoint.stored_division(prefix, stored.settings.towers.batch_size if stored else None)
+    division = checkpoint.stored_division(prefix)
     settings = (stored or Stored.of_tutorial()).settings.flat()
     names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.REPORTED]
     return {**division, **{name: settings[name] for name in names if name not in checkpoint.DIVISION}}

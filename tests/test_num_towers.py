@@ -222,29 +222,6 @@ def test_a_start_that_takes_no_step_changes_nothing(settings):
     assert division(settings().run.train_dir) == (2, 4)
 
 
-def earlier(directory, **changes):
-    """Rewrites the newest checkpoint in a directory as an earlier version of this program would have written it."""
-    rewrite(checkpoints(directory)[-1], without=['num_towers', 'batch_size'], **changes)
-
-
-@pytest.mark.stress
-def test_a_checkpoint_of_an_earlier_version_keeps_its_towers(settings, capsys):
-    train(settings(num_gpus=4, batch_size=4, max_steps=2))
-    earlier(settings().run.train_dir)
-    last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
-    assert division(settings().run.train_dir) == (4, 4) and last['examples_seen'] == 3 * 16
-    assert 'warning' not in capsys.readouterr().out
-
-
-def test_a_checkpoint_that_does_not_tell_its_towers_gets_one_a_device_and_a_warning(settings, capsys):
-    train(settings(num_gpus=3, batch_size=4, max_steps=2))
-    earlier(settings().run.train_dir, examples_seen=np.int64(25))
-    last = train(settings(num_gpus=2, batch_size=None, max_steps=3))
-    assert division(settings().run.train_dir) == (2, 4) and last['examples_seen'] == 25 + 8
-    assert 'model.ckpt-2 does not say how many towers wrote it; this run has one on each device\n' in (
-        capsys.readouterr().out)
-
-
 @pytest.mark.stress
 def test_a_run_of_the_tutorial_gets_one_a_device(settings, capsys):
     train(settings(max_steps=2))

@@ -232,7 +232,7 @@ def test_a_wrong_file_never_gets_its_name(published, tmp_path, cut, size, checks
 def test_leftovers_of_killed_processes_are_removed_although_the_data_set_exists(cifar_dir):
     (cifar_dir / f'.{FOLDER}.abcd0123').mkdir()
     (cifar_dir / f'.{FOLDER}.abcd0123' / 'data_batch_1.bin').write_text('half of it')
-    (cifar_dir / 'cifar-10-binary.tar.gz.123.part').write_text('half of it, of version 1.0')
+    (cifar_dir / '.cifar-10-binary.tar.gz.abcd0123').write_text('half of it')
     users = ('.notes.abcd0123', 'cifar-10-binary.tar.gz.part', f'.{FOLDER}.backup')
     for name in users:
         (cifar_dir / name).write_text('mine')

@@ -228,25 +228,10 @@ def make_division(num_towers: int, batch_size: int) -> None:
         tf.get_variable(name, [], tf.int64, tf.constant_initializer(value), trainable=False)
 
 
-def stored_division(prefix: str, batch_size: int | None) -> dict[str, int]:
-    """Returns the `num_towers` and `batch_size` with which a checkpoint was written, as far as they are known.
-
-    Args:
-      prefix: the checkpoint's prefix.
-      batch_size: the batch size in the run's settings, or None. It serves for checkpoints of earlier
-        versions, which count examples and steps only.
-    """
+def stored_division(prefix: str) -> dict[str, int]:
+    """Returns the `num_towers` and `batch_size` with which a checkpoint was written; nothing of the tutorial's."""
     reader = tf.train.load_checkpoint(prefix)
-    if reader.has_tensor(DIVISION[0]):
-        return {name: int(reader.get_tensor(name)) for name in DIVISION}
-    if batch_size is None or not reader.has_tensor(EXAMPLES_SEEN):
-        return {}
-    step = saved_step(prefix)
-    if step:
-        num_towers, rest = divmod(int(reader.get_tensor(EXAMPLES_SEEN)), step * batch_size)
-        if num_towers and not rest:
-            return dict(num_towers=num_towers, batch_size=batch_size)
-    return dict(batch_size=batch_size)
+    return {name: int(reader.get_tensor(name)) for name in DIVISION if reader.has_tensor(name)}
 
 
 def tidy(directory: TrainDir, max_to_keep: int) -> None:

@@ -44,14 +44,14 @@ _OWN_FILES = re.compile(f'{_WHOLE}|{_UNFINISHED}')
 
 
 class Stored(NamedTuple):
-    """What a run stored about itself at its latest start.
+    """What a run stored about itself at its latest start; the tutorial's scripts stored nothing, so all is None there.
 
     Attributes:
       settings: all settings; those unknown to the version that stored them have their defaults.
-      run: a random string that identifies the run; None in version 1.0.
-      classes: the names of its classes; None in early versions.
-      examples: the number of its training images; None in early versions.
-      images_sha256: `Records.digest` of its training images; None in early versions.
+      run: a random string that identifies the run.
+      classes: the names of its classes.
+      examples: the number of its training images.
+      images_sha256: `Records.digest` of its training images.
       network_sha256, optimizer_sha256: as `own.sha256` returns it for the user's own; None for others.
     """
     settings: TrainSettings

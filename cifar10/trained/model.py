@@ -53,7 +53,7 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: Stored | None 
     stored = stored or load_stored(settings, directory)
     dataset = stored.settings.data.dataset
     classes = stored.classes
-    if classes is None:  # an early version, which did not store them
+    if classes is None:  # a run of the tutorial's scripts, which stored nothing
         classes = data.classes if data else DATASETS.load(dataset).classes
     if data and data.classes != classes:
         raise UsageError(f'--dataset={dataset} has other classes than the run in {directory.path} was '
