@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import shlex
+import shutil
 import statistics
 import sys
 import tempfile
@@ -115,8 +116,7 @@ def classic_curve(options):
         with tempfile.TemporaryDirectory() as folder:  # has this checkpoint only, so it is the newest
             for file_name in os.listdir(options.classic_dir):
                 if file_name == 'config.json' or file_name.startswith(name + '.'):
-                    os.symlink(os.path.join(os.path.abspath(options.classic_dir), file_name),
-                               os.path.join(folder, file_name))
+                    shutil.copy(os.path.join(options.classic_dir, file_name), folder)
             step, plain, _ = evaluations(options, folder)
         curve.append((step, plain))
         print(f'classic, step {step}: {plain:.1f}%', file=sys.stderr, flush=True)
