@@ -428,7 +428,8 @@ def session_options(plan: Plan) -> tf.ConfigProto:
     # In a session over several processes, fused operations exist for float32 only. What is fused must not depend on
     # the session, because fused operations round differently.
     fuse = PRECISIONS.load(towers.precision).dtype == tf.float32
-    return session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla, fuse)
+    # TensorFlow reorders a product with a constant only where its factors are on one device, so it must not either.
+    return session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla, fuse, fold=False)
 
 
 def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, repeatable: bool = True,

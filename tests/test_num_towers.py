@@ -14,6 +14,7 @@ from cifar10.replay import against
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from tests.helpers import (
+    LINEAR,
     Tasks,
     assert_close,
     assert_same_bits,
@@ -46,6 +47,7 @@ PROCESSES = [Shape(count) for count in (1, 2, 3, 4)]
 CLUSTERS = [Shape(2, 2), Shape(1, 4), Shape(2, 2, 1), Shape(1, 4, 2)]
 MODES = ['parameter_server', 'replicated', 'local']
 FAST = dict(preset='fast', epochs=0.02, max_steps=None)
+SCALED = LINEAR.replace(':network', ':scaled')
 
 
 @pytest.fixture
@@ -81,8 +83,9 @@ def test_any_shape_gives_the_same_bits(precision, shapes, flags, tmp_path):
 
 
 @pytest.mark.parametrize('mode, preset', [  # `local` by default: test_local.py
-    ('replicated', {}), *[pytest.param(*each, marks=pytest.mark.stress)
-                          for each in (('local', {}), ('replicated', FAST), ('local', FAST))]])
+    ('replicated', {}), ('parameter_server', dict(network=SCALED)),
+    *[pytest.param(*each, marks=pytest.mark.stress)
+      for each in (('local', {}), ('replicated', FAST), ('local', FAST))]])
 def test_copies_on_any_number_of_devices_end_with_the_same_bits(preset, mode, flags, tmp_path):
     flags.update(dict(num_towers=3, max_steps=6, summary_steps=0), variable_update=mode, **preset)
     assert_bits_of_one_device([Shape(2)], tmp_path, **flags)

@@ -9,7 +9,7 @@ LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives o
 
 
 def session_config(devices: Devices, log_device_placement: bool = False, xla: bool = False,
-                   fuse: bool = True) -> tf.ConfigProto:
+                   fuse: bool = True, fold: bool = True) -> tf.ConfigProto:
     """Returns the `tf.ConfigProto` of a session with as many CPU devices or GPUs as `devices` has.
 
     GPUs are configured as `gpus.claim` left them.
@@ -19,6 +19,7 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
       log_device_placement: print the device of every operation.
       xla: compile with XLA whatever it can compile for GPUs.
       fuse: let TensorFlow fuse operations ("remapping").
+      fold: let TensorFlow fold constants, for which it reorders products.
     """
     config = tf.ConfigProto(
         device_count={'GPU': devices.count} if devices.on_gpus else {'CPU': max(devices.count, 1), 'GPU': 0},
@@ -36,6 +37,8 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
             config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits[index])
     if not fuse:
         config.graph_options.rewrite_options.remapping = config.graph_options.rewrite_options.OFF
+    if not fold:
+        config.graph_options.rewrite_options.constant_folding = config.graph_options.rewrite_options.OFF
     if devices.target:
         # The session that follows the loss of a peer must not share state with a step that still runs in the
         # one before it.
