@@ -7,12 +7,12 @@ from cifar10.errors import UsageError
 
 def check_plot(path: str) -> None:
     """Raises a UsageError if no plot can be written to a path. Selects a matplotlib backend without windows."""
+    refuse_of_others(path, path)
     try:
         import matplotlib
     except ImportError:
         raise UsageError("plotting needs matplotlib; pip install -e '.[plots]'") from None
     matplotlib.use('Agg')
-    refuse_of_others(path, path)
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise UsageError(f'the folder of {path} does not exist')
