@@ -17,7 +17,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.errors import UsageError
 
-_GRAPHS = ' (graphs are <'  # begins the part of a message that shows the addresses of two graphs
 _REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two layers share their variables
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
@@ -176,15 +175,9 @@ def changed(path: str, before: Mapping[str, str]) -> list[str]:
     return [name for name, value in before.items() if _hash(os.path.join(os.path.dirname(path), name)) != value]
 
 
-@contextlib.contextmanager
-def executed_again(path: str) -> Iterator[None]:
-    """Context in which the functions of a user's file are those of another execution, as in another process."""
-    before = _files[path]
-    try:
-        _files[path] = _File(path)
-        yield
-    finally:
-        _files[path] = before
+def execute_again(path: str) -> None:
+    """Executes a user's file again, as another process would; its functions are then those of this execution."""
+    _files[path] = _File(path)
 
 
 def place(frames: Iterable[tuple[str, int]]) -> str:
@@ -252,7 +245,7 @@ def _describe_error(error, path):
     # In a file that it imports, the line is that of the import.
     if isinstance(error, SyntaxError) and error.lineno and os.path.abspath(error.filename) == os.path.abspath(path):
         line_numbers = [error.lineno]
-    text = ' '.join(str(error).partition(_OPERATION)[0].partition(_GRAPHS)[0].partition(_REUSE)[0].split())
+    text = ' '.join(str(error).partition(_OPERATION)[0].partition(_REUSE)[0].split())
     if isinstance(error, NotImplementedError) and any('initialized_value' in (frame.line or '') for frame in frames):
         text = 'resource variables have no initialized_value()'
     place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''

@@ -112,7 +112,7 @@ def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the
         assert lines[name] == ['verified as recorded: the loss of steps 6 and 8, the variables of step 8']
     assert lines['recurs'] == ['yes: step 7 is the first that differs']
     gradient, = lines['tower 1']
-    assert gradient.startswith('gradient of weights: 1 of 30 numbers, [2, 3]: ') and gradient.endswith(', a single bit')
+    assert gradient.startswith('gradient of weights: 1 of 30 numbers, [2, 3]: ')
     assert [line.split(':')[0] for line in lines['after']] == ['weights', 'weights/ExponentialMovingAverage']
     assert not {'tower 0', 'towers', 'rate'} & lines.keys()
     assert 'network_sha256=' in lines['starts'][0]
@@ -134,8 +134,7 @@ def test_a_difference_that_does_not_recur_is_not_put_down_to_what_the_runs_recor
     assert lines['replay A'] == ['verified as recorded: the loss of steps 6 and 8, the variables of step 8']
     assert lines['replay B'][0].startswith('differs step 8: other variables came out than those of its checkpoint; ')
     assert lines['recurs'] == ['no: the replays of A and B come out the same up to step 8']
-    assert lines['between'] == ['steps 4 and 8 something happened to B that its records do not explain, probably not '
-                                'before step 8, whose loss is as recorded']
+    assert lines['between'] == ['steps 4 and 8 something happened to B that its records do not explain']
     assert lines['starts'] == ['the same settings, images, devices, threads and versions']
 
 

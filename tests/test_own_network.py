@@ -465,18 +465,6 @@ def test_what_is_allowed_but_hardly_meant_is_told_before_the_run(settings, linea
     assert part in warning
 
 
-@pytest.mark.parametrize('channels, size, warned', [(8, 1, True), (16, 1, False), (8, 3, False)])
-def test_a_convolution_whose_gradient_may_crash_is_told_before_the_run(channels, size, warned):
-    def network(images, training):
-        x = tf.nn.conv2d(images, tf.get_variable('first', [3, 3, 3, channels]), 1, 'SAME')
-        x = tf.nn.conv2d(x, tf.get_variable('shortcut', [size, size, channels, 16]), 2, 'SAME', name='strided')
-        return tf.reduce_mean(x, [1, 2]) @ tf.get_variable('last', [16, 10])
-    found = rehearse(network, 4, [48], tf.float32, 0)
-    assert found.violation is None
-    assert [warning.split(',')[0] for warning in found.warnings] == warned * [
-        'its operation strided has 1x1 filters for 8 channels and a stride']
-
-
 def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, tmp_path, capsys):
     (tmp_path / 'random.py').write_text(DROPOUT)
     training.train(settings(network=f"{tmp_path / 'random.py'}:network", max_steps=1))

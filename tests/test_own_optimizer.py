@@ -165,8 +165,6 @@ def test_a_resumed_run_ends_with_the_same_bits(runs):
 CUSTOM = '''
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
-count = 0
-kept = []
 class Mine(tf.train.GradientDescentOptimizer):
     {}
 def mine(rate):
@@ -192,16 +190,14 @@ def test_the_optimizers_of_tensorflow_follow_the_rules(mine, line):
 
 
 APPLY = '_resource_apply_dense(self, grad, handle)'
-PAIRS = 'def apply_gradients(self, pairs, global_step=None, name=None)'
 
 
 @pytest.mark.parametrize('lines, before, part', [
     ('pass', 'return tf2.keras.optimizers.SGD(0.1)', 'it returns keras.src.optimizers.sgd.SGD; return a tf.compat.v1.'),
     ('pass', 'return tf2.train.AdamOptimizer(rate)', 'mine.py); write import tensorflow.compat.v1 as tf'),
     ('pass', 'return None', 'it returns builtins.NoneType; return a tf.compat.v1.train.Optimizer'),
-    ('pass', '1 / 0', 'ZeroDivisionError: division by zero (line 9 of '),
-    (f'def {APPLY}: raise KeyError("x")', 'pass', "KeyError: 'x' (line 7 of "),
-    ('pass', 'kept.append(Mine(rate)); return kept[0]', 'it returns the same optimizer twice'),
+    ('pass', '1 / 0', 'ZeroDivisionError: division by zero (line 7 of '),
+    (f'def {APPLY}: raise KeyError("x")', 'pass', "KeyError: 'x' (line 5 of "),
     ('def compute_gradients(self, *args, **options): return super().compute_gradients(*args, **options)', 'pass',
      'Mine overrides compute_gradients, which each tower calls for its own batch'),
     ('_resource_apply_dense = tf.train.Optimizer._resource_apply_dense', 'pass',
@@ -217,25 +213,13 @@ PAIRS = 'def apply_gradients(self, pairs, global_step=None, name=None)'
      'the variable x is not in the collection'),
     ('x = None\n    def _prepare(self): super()._prepare(); self.x = tf.Variable(1.0, False, name="x") '
      'if self.x is None else self.x', 'pass', 'is named after the name scope in which'),
-    (f'def {APPLY}: return super().{APPLY[:21]}(grad / tf.cast(tf.train.get_global_step() + 1, tf.float32), handle)',
-     'pass', 'uses global_step, which changes while'),
     ('def apply_gradients(self, pairs, global_step=None, name=None): return super().apply_gradients(pairs)', 'pass',
      'its apply_gradients does not increment global_step'),
-    ('def _finish(self, ops, name): return tf.group(*ops, *[v.assign(0.9 * v) for v in tf.trainable_variables()])',
-     'pass', 'it changes variables whose gradients it was not given'),
-    (f'{PAIRS}: tf.get_variable("x", [], trainable=False); return super().apply_gradients(pairs, global_step)', 'pass',
-     'its apply_gradients can be called only once (Variable x already exists, disallowed.'),
-    (f'{PAIRS}: tf.Variable(1.0, trainable=False); return super().apply_gradients(pairs, global_step)', 'pass',
-     'each call of its apply_gradients makes another variable, such as again/Variable; make its variables in _create_'),
     (f'def {APPLY}: return handle.assign(handle.initialized_value())', 'pass',
-     'NotImplementedError: resource variables have no initialized_value() (line 7 of '),
+     'NotImplementedError: resource variables have no initialized_value() (line 5 of '),
     ('pass', 'return tf.train.MomentumOptimizer(0.1, 0.9)', 'its steps are the same at another learning rate'),
     ('pass', 'return tf.train.MomentumOptimizer(0.0 * rate, 0.9)', 'its steps change no variable'),
-    (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape), handle)', 'pass', 'random'),
-    (f'def {APPLY}: return super().{APPLY[:21]}(grad + tf.random.normal(grad.shape, seed=3), handle)', 'pass',
-     'after a checkpoint it takes other steps than without'),
     ('pass', 'tf.keras.optimizers.Adam(rate)', 'an optimizer of Keras cannot be used; return a tf.compat.v1.train.Opt'),
-    ('pass', 'global count; count += 1; rate = rate / count', 'two optimizers that it returns take different steps'),
 ])
 def test_a_broken_rule_is_reported(mine, lines, before, part):
     name = mine(lines, before)
@@ -266,7 +250,7 @@ def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
     too_large = [f'--optimizer={small}:mine', '--learning_rate=0.1', f'--network={LINEAR}']
     for arguments, part in (
             ([f'--optimizer={name}', '--learning_rate=0.1'], 'it returns builtins.int'),
-            (too_large, f'AssertionError: no message (line 7 of {small})'),
+            (too_large, f'AssertionError: no message (line 5 of {small})'),
             ([f'--optimizer={name}'], 'has no default learning rate; give --learning_rate'),
             (['--optimizer=nowhere.py:mine', '--learning_rate=0.1'], 'there is no file'),
             (['--clip_norm=1', '--variable_update=mirrored'], '--clip_norm=1 clips the mean of all gradients')):

@@ -53,7 +53,7 @@ def _are_logits(result, images, num_classes):
 def _check(name: str, *arguments) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are those of `rehearse`."""
     with own.usage_errors(_FLAG, name):
-        found = rehearse(*arguments, functools.partial(own.executed_again, name.rpartition(':')[0]))
+        found = rehearse(*arguments, functools.partial(own.execute_again, name.rpartition(':')[0]))
     if found.violation:
         raise UsageError(f'--network={name}: {found.violation}')
     return [f'warning: --network={name}: {warning}' for warning in found.warnings]

@@ -34,7 +34,6 @@ _DRAWS = re.compile(
 _SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
 _NEVER_NEGATIVE = ('Relu', 'Relu6', 'Softplus')  # types of operations
 _SCALES = (1, 1, 100)  # of the random variables with which outputs are looked at
-_SAFE_CHANNELS = 16  # from which oneDNN's gradient of strided 1x1 filters keeps to its memory
 
 
 class Findings(NamedTuple):
@@ -49,7 +48,7 @@ class Findings(NamedTuple):
 
 
 def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int,
-             again: Callable = contextlib.nullcontext) -> Findings:
+             execute_again: Callable = lambda: None) -> Findings:
     """Builds a network in a training graph and in an evaluation graph and checks the rules.
 
     Args:
@@ -58,7 +57,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       dtype: the type of training images.
       seed: the seed of the training graph.
-      again: makes a context in which `inference` is as in another process.
+      execute_again: makes `inference` what it is in another process.
     """
     side = sizes[0] if len(sizes) == 1 else None
     with own.graph(seed):
@@ -70,7 +69,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         if violation:
             return Findings(violation)
         drawn = _stateful_draws()
-        warnings = _summary_warnings() + _stride_warnings()
+        warnings = _summary_warnings()
         _, second_scope, _ = _build_tower(inference, 1, dtype, [batch_size, side, side, 3], seed)
         violation = _tower_rule(scope, second_scope)
         if violation:
@@ -84,7 +83,8 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
             return Findings(violation)
         in_evaluation, constants = _stateful_draws(), _constants()
         violation, outputs = (None, []) if in_evaluation else _output_rule(images, logits)
-    with contextlib.suppress(Exception), again(), own.graph():  # what cannot be done twice is not compared
+    with contextlib.suppress(Exception), own.graph():  # what cannot be done twice is not compared
+        execute_again()
         _build_evaluation(inference, sizes[-1])
         violation = violation or _repetition_rule(constants, _constants())
     return Findings(violation, warnings + outputs + _draw_warnings(drawn, in_evaluation))
@@ -344,22 +344,6 @@ def _summary_warnings():
     if summaries := tf.get_collection(tf.GraphKeys.SUMMARIES):
         return [f'its summary {_relative(summaries[0].name.split(":")[0])} is not written; add the tensor to '
                 'tf.GraphKeys.ACTIVATIONS to see its histogram']
-    return []
-
-
-def _stride_warnings():
-    """Returns what there is to say of convolutions whose gradient crashes.
-
-    On CPUs, in TensorFlow 2.21 with oneDNN, the gradient of 1x1 filters with a stride writes beyond its memory where
-    there are fewer than 16 input channels: `malloc(): invalid size` or a segmentation fault, at some image sizes.
-    """
-    for operation in tf.get_default_graph().get_operations():
-        if operation.type == 'Conv2D' and max(operation.get_attr('strides')) > 1:
-            height, width, channels, _ = operation.inputs[1].shape.as_list()
-            if height == width == 1 and channels < _SAFE_CHANNELS:
-                return [f'its operation {_relative(operation.name)} has 1x1 filters for {channels} channels and a '
-                        'stride, whose gradient can crash TensorFlow 2.21 on CPUs; subsample first, x[:, ::2, ::2], '
-                        'and convolve without a stride']
     return []
 
 

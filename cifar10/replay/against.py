@@ -306,22 +306,19 @@ def _difference(one, other):
         return relative, (f'{count} of {one.size} numbers, by at most {np.abs(distance).max():.3g}; '
                           f"{f'{relative:.2g} of the norm' if size else 'all were 0 in A'}")
     place = tuple(map(int, np.argwhere(flipped)[0]))
-    bit = ', a single bit' if int(flipped[place]).bit_count() == 1 else ''
-    return relative, f'1 of {one.size} numbers, {list(place)}: {one[place]:.9g} and {other[place]:.9g}{bit}'
+    return relative, f'1 of {one.size} numbers, {list(place)}: {one[place]:.9g} and {other[place]:.9g}'
 
 
 def _describe_elsewhere(verifications, last):
     """Yields the lines about two runs that part, but whose steps come out the same when they are taken again."""
     yield f'recurs     no: the replays of A and B come out the same up to step {last}'
     for name, verification in zip('AB', verifications):
-        begin, same, end = verification.equal_at, verification.same_at, verification.failed_at
+        begin, end = verification.equal_at, verification.failed_at
         if end and verification.changes:
             yield (f'between    steps {begin} and {end} {name} parted from its replay; since then '
                    f"{'; '.join(verification.changes)}")
         elif end:
-            probably = f', probably not before step {same}, whose loss is as recorded' if same and same > begin else ''
-            yield (f'between    steps {begin} and {end} something happened to {name} that its records do not explain'
-                   f'{probably}')
+            yield f'between    steps {begin} and {end} something happened to {name} that its records do not explain'
 
 
 def _describe_starts(runs, last, recurs):

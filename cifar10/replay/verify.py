@@ -17,7 +17,6 @@ class Verification:
     Attributes:
       failed_at: the first step that came out otherwise than recorded, by more than rounding explains; or None.
       equal_at: the last step known to be the recorded one to the bit.
-      same_at: the last step whose figures came out as recorded, to the last printed digit; or None.
     """
 
     def __init__(self, directory: TrainDir, rerun: Rerun):
@@ -39,11 +38,6 @@ class Verification:
     def equal_at(self) -> int:
         """The last step known to be the recorded one to the bit: the one it started from, or that of a checkpoint."""
         return max(self._checkpoints, default=self._rerun.step)
-
-    @property
-    def same_at(self) -> int | None:
-        """The last step whose figures came out as recorded, to the last printed digit; or None."""
-        return max(self._same, default=None)
 
     @property
     def changes(self) -> list[str]:
@@ -104,15 +98,7 @@ class Verification:
         last = self._rerun.last
         span = f'steps {first} to {last}' if first < last else f'step {last}'
         reasons = ''.join(f'; {change}' for segment in self._rerun.segments for change in _changes(segment))
-        return f'unverified there is no record of {span} in {metrics.NAME}{self._nearest()}{reasons}'
-
-    def _nearest(self):
-        """Returns a phrase with the nearest step that has a record, which can be verified instead; '' if none has."""
-        recorded = [*self._records, *self._hashes]
-        if not recorded:
-            return ''
-        nearest = min(recorded, key=lambda step: (abs(step - self._rerun.last), step))
-        return f'; --step={nearest} would be compared with one'
+        return f'unverified there is no record of {span} in {metrics.NAME}{reasons}'
 
 
 def named_steps(numbers: list[int]) -> str:
