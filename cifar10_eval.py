@@ -9,9 +9,10 @@ import contextlib
 import functools
 import sys
 
-from cifar10 import api, console, signals
-from cifar10.cli import flags, program
+from cifar10.base import console, signals
+from cifar10.programs import flags, program
 from cifar10.settings.evaluation import GROUPS, eval_settings
+from cifar10.training import api
 
 
 def main():
@@ -30,10 +31,10 @@ def main():
         # After the flags: TensorFlow takes seconds to import.
         console.start_tensorflow()
         if settings.image:
-            from cifar10.trained import classification
+            from cifar10.evaluation import classification
             classification.classify(settings, functools.partial(print, file=output))
         else:
-            from cifar10.trained import export
+            from cifar10.evaluation import export
             export.export(settings)
 
 

@@ -5,10 +5,11 @@
 """
 import sys
 
-from cifar10 import api, console, signals
-from cifar10.cli import flags, plots, program
+from cifar10.base import console, plots, signals
 from cifar10.cluster import membership
+from cifar10.programs import flags, program
 from cifar10.settings.training import GROUPS, train_settings
+from cifar10.training import api
 
 
 def main():
@@ -30,7 +31,7 @@ def check(settings):
         plots.check_plot(settings.run.plot)
     console.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
-    from cifar10.cli import check
+    from cifar10.tools import check
     check.check(settings)
 
 
@@ -40,7 +41,7 @@ def explain(settings, termination):
         plots.check_plot(settings.run.plot)
     cluster = membership.resolve(settings.cluster)
     console.start_tensorflow(verbose=settings.reports.log_device_placement)
-    from cifar10.explain.program import explain
+    from cifar10.tools.explain.program import explain
     api.take_part(cluster, settings, termination, explain)
 
 

@@ -64,7 +64,7 @@ def _linear(images, num_classes, seconds):
 def with_slow_input():
     """Runs multi_gpu_train.py, with the flags of this command, on input that sleeps before each batch."""
     import multi_gpu_train
-    from cifar10 import console
+    from cifar10.base import console
     console.start_tensorflow()
     from cifar10.data import pipeline
     make = pipeline.train_batch

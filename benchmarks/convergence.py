@@ -17,9 +17,9 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import console  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
-from cifar10.errors import UsageError  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.base.errors import UsageError  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 
 MODES = ('parameter_server', 'async')
 TOWERS = 4
@@ -57,16 +57,16 @@ def run(options, mode, pause, seed):
     console.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import training
     from cifar10.data import records
+    from cifar10.evaluation.validation import Validation
     from cifar10.parallel import gpus
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
-    from cifar10.plan import plan_of, rates_of
     from cifar10.run.async_workers import AsyncWorkers
     from cifar10.run.rate import due
     from cifar10.settings.training import train_settings
-    from cifar10.trained.validation import Validation
+    from cifar10.training import loop
+    from cifar10.training.plan import plan_of, rates_of
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, num_towers=TOWERS, batch_size=BATCH,
@@ -78,7 +78,7 @@ def run(options, mode, pause, seed):
     plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
     if pause:
         plan = plan._replace(mode=slowed(type(plan.mode), pause)(plan.devices))
-    built = training.build(plan, plan.recipe.learn(data))
+    built = loop.build(plan, plan.recipe.learn(data))
     test = records.prepare(options.dataset, options.data_dir, records.TEST)
     validation = Validation(plan.recipe, test, choose_devices(1, 'cpu'), use_ema=True)
     values = validation.reads()

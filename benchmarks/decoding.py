@@ -24,19 +24,19 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np  # noqa: E402
 
-from cifar10 import console  # noqa: E402
+from cifar10.base import console  # noqa: E402
 
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
+from cifar10.base.registry import AUGMENTATIONS, NETWORKS  # noqa: E402
 from cifar10.data import pipeline, records  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
-from cifar10.registry import AUGMENTATIONS, NETWORKS  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 
 BATCH = 64
 TOWER_BATCH = 16

@@ -17,9 +17,13 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import console, local_cluster  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
-from cifar10.errors import RunError  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.base.errors import RunError  # noqa: E402
+from cifar10.programs import (  # noqa: E402
+    flags,
+    local_cluster,  # noqa: E402
+    program,
+)
 from cifar10.run import metrics  # noqa: E402
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 
 _NETWORKS = 'benchmarks/causes.py:'
 _SLOW_LINK = '200mbit'

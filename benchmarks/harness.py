@@ -11,11 +11,12 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-from cifar10.cli import flags, plots  # noqa: E402
+from cifar10.base import plots  # noqa: E402
+from cifar10.base.directories import DATA_DIR  # noqa: E402
+from cifar10.base.errors import RunError, UsageError  # noqa: E402
+from cifar10.base.registry import DATASETS  # noqa: E402
 from cifar10.data import records  # noqa: E402
-from cifar10.directories import DATA_DIR  # noqa: E402
-from cifar10.errors import RunError, UsageError  # noqa: E402
-from cifar10.registry import DATASETS  # noqa: E402
+from cifar10.programs import flags  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 
 

@@ -20,7 +20,7 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 
 _SYNCHRONOUS = ('replicated', None)

@@ -20,18 +20,18 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
+from cifar10.base import console  # noqa: E402
 
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
-from cifar10.networks.parts import divided, next_part  # noqa: E402
+from cifar10.base.registry import UPDATE_MODES  # noqa: E402
+from cifar10.model.parts import divided, next_part  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
-from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 
 FORWARD, BACKWARD = 'forward', 'backward'
 SECONDS = {FORWARD: 0.04, BACKWARD: 0.08}  # that a part sleeps

@@ -21,9 +21,9 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
-from cifar10.errors import UsageError  # noqa: E402
-from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.base.errors import UsageError  # noqa: E402
+from cifar10.base.registry import UPDATE_MODES  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 from cifar10.settings.training import TOWER_DEVICES  # noqa: E402
 
 _CLUSTER = ', a process each'  # suffix of a row's mode: each tower runs in a process of its own
@@ -33,7 +33,7 @@ def measure(options, row, towers):
     """Trains once, in one process or one per tower; returns the images/s of the second half of its steps."""
     mode = row.removesuffix(_CLUSTER)
     processes = towers if row.endswith(_CLUSTER) else 1
-    cluster = ['-m', 'cifar10.local_cluster', f'--workers={processes}', '--', sys.executable]
+    cluster = ['-m', 'cifar10', 'local_cluster', f'--workers={processes}', '--', sys.executable]
     updates = options.steps * (towers if mode == 'async' else 1)  # an asynchronous update takes one tower's batch
     spare = 10 * towers  # another thread than the one that reports may take the last steps
     with tempfile.TemporaryDirectory() as train_dir:

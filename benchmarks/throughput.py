@@ -19,9 +19,9 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10 import console  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
+from cifar10.base import console  # noqa: E402
 from cifar10.data import records  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 
 BATCH = 128
 
@@ -68,14 +68,14 @@ def inside(options, cell):
     console.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
-    from cifar10 import training as trainer
+    from cifar10.evaluation import evaluator
+    from cifar10.model.recipe import Recipe
     from cifar10.parallel import gpus
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
-    from cifar10.plan import plan_of, rates_of
-    from cifar10.recipe import Recipe
     from cifar10.settings.training import train_settings
-    from cifar10.trained import evaluator
+    from cifar10.training import loop as trainer
+    from cifar10.training.plan import plan_of, rates_of
     devices = choose_devices(1, 'cpu')
     gpus.claim(devices.num_gpus)
     data = records.prepare(options.dataset, options.data_dir)

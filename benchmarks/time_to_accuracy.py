@@ -22,8 +22,8 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
-from cifar10.errors import RunError  # noqa: E402
+from cifar10.base.errors import RunError  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 from cifar10.settings.presets import parse_sizes, parse_widths  # noqa: E402
 

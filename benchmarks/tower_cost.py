@@ -14,7 +14,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.cli import flags, program  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 
 # Row: the update mode, and whether each tower has a device of its own.
 ROWS = {'shared': ('parameter_server', False), 'parameter_server': ('parameter_server', True),

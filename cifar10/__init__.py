@@ -3,23 +3,23 @@
 From Python: `from cifar10 import train, evaluate` (docs/python.md). They are imported when they are used, so that
 `import cifar10` costs nothing.
 
-Each line below is a layer; a file imports only from lower layers and from its own package:
+Each line below is a layer; a file imports only from lower layers and from its own room:
 
-    local_cluster show_inputs replay  programs: a cluster on this machine, a picture of what is fed, a step taken again
-    cli                               the command line: flags, --check, exit statuses
-    explain                           where the time of a step goes
-    api                               train and evaluate, as the scripts and other Python code call them
-    training                          the graph of a step, and the loop
-    plan trained                      all that is decided before a graph is built; what is done with a trained model
-    recipe run cluster                what is trained and how; what a run writes; the processes of a cluster
-    settings data parallel networks   what can be set; images; towers and update modes; networks
-    optim own registry directories files signals console timeline errors
-                                      the ground, each of which may import those to its right
+    programs           flags, exit statuses, and the commands of `python -m cifar10`
+    tools              what looks at a run: explain, replay, check, show_inputs, timeline
+    training           the plan of a run, the graph of a step, the loop, and both from Python
+    evaluation         a trained model: evaluated, classified with, exported
+    run                what a run writes: its directory, checkpoints, records, summaries, progress
+    model cluster      what is trained and how; the processes of a cluster and their watch
+    parallel data settings
+                       towers and update modes; images and batches; what can be set
+    base               errors, output, registered names, files, signals
 """
 import importlib
 
-_MODULES = {'train': 'api', 'evaluate': 'api', 'TrainResult': 'api', 'EvalResult': 'api', 'Termination': 'signals',
-            'UsageError': 'errors', 'RunError': 'errors'}
+_MODULES = {
+    'train': 'training.api', 'evaluate': 'training.api', 'TrainResult': 'training.api', 'EvalResult': 'training.api',
+    'Termination': 'base.signals', 'UsageError': 'base.errors', 'RunError': 'base.errors'}
 __all__ = list(_MODULES)
 
 

@@ -2,7 +2,7 @@
 """Fits y = x^2 with the towers and updates of the CIFAR-10 program: data parallelism in its smallest form.
 
     python examples/parabola.py --towers=3
-    python -m cifar10.local_cluster --workers=3 -- python examples/parabola.py
+    python -m cifar10 local_cluster --workers=3 -- python examples/parabola.py
 
 50 points in [-2, 2] are split over the towers, and a network of 1-5-1 units fits them by gradient descent. The
 towers run on CPU devices, or in a cluster of processes, where the first process takes the mean. At step 0 and every
@@ -16,20 +16,21 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
-from cifar10.cli import program  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.programs import program  # noqa: E402
 
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.cli import flags, plots  # noqa: E402
+from cifar10.base import plots  # noqa: E402
+from cifar10.base.errors import UsageError  # noqa: E402
+from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.cluster import member, membership  # noqa: E402
-from cifar10.errors import UsageError  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
-from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.programs import flags  # noqa: E402
 from cifar10.run.async_workers import AsyncWorkers  # noqa: E402
 from cifar10.run.checkpoint import plain_errors  # noqa: E402
 from cifar10.run.rate import due  # noqa: E402

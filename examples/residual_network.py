@@ -7,7 +7,7 @@ section 4.2. All convolutions are batch-normalised. A mean over all positions an
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import batch_normalisation, next_part
+from cifar10.model import batch_normalisation, next_part
 
 STAGES = (16, 32, 64)  # channels
 L2 = 1e-4

@@ -7,7 +7,7 @@ the stem of that table, which leaves a quarter of their height and width; smalle
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import batch_normalisation, next_part
+from cifar10.model import batch_normalisation, next_part
 
 L2 = 1e-4
 BLOCKS = 2  # in each of four stages

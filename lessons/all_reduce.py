@@ -18,8 +18,8 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
-from cifar10.cli import program  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.programs import program  # noqa: E402
 
 console.start_tensorflow()
 

@@ -15,7 +15,7 @@ from types import FunctionType
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-from cifar10.cli import flags, program  # noqa: E402
+from cifar10.programs import flags, program  # noqa: E402
 from lessons.checkers import Fault  # noqa: E402
 
 # Lesson -> the name of its files, and the function that the reader writes.

@@ -4,8 +4,9 @@ import argparse
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.cli import flags, plots
-from cifar10.errors import UsageError
+from cifar10.base import plots
+from cifar10.base.errors import UsageError
+from cifar10.programs import flags
 
 
 def parser(description: str, plot: str = '') -> flags.Parser:

@@ -12,7 +12,7 @@ the memory of each part, and a table that says when to choose parts instead of t
 The layers are tiny, so that their numbers can be checked. Before a device computes one, it sleeps as long as a large
 layer might take. So even a machine with two cores shows the timeline of large layers.
 
-In the package: `inference` in cifar10/networks/classic.py says with `next_part` where it may be cut;
+In the package: `inference` in cifar10/model/classic.py says with `next_part` where it may be cut;
 --gpus_per_tower=2 gives each tower two devices, and cifar10/parallel/turns.py makes the towers wait for each other.
 Exercise: lessons/exercises/parts.py. Once it is right, --exercise runs the lesson in the order that it returns.
 """
@@ -25,16 +25,16 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
-from cifar10.cli import program  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.programs import program  # noqa: E402
 
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10 import timeline  # noqa: E402
-from cifar10.cli import flags  # noqa: E402
-from cifar10.errors import UsageError  # noqa: E402
+from cifar10.base.errors import UsageError  # noqa: E402
+from cifar10.programs import flags  # noqa: E402
+from cifar10.tools import timeline  # noqa: E402
 from lessons import check, common  # noqa: E402
 
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'parts.py')

@@ -12,7 +12,7 @@ the gradient of the whole batch, so the master takes the same steps whatever P i
 It prints, at step 0 and every 50th, each process's partial gradient, their mean and the gradient that the master
 computes from all 50 points by itself; then the losses of 1 to P processes, which are equal.
 
-In the package: examples/parabola.py is the same fit in a cluster (`python -m cifar10.local_cluster`). There TensorFlow
+In the package: examples/parabola.py is the same fit in a cluster (`python -m cifar10 local_cluster`). There TensorFlow
 carries the tensors between the processes, and `average_gradients` in cifar10/parallel/towers.py takes the mean.
 Exercise: lessons/exercises/processes.py.
 """
@@ -27,15 +27,15 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
-from cifar10.cli import program  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.programs import program  # noqa: E402
 
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.cli import flags  # noqa: E402
-from cifar10.errors import RunError, UsageError  # noqa: E402
+from cifar10.base.errors import RunError, UsageError  # noqa: E402
+from cifar10.programs import flags  # noqa: E402
 from lessons import common  # noqa: E402
 
 POINTS = 50

@@ -21,15 +21,15 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
-from cifar10.cli import program  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.programs import program  # noqa: E402
 
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.cli import flags  # noqa: E402
 from cifar10.data import fashion_mnist  # noqa: E402
+from cifar10.programs import flags  # noqa: E402
 from lessons import common  # noqa: E402
 
 IMAGES = 1024  # for training; 512 more for the test

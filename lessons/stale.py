@@ -31,14 +31,14 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10 import console  # noqa: E402
-from cifar10.cli import program  # noqa: E402
+from cifar10.base import console  # noqa: E402
+from cifar10.programs import program  # noqa: E402
 
 console.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.cli import flags  # noqa: E402
+from cifar10.programs import flags  # noqa: E402
 from lessons import common  # noqa: E402
 
 SHAPES = {'w1': [1, 5], 'b1': [5], 'w2': [5, 1], 'b2': [1]}

@@ -10,9 +10,9 @@ import pytest
 
 import cifar10_eval
 import multi_gpu_train
-from cifar10 import local_cluster, signals
-from cifar10.cli import program
+from cifar10.base import signals
 from cifar10.data import records
+from cifar10.programs import local_cluster, program
 from cifar10.settings.training import train_settings
 from tests.helpers import LINEAR, ROOT, WITH_GPUS, tf, training  # it starts TensorFlow with the GPUs hidden
 

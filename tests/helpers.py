@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from cifar10 import console
+from cifar10.base import console
 
 # The default tests run on CPU devices, on a machine with GPUs too; tests marked `gpu` start processes that see them.
 # pytest's processes inherit the variable from the first one, where it is hidden under another name.
@@ -32,13 +32,14 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
-from cifar10 import local_cluster, training  # noqa: E402
+from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
-from cifar10.plan import Plan, rates_of, recipe_of  # noqa: E402
-from cifar10.registry import UPDATE_MODES  # noqa: E402
+from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run.checkpoint import DIVISION, digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
+from cifar10.training import loop  # noqa: E402
+from cifar10.training.plan import Plan, rates_of, recipe_of  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -68,7 +69,7 @@ def update_mode(name, devices, *local_steps):
 def build_training(config, data, devices, mode):
     """Builds the training graph of a config in the current graph."""
     plan = plan_of(config, data, devices, mode)
-    return training.build(plan, plan.recipe.learn(data))
+    return loop.build(plan, plan.recipe.learn(data))
 
 
 def plan_of(config, data, devices, mode):
@@ -233,7 +234,7 @@ def assert_same_bits(one, other):
 
 def train(config):
     """Trains; returns the arrays of the newest checkpoint."""
-    training.train(config)
+    loop.train(config)
     return last_variables(config.run.train_dir)
 
 

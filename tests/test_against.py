@@ -1,4 +1,4 @@
-"""Two runs compared by `python -m cifar10.replay --against`: where they part, in which tower and variable, and why."""
+"""Two runs compared by `python -m cifar10 replay --against`: where they part, in which tower and variable, and why."""
 import json
 import os
 import pathlib
@@ -7,14 +7,14 @@ import shutil
 import numpy as np
 import pytest
 
-from cifar10 import training
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
 from cifar10.parallel import parameter_server
-from cifar10.replay import against
-from cifar10.replay.__main__ import compare, replay_settings
+from cifar10.programs.replay import compare, replay_settings
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
+from cifar10.tools.replay import against
+from cifar10.training import loop
 from tests.helpers import tf
 
 NETWORK = '''
@@ -67,7 +67,7 @@ class Runs:
                      log_frequency=2, summary_steps=0, tower_device='cpu', train_dir=str(self.folder / name),
                      network=f"{self.folder / network / 'net.py'}:tiny")
         with tf.Graph().as_default():
-            training.train(train_settings(**dict(flags, **changes)))
+            loop.train(train_settings(**dict(flags, **changes)))
         return TrainDir(flags['train_dir'])
 
     def continued(self, run, name, **changes):

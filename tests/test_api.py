@@ -15,10 +15,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import cifar10
-from cifar10 import RunError, UsageError, api, training
+from cifar10 import RunError, UsageError
+from cifar10.evaluation import confusion
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
-from cifar10.trained import confusion
+from cifar10.training import api, loop
 from tests.helpers import (
     LINEAR,
     ROOT,
@@ -41,9 +42,9 @@ def network(images, num_classes, training):
 # Another program that uses TensorFlow eagerly, and trains and evaluates. It prints only what it wants.
 RUNS = """
 import json, signal, sys
-import cifar10.console
+import cifar10.base.console
 assert 'tensorflow' not in sys.modules
-with cifar10.console.quiet_stderr():
+with cifar10.base.console.quiet_stderr():
     import tensorflow as tf
 before = tf.executing_eagerly(), tf.get_logger().level, [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
 one, evaluation, other, third = map(json.loads, sys.argv[1:])
@@ -85,7 +86,7 @@ def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_t
                         r"checkpoint='.*/train/model.ckpt-4'\)", tested)
     assert second.startswith('TrainResult(step=4') and 'other/model.ckpt-4' in second
     # In this process TensorFlow is in graph mode; a deterministic run gets a process of its own.
-    training.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
+    loop.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
     assert run_script('multi_gpu_train.py', **dict(other, train_dir=str(tmp_path / 'other_alone'))).returncode == 0
     for name, alone in (('train', 'one_alone'), ('other', 'other_alone'), ('third', 'other')):
         assert_same_bits(last_variables(tmp_path / name), last_variables(tmp_path / alone))

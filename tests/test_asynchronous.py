@@ -4,8 +4,8 @@ import threading
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import MOVING_STATISTICS, batch_normalisation
-from cifar10.optim.muon import Muon
+from cifar10.model import MOVING_STATISTICS, batch_normalisation
+from cifar10.model.muon import Muon
 from tests.helpers import initialise, patient, update_mode
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
 

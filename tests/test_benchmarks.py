@@ -22,8 +22,8 @@ from benchmarks import (
     time_to_accuracy,
     tower_cost,
 )
-from cifar10.errors import RunError
-from cifar10.networks import fast
+from cifar10.base.errors import RunError
+from cifar10.model import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
 from tests.helpers import ROOT, checkpoints, patient, rewrite, run_forked, scalars, train
 

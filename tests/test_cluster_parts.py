@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from cifar10.base.errors import UsageError
 from cifar10.cluster import address, listener, membership, watch
-from cifar10.errors import UsageError
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, patient, read_until, script_command
 
@@ -266,7 +266,7 @@ def test_a_watch_ends_its_process_where_nobody_reads_it_any_more(free_addresses)
 
 
 def local(*arguments, **options):
-    command = [sys.executable, '-m', 'cifar10.local_cluster', *arguments]
+    command = [sys.executable, '-m', 'cifar10', 'local_cluster', *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, **options)
 
 
@@ -304,7 +304,7 @@ def test_the_local_cluster_asks_twice_before_it_kills(tmp_path):
 
 def test_the_local_cluster_ends_when_nobody_reads_it():
     script = 'import itertools\nfor i in itertools.count(): print(i, "." * 100, flush=True)'
-    command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', sys.executable, '-c', script]
+    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', sys.executable, '-c', script]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     process.stdout.readline()
     process.stdout.close()
@@ -316,7 +316,7 @@ def test_the_local_cluster_passes_signals_on():
     script = ('import signal, sys, time\n'
               'signal.signal(signal.SIGINT, lambda *event: sys.exit(print("ended", flush=True)))\n'
               'print("begun", flush=True); time.sleep(100000)')
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', sys.executable,
+    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', sys.executable,
                                 '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     for _ in range(2):
         read_until(process, 'begun')
@@ -328,7 +328,7 @@ def test_the_local_cluster_passes_signals_on():
 @pytest.mark.stress
 def test_a_signal_to_the_local_cluster_ends_the_training_in_good_order(small):
     command = script_command('multi_gpu_train.py', tower_device='cpu', **dict(small, max_steps=100000))
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10.local_cluster', '--workers=2', '--', *command],
+    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', *command],
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     read_until(process, 'step 10,')
     process.send_signal(signal.SIGINT)

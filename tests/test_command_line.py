@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from cifar10.cli import flags
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
+from cifar10.programs import flags
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields
 from cifar10.settings.evaluation import eval_settings

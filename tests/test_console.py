@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import console, training
-from cifar10.cli import program
-from cifar10.errors import RunError, UsageError, reason
+from cifar10.base import console
+from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.programs import program
 from cifar10.run import rate
 from cifar10.run.train_dir import TrainDir
+from cifar10.training import loop
 from tests.helpers import ROOT, read_until
 
 
@@ -129,7 +130,7 @@ def test_text_that_could_control_a_terminal_is_escaped(capsys):
     assert shown.replace(r'\r\n', ' ').removesuffix(r'\u2028') in capsys.readouterr().err
     code = f'import sys; sys.stdout.buffer.write({HOSTILE.encode()!r})'
     output = subprocess.run(
-        [sys.executable, '-m', 'cifar10.local_cluster', '--workers=1', '--', sys.executable, '-c', code], cwd=ROOT,
+        [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=1', '--', sys.executable, '-c', code], cwd=ROOT,
         capture_output=True, text=True, check=True).stdout
     assert output.replace('\n', '').isprintable() and r'\x1b[31mred\x9b2J' in output
 
@@ -138,8 +139,8 @@ def test_text_that_could_control_a_terminal_is_escaped(capsys):
     (UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
     (KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (None, 0)])
 def test_exit_statuses(error, status):
-    result = python('import sys; from cifar10.cli.program import run\n'
-                    'from cifar10.errors import RunError, UsageError\n'
+    result = python('import sys; from cifar10.programs.program import run\n'
+                    'from cifar10.base.errors import RunError, UsageError\n'
                     'def main():\n'
                     f'    error = {error!r}\n'
                     '    if error: raise error\n'
@@ -150,9 +151,9 @@ def test_exit_statuses(error, status):
 
 def test_divergence_is_noticed_in_every_tower():
     with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
-        training.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
+        loop.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
     with pytest.raises(RunError, match='try a lower --learning_rate, or fewer --local_steps; to see why'):
-        training.refuse_divergence(1, [math.inf], TrainDir('/nowhere'), drifts=True)
+        loop.refuse_divergence(1, [math.inf], TrainDir('/nowhere'), drifts=True)
 
 
 def test_the_rate_is_wall_clock_over_the_window(monkeypatch):

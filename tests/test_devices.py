@@ -5,7 +5,7 @@ import sys
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
 from cifar10.parallel import devices, gpus
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.settings.training import train_settings

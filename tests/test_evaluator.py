@@ -6,11 +6,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
-from cifar10.recipe import Recipe
+from cifar10.evaluation.classification import Classifier
+from cifar10.evaluation.evaluator import Evaluator
+from cifar10.evaluation.model import Trained
+from cifar10.model.recipe import Recipe
 from cifar10.settings.training import completed
-from cifar10.trained.classification import Classifier
-from cifar10.trained.evaluator import Evaluator
-from cifar10.trained.model import Trained
 from tests.helpers import write_records
 
 # If it is built as for training, no prediction is correct.

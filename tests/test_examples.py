@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.errors import UsageError
 from cifar10.data import fashion_mnist
-from cifar10.errors import UsageError
 from tests.helpers import ROOT, patient
 
 
@@ -81,7 +81,7 @@ def test_losses_and_gradients_of_any_number_of_towers_are_those_of_plain_numpy(c
 
 @pytest.mark.stress
 def test_processes_whose_master_averages_print_the_same_losses():
-    command = [sys.executable, '-m', 'cifar10.local_cluster', '--workers=3', '--', sys.executable]
+    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=3', '--', sys.executable]
     result = subprocess.run(command + ['examples/parabola.py', '--steps=200'], capture_output=True, text=True,
                             cwd=ROOT, timeout=patient(60))
     assert result.returncode == 0, result.stdout

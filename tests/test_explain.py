@@ -8,16 +8,16 @@ import pytest
 
 from benchmarks import explain as benchmark
 from benchmarks import harness
-from cifar10 import training
+from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.errors import RunError, UsageError
-from cifar10.explain import ablations, report
-from cifar10.explain.forecast import Measured, forecast, over_a_link
-from cifar10.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
-from cifar10.explain.program import explain
-from cifar10.explain.report import Timing, Would
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
+from cifar10.tools.explain import ablations, report
+from cifar10.tools.explain.forecast import Measured, forecast, over_a_link
+from cifar10.tools.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
+from cifar10.tools.explain.program import explain
+from cifar10.tools.explain.report import Timing, Would
+from cifar10.training import loop
 from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, update_mode
 from tests.standin_gpu import Unavailable, environment
 
@@ -46,7 +46,7 @@ def files_of(folder):
 
 def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, capsys):
     config = settings(num_gpus=2, batch_size=4, network=f'{CAUSES}:slow_tower', summary_steps=0)
-    training.train(config)
+    loop.train(config)
     files = files_of(config.run.train_dir)
     capsys.readouterr()
     explain(config.replace(max_steps=1000000, explain=True), seconds=1)

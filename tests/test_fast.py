@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.registry import UPDATE_MODES
 from cifar10.data.shift import average, views
-from cifar10.networks import MOVING_STATISTICS, batch_normalisation, fast
-from cifar10.networks.fast import whitening_filters
-from cifar10.networks.layers import convolution
-from cifar10.registry import UPDATE_MODES
+from cifar10.model import MOVING_STATISTICS, batch_normalisation, fast
+from cifar10.model.fast import whitening_filters
+from cifar10.model.layers import convolution
 from tests.helpers import initialise, update_mode
 
 KEEP = 0.6

@@ -35,7 +35,7 @@ FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
 TRAIN = """
 import json, sys
 from cifar10 import console
-from cifar10.cli import program
+from cifar10.programs import program
 def main():
     console.start_tensorflow()
     import tensorflow as tf

@@ -10,14 +10,14 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10 import training
+from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.errors import RunError, UsageError
+from cifar10.evaluation import confusion, evaluation, model
+from cifar10.evaluation import export as exporting
 from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
-from cifar10.trained import confusion, evaluation, model
-from cifar10.trained import export as exporting
+from cifar10.training import loop
 from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
 
 
@@ -179,7 +179,7 @@ def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys)
 
 def probabilities_of(run, pixels):
     """Computes the softmax of the classic network from the moving averages in a checkpoint."""
-    from cifar10.networks import classic
+    from cifar10.model import classic
     arrays = variables(os.path.join(run, 'model.ckpt-40'))
     with tf.Graph().as_default(), tf.Session() as session:
         images = tf.image.per_image_standardization(tf.cast(pixels[:, 4:28, 4:28], tf.float32))
@@ -288,7 +288,7 @@ def test_wrong_combinations_end_in_a_line(call, arguments, part):
 def test_a_run_whose_classes_are_unknown_says_so(run, tmp_path, settings):
     # As a run on images of one's own, of a version that did not store them.
     from cifar10.run.train_dir import TrainDir
-    training.train(settings())
+    loop.train(settings())
     path = tmp_path / 'train' / 'config.json'
     stored = json.loads(path.read_text())
     assert stored.pop('classes')[0] == 'disc'

@@ -7,14 +7,14 @@ import shutil
 import numpy as np
 import pytest
 
-from cifar10 import training
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
+from cifar10.evaluation import classification, evaluation, export
+from cifar10.evaluation.validation import Validation
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.trained import classification, evaluation, export
-from cifar10.trained.validation import Validation
+from cifar10.training import loop
 from tests.helpers import (
     assert_same_bits,
     checkpoints,
@@ -85,7 +85,7 @@ def run(tmp_path_factory, data_dir):
     config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
                             batch_size=4, max_steps=2, save_steps=1, tower_device='cpu')
     with tf.Graph().as_default():
-        training.train(config)
+        loop.train(config)
     older, _ = checkpoints(config.run.train_dir)
     average = '/ExponentialMovingAverage'
     rewrite(older, **{'softmax_linear/weights' + average: np.zeros([192, 10], np.float32),

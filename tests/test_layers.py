@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import MOVING_STATISTICS, batch_normalisation, dropout, uniform_like
-from cifar10.networks.draws import at_position
+from cifar10.model import MOVING_STATISTICS, batch_normalisation, dropout, uniform_like
+from cifar10.model.network_draws import at_position
 
 SEED = 7
 

@@ -5,8 +5,8 @@ import re
 import pytest
 
 import cifar10
-from cifar10.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
-from cifar10.replay.__main__ import ReplaySettings
+from cifar10.base.registry import DATASETS, NETWORKS, PRECISIONS, UPDATE_MODES
+from cifar10.programs.replay import ReplaySettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
 from tests.helpers import ROOT
@@ -18,17 +18,17 @@ SOURCES = FILES + [*sorted(ROOT.glob('*.py')), *sorted((ROOT / 'tests').glob('*.
 DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').glob('*.md'))
 # The layers, the lowest last, as the package's docstring has them.
 LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    \w.*', cifar10.__doc__, re.M)]
-PARTS = [part for layer in LAYERS for part in layer]
-_PROGRAMS = ('local_cluster.py', 'show_inputs.py', '__main__.py')
+ROOMS = [room for layer in LAYERS for room in layer]
+_PROGRAMS = ('local_cluster.py', 'replay.py', 'show_inputs.py', '__main__.py')
 
 
-def part_of(path):
-    """Returns the first name below cifar10 of a file."""
+def room_of(path):
+    """Returns the room of a file: the first name below cifar10."""
     return path.relative_to(PACKAGE).parts[0].removesuffix('.py')
 
 
 def imports_of(path):
-    """Returns the packages of cifar10 that a file imports from."""
+    """Returns the rooms of cifar10 that a file imports from."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == 'cifar10':
@@ -38,26 +38,27 @@ def imports_of(path):
     return found
 
 
-def test_every_part_has_its_layer():
-    assert {part_of(path) for path in FILES} - {'__init__'} == set(PARTS)
+def test_every_file_has_its_room():
+    assert {room_of(path) for path in FILES} - {'__init__', '__main__'} == set(ROOMS)
 
 
 @pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_downwards(path):
-    if path == PACKAGE / '__init__.py':
-        assert not imports_of(path)
+    if path.parent == PACKAGE:
+        assert imports_of(path) <= ({'base', 'programs'} if path.name == '__main__.py' else set())
         return
-    layer = next(i for i, layer in enumerate(LAYERS) if part_of(path) in layer)
-    below = {part for layer in LAYERS[layer + 1:] for part in layer}
-    if layer == len(LAYERS) - 1:  # the ground: each file may import those to its right
-        ground = LAYERS[layer]
-        below = set(ground[ground.index(part_of(path)) + 1:])
-    assert imports_of(path) <= below | ({part_of(path)} if path.parent != PACKAGE else set())
+    layer = next(i for i, layer in enumerate(LAYERS) if room_of(path) in layer)
+    assert imports_of(path) <= {room for layer in LAYERS[layer + 1:] for room in layer} | {room_of(path)}
+
+
+def test_there_are_few_arrows_between_the_rooms():
+    arrows = {(room_of(path), room) for path in FILES for room in imports_of(path) if room != room_of(path)}
+    assert len(arrows) <= 50
 
 
 def test_update_modes_know_nothing_of_images_or_networks():
     for path in (PACKAGE / 'parallel').glob('*.py'):
-        assert imports_of(path) <= {'parallel', 'errors'}, path
+        assert imports_of(path) <= {'parallel', 'base'}, path
         assert not re.search(r'inference|[Cc]ifar(?!10\.)|CIFAR', path.read_text()), path
 
 
@@ -77,12 +78,12 @@ def test_nothing_under_cifar10_reads_flags_or_private_tensorflow():
 
 def test_only_programs_print():
     for path in FILES:
-        is_program = path.parent.name == 'cli' or path.name in (*_PROGRAMS, 'console.py')
+        is_program = path.parent.name == 'programs' or path.name in (*_PROGRAMS, 'console.py')
         assert is_program or not re.search(r'(?<![\w.])print\(|sys\.stdout\.write', path.read_text()), path
 
 
 def test_the_default_path_does_not_speak_of_other_modes():
-    for name in ('parallel/towers.py', 'parallel/update.py', 'parallel/parameter_server.py', 'training.py'):
+    for name in ('parallel/towers.py', 'parallel/update.py', 'parallel/parameter_server.py', 'training/loop.py'):
         assert not re.search(r'replica[^t]|cluster|all-reduce|preset', (PACKAGE / name).read_text()), name
 
 
@@ -107,7 +108,7 @@ def table(section):
 
 @pytest.mark.parametrize('script, groups', [
     ('multi_gpu_train.py', training.GROUPS), ('cifar10_eval.py', evaluation.GROUPS),
-    ('python -m cifar10.replay', [ReplaySettings])])
+    ('python -m cifar10 replay', [ReplaySettings])])
 def test_the_documentation_has_every_flag_with_its_default(script, groups):
     rows = table(script)
     by_name = {field.name.rstrip('_'): field for field in fields(*groups)}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import RunError
+from cifar10.base.errors import RunError
 from lessons import parts, solutions
 from tests.helpers import ROOT, patient
 

@@ -10,14 +10,14 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
-from cifar10.optim import averages, precision
+from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
-from cifar10.plan import Start, decide
-from cifar10.replay.probe import Probe
-from cifar10.replay.rerun import Rerun
-from cifar10.replay.verify import Verification
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import completed, train_settings
+from cifar10.tools.replay.probe import Probe
+from cifar10.tools.replay.rerun import Rerun
+from cifar10.tools.replay.verify import Verification
+from cifar10.training.plan import Start, decide
 from tests.helpers import (
     Tasks,
     assert_same_bits,

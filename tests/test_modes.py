@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import training
-from cifar10.cli import flags
+from cifar10.base.errors import RunError
+from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.errors import RunError
 from cifar10.parallel import devices
-from cifar10.registry import UPDATE_MODES
+from cifar10.programs import flags
 from cifar10.run import metrics
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import TowerSettings, train_settings
+from cifar10.training import loop
 from tests.helpers import (
     assert_close,
     assert_same_bits,
@@ -228,4 +228,4 @@ def test_a_diverging_tower_of_an_asynchronous_run_is_named():
             initialise(session)
             with AsyncWorkers(built.train_ops[1:]).stepping(session):
                 for _ in range(100000):
-                    training.refuse_divergence(*session.run([step, losses]), TrainDir('/nowhere'))
+                    loop.refuse_divergence(*session.run([step, losses]), TrainDir('/nowhere'))

@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.optim.muon import Muon, orthogonalise
-from cifar10.recipe import Recipe
-from cifar10.registry import UPDATE_MODES
+from cifar10.base.registry import UPDATE_MODES
+from cifar10.model.muon import Muon, orthogonalise
+from cifar10.model.recipe import Recipe
 from cifar10.settings.training import completed
 from tests.helpers import initialise, update_mode
 

@@ -10,9 +10,9 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import records
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
-from cifar10.replay import against
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
+from cifar10.tools.replay import against
 from tests.helpers import (
     LINEAR,
     Tasks,

@@ -8,17 +8,17 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10 import training
+from cifar10.base.errors import UsageError
 from cifar10.data import records
-from cifar10.errors import UsageError
-from cifar10.networks import own
-from cifar10.networks.rehearsal import rehearse
-from cifar10.replay.probe import Probe
-from cifar10.replay.rerun import Rerun
+from cifar10.evaluation import evaluation
+from cifar10.model import own_network
+from cifar10.model.rehearsal import rehearse
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.trained import evaluation
+from cifar10.tools.replay.probe import Probe
+from cifar10.tools.replay.rerun import Rerun
+from cifar10.training import loop
 from tests import helpers
 from tests.helpers import (
     ROOT,
@@ -35,7 +35,7 @@ RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 
 LINEAR = '''
 import tensorflow.compat.v1 as tf
-from cifar10.networks import add_moving_statistic, uniform_like
+from cifar10.model import add_moving_statistic, uniform_like
 OUTSIDE = tf.constant(2.0)
 def weights_of():
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
@@ -64,7 +64,7 @@ def linear(tmp_path):
     pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'async', 'mirrored', 'local')]])
 def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, capsys, mode):
     config = settings(network=RESIDUAL, num_gpus=2, variable_update=mode)
-    training.train(config)
+    loop.train(config)
     values = last_variables(config.run.train_dir)
     assert values['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
     assert not np.array_equal(values['first/moving_mean'], np.zeros(16))
@@ -93,7 +93,7 @@ for command in json.loads(sys.argv[1]):
 
 
 def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp_path, data_dir):
-    network = linear('from cifar10.networks import next_part; bias = tf.get_variable("bias", [10], '
+    network = linear('from cifar10.model import next_part; bias = tf.get_variable("bias", [10], '
                      'initializer=tf.truncated_normal_initializer())', 'next_part(pixels) @ weights + bias')
     (tmp_path / 'script.py').write_text(DETERMINISTIC)
     picture = tmp_path / 'picture.png'
@@ -118,7 +118,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
 def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear, data_dir):
     def trained(name, **changes):
         config = settings(network=linear(), train_dir=settings().run.train_dir + name, **changes)
-        training.train(config)
+        loop.train(config)
         return last_variables(config.run.train_dir)['weights']
     np.testing.assert_allclose(trained('4', num_gpus=4, batch_size=8), trained('1', batch_size=32), atol=1e-6)
 
@@ -139,7 +139,7 @@ def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear
     ('tf.get_variable("more", [2], regularizer=tf.nn.l2_loss)', 'pixels @ weights',
      "tf.multiply(1e-4, tf.nn.l2_loss(weights), name='weight_loss')) after tf.get_variable"),
     ('tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.no_op())', 'pixels @ weights',
-     'use cifar10.networks.batch_normalisation(x, training), or cifar10.networks.add_moving_statistic('),
+     'use cifar10.model.batch_normalisation(x, training), or cifar10.model.add_moving_statistic('),
     ('tf.train.ExponentialMovingAverage(0.9).apply([tf.reduce_mean(pixels, 0, name="center")])', 'pixels @ weights',
      'tf.train.ExponentialMovingAverage makes center/ExponentialMovingAverage, and each tower would have its own; '),
     ('keep = tf.placeholder(tf.float32, [], name="keep_prob")', 'pixels @ weights * keep',
@@ -267,7 +267,7 @@ def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(tmp
     name = f'{path}:net'
     before = state()
     try:
-        network = own.network(name)
+        network = own_network.network(name)
         warnings = network.check(network.inference, 8, [24], tf.float32, 0)
     except UsageError as error:
         assert refused and refused in str(error).replace(f'{tmp_path}/', '') and name in str(error)
@@ -370,7 +370,7 @@ def test_a_missing_or_broken_network_is_reported_in_one_line(tmp_path, content, 
     if content:
         (tmp_path / 'mine.py').write_text(content)
     with pytest.raises(UsageError, match='--network=') as refused:
-        own.network(f"{tmp_path / 'mine.py'}:{function}")
+        own_network.network(f"{tmp_path / 'mine.py'}:{function}")
     assert part in str(refused.value)
 
 
@@ -387,7 +387,7 @@ def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path,
     (tmp_path / 'broken_helper.py').write_text('\n\ndef f(:')
     (tmp_path / 'mine.py').write_text('import os\nimport broken_helper\n')
     with pytest.raises(UsageError, match=r'\(broken_helper.py, line 3\) \(line 2 of .*mine.py\)'):
-        own.network(f"{tmp_path / 'mine.py'}:f")
+        own_network.network(f"{tmp_path / 'mine.py'}:f")
 
 
 def test_a_file_that_was_moved_is_still_the_same_network(call, linear, tmp_path, capsys):
@@ -443,16 +443,16 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
     (tmp_path / 'several.py').write_text(SEVERAL)
     name = f"{tmp_path / 'several.py'}:network"
     whole = settings(network=name, train_dir=str(tmp_path / 'whole'), max_steps=6, summary_steps=1)
-    training.train(whole)
+    loop.train(whole)
     for steps in (2, 6):
-        training.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
+        loop.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
     assert_same_bits(last_variables(whole.run.train_dir), last_variables(tmp_path / 'parts'))
     assert len(scalars(whole.run.train_dir, 'variables/layer/sparsity')) == 6
 
 
 @pytest.mark.parametrize('line, part', [
     ('pixels = tf.nn.dropout(pixels, 0.5) if training else pixels',
-     'draws other random numbers after a resume, so the run does not end with the same bits; use cifar10.networks.'),
+     'draws other random numbers after a resume, so the run does not end with the same bits; use cifar10.model.'),
     ('pixels += tf.cond(tf.reduce_any(pixels > 9), lambda: tf.random.normal([]), lambda: 0.0) if training else 0.0',
      'its operation random_normal/RandomStandardNormal draws other random numbers after a resume'),
     ('tf.random.shuffle(pixels, seed=3) if training else pixels', 'its operation RandomShuffle draws other random'),
@@ -460,20 +460,20 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
     ('tf.summary.histogram("mine", pixels)', 'its summary mine is not written; add the tensor to tf.GraphKeys.ACT'),
 ])
 def test_what_is_allowed_but_hardly_meant_is_told_before_the_run(settings, linear, capsys, line, part):
-    training.train(settings(network=linear(line), max_steps=1))
+    loop.train(settings(network=linear(line), max_steps=1))
     warning, = [text for text in capsys.readouterr().out.splitlines() if text.startswith('warning: --network=')]
     assert part in warning
 
 
 def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, tmp_path, capsys):
     (tmp_path / 'random.py').write_text(DROPOUT)
-    training.train(settings(network=f"{tmp_path / 'random.py'}:network", max_steps=1))
+    loop.train(settings(network=f"{tmp_path / 'random.py'}:network", max_steps=1))
     assert 'warning:' not in capsys.readouterr().out
 
 
 DROPOUT = '''
 import tensorflow.compat.v1 as tf
-from cifar10.networks import dropout, next_part, uniform_like
+from cifar10.model import dropout, next_part, uniform_like
 
 def network(images, num_classes, training):
     x = tf.reshape(images, [-1, 24 * 24 * 3])
@@ -495,7 +495,7 @@ def dropped(settings, tmp_path):
             config = settings(network=f"{tmp_path / 'dropout.py'}:network", train_dir=str(tmp_path / name),
                               **given, **start)
             with tf.Graph().as_default():
-                training.train(config)
+                loop.train(config)
         return last_variables(tmp_path / name)
     return run
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UsageError
-from cifar10.optim import own
-from cifar10.optim.clipping import Clipped
-from cifar10.optim.optimizers import AdamW
-from cifar10.optim.precision import LossScaled
-from cifar10.registry import OPTIMIZERS, UPDATE_MODES
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
+from cifar10.model import own_optimizer
+from cifar10.model.clipping import Clipped
+from cifar10.model.optimizers import AdamW
+from cifar10.model.precision import LossScaled
 from cifar10.settings.training import train_settings
 from tests.helpers import LINEAR, ROOT, assert_same_bits, checkpoints, initialise, train, update_mode
 
@@ -186,7 +186,7 @@ def mine(tmp_path):
                                   'return tf.train.FtrlOptimizer(rate)', 'return tf.train.AdagradOptimizer(rate)',
                                   'return tf.train.AdadeltaOptimizer(rate)', 'pass'])
 def test_the_optimizers_of_tensorflow_follow_the_rules(mine, line):
-    own.check(mine(before=line), averages_within=True)
+    own_optimizer.check(mine(before=line), averages_within=True)
 
 
 APPLY = '_resource_apply_dense(self, grad, handle)'
@@ -224,16 +224,16 @@ APPLY = '_resource_apply_dense(self, grad, handle)'
 def test_a_broken_rule_is_reported(mine, lines, before, part):
     name = mine(lines, before)
     with pytest.raises(UsageError) as refused:
-        own.check(name, averages_within=False)
+        own_optimizer.check(name, averages_within=False)
     message = str(refused.value)
     assert part in message and message.startswith(f'--optimizer={name}: ') and '\n' not in message
 
 
 def test_gradients_that_are_changed_together_need_their_mean(mine):
     name = mine('def apply_gradients(self, *arguments): return super().apply_gradients(*arguments)')
-    own.check(name, averages_within=False)
+    own_optimizer.check(name, averages_within=False)
     with pytest.raises(UsageError, match='overrides apply_gradients, which gets no mean gradients in this update mode'):
-        own.check(name, averages_within=True)
+        own_optimizer.check(name, averages_within=True)
 
 
 def test_the_documentation_has_the_example_without_its_docstrings():

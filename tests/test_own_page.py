@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10 import training
-from cifar10.networks import batch_normalisation, dropout
-from cifar10.networks.rehearsal import rehearse
+from cifar10.model import batch_normalisation, dropout
+from cifar10.model.rehearsal import rehearse
+from cifar10.training import loop
 from tests.helpers import ROOT, last_variables, patient, tf
 
 PAGE = (ROOT / 'docs' / 'your-own.md').read_text()
@@ -33,10 +33,10 @@ def test_a_network_of_the_rows_of_the_table_is_trained(settings, tmp_path):
     lines = [f"    {'with tf.variable_scope(name): ' if name == 'batch_normalization' else ''}x = {TABLE[name]}"
              for name in ORDER]
     (tmp_path / 'old.py').write_text('\n'.join([
-        'import tensorflow.compat.v1 as tf', 'from cifar10.networks import batch_normalisation, dropout',
+        'import tensorflow.compat.v1 as tf', 'from cifar10.model import batch_normalisation, dropout',
         'def network(x, num_classes, training):', "    name = 'batch_normalization'", *lines, '    return x']))
     config = settings(network=f"{tmp_path / 'old.py'}:network", num_gpus=2, max_steps=1)
-    training.train(config)
+    loop.train(config)
     shapes = {name: value.shape for name, value in last_variables(config.run.train_dir).items()}
     # The names and shapes that tf.layers gave them.
     for name, shape in {'conv2d/kernel': (3, 3, 3, 16), 'conv2d/bias': (16,), 'dense/kernel': (11 * 11 * 16, 10),

@@ -5,20 +5,20 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from benchmarks.pipeline import BACKWARD, FORWARD, Sleepers
-from cifar10.cli.check import check
-from cifar10.errors import UsageError
-from cifar10.networks import classic
-from cifar10.networks.parts import divided, next_part
-from cifar10.optim.precision import LOSS_SCALE
+from cifar10.base.errors import UsageError
+from cifar10.model import classic
+from cifar10.model.parts import divided, next_part
+from cifar10.model.precision import LOSS_SCALE
+from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
-from cifar10.recipe import Recipe
+from cifar10.tools.check import check
 from tests.helpers import ROOT, ancestors, assert_same_bits, mostly_stress, train, update_mode
 
 pytestmark = pytest.mark.classic
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 LINEAR = '''
 import tensorflow.compat.v1 as tf
-from cifar10.networks.parts import next_part
+from cifar10.model.parts import next_part
 def network(images, num_classes, training):
     x = tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.cast(tf.get_variable('first', [24 * 24 * 3, 16]), images.dtype)
     {}

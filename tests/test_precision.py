@@ -5,15 +5,14 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import augment, pipeline, records
-from cifar10.errors import UsageError
-from cifar10.networks import classic
-from cifar10.networks.layers import local_response_normalisation
-from cifar10.optim import precision
+from cifar10.model import classic, precision
+from cifar10.model.layers import local_response_normalisation
 from cifar10.parallel import devices, packing
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
-from cifar10.registry import UPDATE_MODES
 from tests.helpers import (
     LINEAR,
     assert_same_bits,

@@ -13,8 +13,8 @@ import threading
 import numpy as np
 import pytest
 
+from cifar10.base.errors import UsageError
 from cifar10.data import cifar, download, pipeline, records, shapes
-from cifar10.errors import UsageError
 from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'

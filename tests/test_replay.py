@@ -10,18 +10,18 @@ import subprocess
 import numpy as np
 import pytest
 
-from cifar10 import training
-from cifar10.cli import program
-from cifar10.errors import RunError
-from cifar10.replay import __main__ as replay
-from cifar10.replay import report
-from cifar10.replay.probe import Probe
-from cifar10.replay.rerun import Rerun
-from cifar10.replay.verify import Verification
+from cifar10.base.errors import RunError
+from cifar10.programs import program
+from cifar10.programs import replay as replay
 from cifar10.run import metrics
 from cifar10.run.checkpoint import EXAMPLES_SEEN
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import train_settings
+from cifar10.tools.replay import report
+from cifar10.tools.replay.probe import Probe
+from cifar10.tools.replay.rerun import Rerun
+from cifar10.tools.replay.verify import Verification
+from cifar10.training import loop
 from tests import helpers
 from tests.helpers import ROOT, patient, tf, write_records
 
@@ -50,7 +50,7 @@ def train(train_dir, data_dir, *starts, **common):
     """Trains a run that is started several times; returns its train_dir as a string."""
     for start in starts:
         with tf.Graph().as_default():
-            training.train(train_settings(**dict(dict(
+            loop.train(train_settings(**dict(dict(
                 dataset='shapes', data_dir=data_dir, train_dir=str(train_dir), batch_size=4, tower_device='cpu',
                 log_frequency=1, save_steps=2, max_to_keep=0), **common, **start)))
     return str(train_dir)
@@ -197,7 +197,7 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tm
 
 
 def diverged(tmp_path, data_dir, line='pass', **settings):
-    """Trains a run that diverges; returns what follows 'python -m cifar10.replay' at the end of its error line."""
+    """Trains a run that diverges; returns what follows 'python -m cifar10 replay' at the end of its error line."""
     with pytest.raises(RunError) as failure:
         train(tmp_path / 'train', data_dir, dict(max_steps=30), network=write_network(tmp_path, line), save_steps=1000,
               summary_steps=0, **settings)
@@ -207,8 +207,8 @@ def diverged(tmp_path, data_dir, line='pass', **settings):
 def command_of(error):
     """Returns the arguments of the command at the end of an error line."""
     *_, command = str(error).partition('; to see why: ')
-    python, option, module, *arguments = shlex.split(command)
-    assert (python, option, module) == ('python', '-m', 'cifar10.replay')
+    python, option, package, program, *arguments = shlex.split(command)
+    assert (python, option, package, program) == ('python', '-m', 'cifar10', 'replay')
     return arguments
 
 
@@ -434,6 +434,6 @@ def test_the_commands_of_both_programs_work_as_they_are_typed(tmp_path, data_dir
     result = helpers.run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, learning_rate=1e30,
                                 train_dir=tmp_path / "a user's run", batch_size=4, max_steps=5, tower_device='cpu')
     assert result.returncode == 1
-    replayed = subprocess.run([helpers.sys.executable, '-m', 'cifar10.replay', *command_of(result.stderr)], text=True,
-                              capture_output=True, cwd=ROOT, timeout=patient(120))
+    replayed = subprocess.run([helpers.sys.executable, '-m', 'cifar10', 'replay', *command_of(result.stderr)],
+                              text=True, capture_output=True, cwd=ROOT, timeout=patient(120))
     assert replayed.returncode == 0 and 'step 1 changed the variables' in cause(replayed.stdout)

@@ -4,10 +4,10 @@ import importlib.util
 import numpy as np
 import pytest
 
-from cifar10.networks.rehearsal import rehearse
-from cifar10.registry import UPDATE_MODES
+from cifar10.base.registry import UPDATE_MODES
+from cifar10.evaluation import evaluation
+from cifar10.model.rehearsal import rehearse
 from cifar10.settings.evaluation import eval_settings
-from cifar10.trained import evaluation
 from tests.helpers import ROOT, tf, train
 
 PATH = ROOT / 'examples' / 'resnet18.py'

@@ -2,13 +2,14 @@
 import numpy as np
 import pytest
 
-from cifar10 import show_inputs, training
-from cifar10.cli import plots
+from cifar10.base import plots
+from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.data.shapes import CLASSES
-from cifar10.errors import UsageError
 from cifar10.parallel import devices
-from cifar10.plan import Start, decide
+from cifar10.tools import show_inputs
+from cifar10.training import loop
+from cifar10.training.plan import Start, decide
 from tests.helpers import initialise, tf
 
 
@@ -20,7 +21,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     data = records.prepare('shapes', data_dir)
     start = Start(config, devices.choose(1, 'cpu'), data)
     decide(start)
-    built = training.build(start.plan, start.plan.recipe.learn(data))
+    built = loop.build(start.plan, start.plan.recipe.learn(data))
     with tf.Session() as session:
         initialise(session)
         session.run(built.start_inputs)

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
+from cifar10.base.errors import UsageError
 from cifar10.cluster import membership, slurm
-from cifar10.errors import UsageError
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, patient, script_command
 

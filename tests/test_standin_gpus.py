@@ -265,7 +265,7 @@ def test_a_cluster_has_the_bits_of_a_single_process_in_replicated(gpus, train, d
 EVALUATE = """
 import sys
 import cifar10_eval
-from cifar10.cli import program
+from cifar10.programs import program
 kind, checkpoint_dir, eval_dir, image = sys.argv[1:]
 common = ['', '--checkpoint_dir=' + checkpoint_dir, '--tower_device=' + kind]
 for more in (['--eval_dir=' + eval_dir, '--run_once', '--num_examples=600'], ['--image', image],

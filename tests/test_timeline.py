@@ -1,7 +1,7 @@
 """Timelines, from traces made by hand: rows, text and picture."""
 import pytest
 
-from cifar10 import timeline
+from cifar10.tools import timeline
 from tests.helpers import tf
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.networks import MOVING_STATISTICS, add_moving_statistic
-from cifar10.registry import OPTIMIZERS, UPDATE_MODES
+from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
+from cifar10.model import MOVING_STATISTICS, add_moving_statistic
 from tests.helpers import ancestors, initialise, mostly_stress, patient, update_mode
 
 RATE = 0.1

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10 import training
-from cifar10.cli import check
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.errors import UsageError
-from cifar10.networks import MOVING_STATISTICS
-from cifar10.networks.frozen import freezing, is_frozen
-from cifar10.networks.layers import batch_normalisation
-from cifar10.optim.averages import SUFFIX
+from cifar10.evaluation import evaluation
+from cifar10.model import MOVING_STATISTICS
+from cifar10.model.averages import SUFFIX
+from cifar10.model.frozen import freezing, is_frozen
+from cifar10.model.layers import batch_normalisation
 from cifar10.parallel import devices
-from cifar10.registry import UPDATE_MODES
-from cifar10.replay import rerun, verify
 from cifar10.run import metrics, starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.trained import evaluation
+from cifar10.tools import check
+from cifar10.tools.replay import rerun, verify
+from cifar10.training import loop
 from tests.helpers import (
     Tasks,
     ancestors,
@@ -41,7 +41,7 @@ from tests.helpers import (
 
 NETWORKS = '''
 import tensorflow.compat.v1 as tf
-from cifar10.networks.layers import batch_normalisation, read, seed_of
+from cifar10.model.layers import batch_normalisation, read, seed_of
 
 def normal(shape, dtype=tf.float32, partition_info=None):
     return tf.random.stateless_truncated_normal(shape, seed_of('weights'), stddev=0.3, dtype=dtype)
@@ -184,7 +184,7 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
             (dict(freeze='second$'), 'is found in no name of a variable of the network, which has first/weights'),
             (dict(freeze='weights|beta'), 'is found in the names of all variables that are trained')):
         with pytest.raises(UsageError, match=part) as refused:
-            training.train(tuned(**flags))
+            loop.train(tuned(**flags))
         assert '\n' not in str(refused.value)
         assert not checkpoints(tuned().run.train_dir)
         assert not os.path.exists(os.path.join(tuned().run.train_dir, 'config.json'))
@@ -208,7 +208,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
     before = sorted(os.listdir(folder))
     for path in given:
         with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes; use another --tr'):
-            training.train(tuned(train_dir=folder, warm_start=path, restart=restart))
+            loop.train(tuned(train_dir=folder, warm_start=path, restart=restart))
     assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
 
@@ -228,7 +228,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     check.check(tuned(warm_start=source[0], train_dir=str(tmp_path / 'new')))
     assert f'warm start 6 of 6 variables, as moving averages, from {prefix}\n' in capsys.readouterr().out
     with pytest.raises(UsageError, match=r'holds a run with freeze=\^first/ \(now none\)'):
-        training.train(tuned(max_steps=5, **dict(flags, freeze=None)))
+        loop.train(tuned(max_steps=5, **dict(flags, freeze=None)))
 
 
 def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there(tuned, source, tmp_path):

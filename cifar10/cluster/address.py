@@ -3,9 +3,9 @@ import errno
 import socket
 import time
 
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
 from cifar10.cluster.membership import Cluster, split_address
-from cifar10.console import say
-from cifar10.errors import UsageError
 
 
 def own_addresses(cluster: Cluster, limit: float) -> list[str]:

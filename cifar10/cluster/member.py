@@ -9,15 +9,15 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import say
+from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.base.signals import Termination
 from cifar10.cluster import listener, watch
 from cifar10.cluster.address import own_addresses
 from cifar10.cluster.membership import Cluster, split_address
-from cifar10.console import say
-from cifar10.errors import RunError, UsageError, reason
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, absent, spread
 from cifar10.parallel.session_config import LEADER, session_config
-from cifar10.signals import Termination
 
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
 # downloaded, a container image is pulled.

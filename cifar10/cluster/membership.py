@@ -3,8 +3,8 @@ import dataclasses
 import json
 import os
 
+from cifar10.base.errors import UsageError
 from cifar10.cluster import slurm
-from cifar10.errors import UsageError
 from cifar10.settings.training import ClusterSettings
 
 

@@ -7,8 +7,8 @@ import itertools
 import os
 import re
 
-from cifar10 import console
-from cifar10.errors import UsageError
+from cifar10.base import console
+from cifar10.base.errors import UsageError
 
 # The tasks of a step on one node have neighbouring ports, in a block that depends on the job and the step.
 _FIRST_PORT = 20000  # all blocks end below the ports that Linux hands out by itself

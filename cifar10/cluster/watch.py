@@ -10,8 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from cifar10.base.console import say
 from cifar10.cluster.membership import split_address
-from cifar10.console import say
 
 _INTERVAL_SECS = 0.5  # between two checks
 # A peer is lost after this time and this many failed checks; a process that ends normally is not reported.

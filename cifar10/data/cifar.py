@@ -9,11 +9,11 @@ import shutil
 import tarfile
 import zlib
 
-from cifar10.console import say
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
+from cifar10.base.files import new_folder
 from cifar10.data import download
 from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
-from cifar10.errors import UsageError
-from cifar10.files import new_folder
 
 _SITE = 'https://www.cs.toronto.edu/~kriz/'
 _MOST_BYTES = 1 << 28  # of an archive, unpacked: 60,000 records take 184 MB

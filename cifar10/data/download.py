@@ -5,8 +5,8 @@ from http.client import HTTPException
 
 from six.moves import urllib
 
-from cifar10.console import progress_bar
-from cifar10.files import making, new_file
+from cifar10.base.console import progress_bar
+from cifar10.base.files import making, new_file
 
 _CHUNK = 1 << 20
 

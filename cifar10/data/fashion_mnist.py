@@ -8,10 +8,10 @@ import zlib
 
 import numpy as np
 
-from cifar10.console import say
+from cifar10.base.console import say
+from cifar10.base.directories import refuse_of_others, warn_of_others
+from cifar10.base.errors import UsageError
 from cifar10.data import download
-from cifar10.directories import refuse_of_others, warn_of_others
-from cifar10.errors import UsageError
 
 URL = 'https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/'
 FILES = {  # name: bytes, SHA-256

@@ -15,12 +15,12 @@ import unicodedata
 
 import numpy as np
 
-from cifar10.console import say
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
+from cifar10.base.files import new_folder
 from cifar10.data import manifest, pictures, records
 from cifar10.data.photos import Examiner, Photos
 from cifar10.data.records import CLASSES_FILE, SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
-from cifar10.errors import UsageError
-from cifar10.files import new_folder
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from cifar10.base.errors import UsageError
 from cifar10.data.records import TEST, TRAIN
-from cifar10.errors import UsageError
 
 EXAMPLES = {part: f'{part}.tsv' for part in (TRAIN, TEST)}
 _TIMES = {part: f'{part}_times.txt' for part in (TRAIN, TEST)}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.console import progress_bar, quiet_stderr
+from cifar10.base.console import progress_bar, quiet_stderr
 from cifar10.data import bmp, headers
 from cifar10.data.augment import centre_boxes
 from cifar10.data.records import SIZE

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from cifar10.console import say
-from cifar10.directories import refuse_of_others, warn_of_others
-from cifar10.errors import UsageError, describe_os_error
-from cifar10.files import making, parents_of, remove_leftovers
-from cifar10.registry import DATASETS
+from cifar10.base.console import say
+from cifar10.base.directories import refuse_of_others, warn_of_others
+from cifar10.base.errors import UsageError, describe_os_error
+from cifar10.base.files import making, parents_of, remove_leftovers
+from cifar10.base.registry import DATASETS
 
 SIZE = 32  # height and width of CIFAR's images
 

@@ -5,8 +5,8 @@ and noise, so that the classes differ in form, not in the value of any pixel.
 """
 import numpy as np
 
+from cifar10.base.files import new_folder
 from cifar10.data.records import SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, write, write_classes
-from cifar10.files import new_folder
 
 CLASSES = ('disc', 'square', 'triangle', 'plus', 'ring', 'star', 'stripes', 'checkers', 'dots', 'crescent')
 _TRAIN_COUNT = 10000

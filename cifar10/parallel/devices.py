@@ -6,7 +6,7 @@ import dataclasses
 
 import tensorflow as tf2
 
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
 from cifar10.parallel import gpus
 
 

@@ -4,7 +4,7 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
 
 # The first path exists once the kernel has loaded NVIDIA's driver, in containers too; the second matches only
 # where GPUs may be used.

@@ -6,7 +6,7 @@ its replica context. This mode therefore builds everything itself, including the
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
 from cifar10.parallel.towers import average_gradients, dense
 from cifar10.parallel.update import Step, UpdateMode, move, stacked, unstacked
 

@@ -1,7 +1,7 @@
 """TensorFlow sessions for the devices of the towers: how they are configured, and that they have these devices."""
 import tensorflow.compat.v1 as tf
 
-from cifar10.errors import UsageError
+from cifar10.base.errors import UsageError
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, absent
 

@@ -13,9 +13,9 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from cifar10 import files
-from cifar10.console import say
-from cifar10.errors import UsageError
+from cifar10.base import files
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
 from cifar10.run.train_dir import BEST, SETTINGS, TrainDir, is_of_checkpoint, parts
 
 _FIGURES = 'best.json'

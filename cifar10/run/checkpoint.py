@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import own
-from cifar10.console import say
-from cifar10.errors import RunError, UsageError, reason
-from cifar10.optim.precision import LOSS_SCALE
+from cifar10.base import own
+from cifar10.base.console import say
+from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.model.precision import LOSS_SCALE
 from cifar10.parallel.local import OUTER_STATE
 from cifar10.run import metrics
 from cifar10.run.rate import due
@@ -177,7 +177,7 @@ def describe_latest(directory: TrainDir) -> str:
 
 def describe_replay(directory: TrainDir, step: int) -> str:
     """Returns a phrase with the command that shows why a step went wrong; it ends a line, so that it can be copied."""
-    return f'to see why: python -m cifar10.replay --train_dir={shlex.quote(directory.path)} --step={step}'
+    return f'to see why: python -m cifar10 replay --train_dir={shlex.quote(directory.path)} --step={step}'
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from cifar10 import files
+from cifar10.base import files
 
 NAME = 'metrics.jsonl'
 # The kinds of records.

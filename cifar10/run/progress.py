@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cifar10 import console
+from cifar10.base import console
 from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.rate import Rate, due
 

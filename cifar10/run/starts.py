@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10 import own
-from cifar10.errors import UsageError
+from cifar10.base import own
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import Registry
 from cifar10.parallel.devices import Devices
-from cifar10.registry import Registry
 from cifar10.run import metrics
 from cifar10.run.train_dir import Stored
 from cifar10.run.warm_start import WarmStart

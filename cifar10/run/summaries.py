@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.summary import v1 as tensorboard_summary
 
-from cifar10.errors import RunError, reason
+from cifar10.base.errors import RunError, reason
 from cifar10.parallel.update import Step
 from cifar10.run.train_dir import EVENTS_SUFFIX
 

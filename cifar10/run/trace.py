@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10 import files
+from cifar10.base import files
 
 
 class Trace:

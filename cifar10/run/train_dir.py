@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cifar10 import files
-from cifar10.console import say
-from cifar10.directories import check_dir, make_dir, refuse_of_others
-from cifar10.errors import RunError, UsageError
+from cifar10.base import files
+from cifar10.base.console import say
+from cifar10.base.directories import check_dir, make_dir, refuse_of_others
+from cifar10.base.errors import RunError, UsageError
 from cifar10.run import metrics
 from cifar10.settings.training import TrainSettings, completed
 

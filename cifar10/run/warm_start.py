@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.directories import warn_of_others
-from cifar10.errors import UsageError
-from cifar10.optim import averages
+from cifar10.base.directories import warn_of_others
+from cifar10.base.errors import UsageError
+from cifar10.model import averages
 from cifar10.run import checkpoint
 from cifar10.run.train_dir import TrainDir
 

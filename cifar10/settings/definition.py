@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from cifar10.errors import UsageError
-from cifar10.registry import Registry
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import Registry
 
 _TYPES = {int: 'a whole number', float: 'a number', bool: 'true or false', str: 'a string', tuple: 'a tuple'}
 LARGEST_INT = 2 ** 31 - 1

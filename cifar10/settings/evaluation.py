@@ -3,9 +3,9 @@ import dataclasses
 import os
 from typing import Any
 
-from cifar10.directories import DATA_DIR, EVAL_DIR, TRAIN_DIR
-from cifar10.errors import UsageError
-from cifar10.registry import DATASETS, NETWORKS
+from cifar10.base.directories import DATA_DIR, EVAL_DIR, TRAIN_DIR
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import DATASETS, NETWORKS
 from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
 from cifar10.settings.training import TOWER_DEVICES
 

@@ -1,8 +1,8 @@
 """The presets: named tables of the settings that make up a recipe. A flag overrides the entry of its name."""
 import re
 
-from cifar10.errors import UsageError
-from cifar10.optim.rates import DEFAULTS, Rates
+from cifar10.base.errors import UsageError
+from cifar10.settings.rates import DEFAULTS, Rates
 
 # `settings.training` says what each setting means.
 PRESETS = {

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cifar10.directories import DATA_DIR, TRAIN_DIR
-from cifar10.errors import UsageError
-from cifar10.registry import (
+from cifar10.base.directories import DATA_DIR, TRAIN_DIR
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import (
     AUGMENTATIONS,
     AUTO,
     DATASETS,

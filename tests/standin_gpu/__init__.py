@@ -15,7 +15,7 @@ import subprocess
 from importlib import metadata
 from typing import NamedTuple
 
-from cifar10 import console
+from cifar10.base import console
 
 HOST = -1
 _PLUGIN = 'TF_PLUGGABLE_DEVICE_LIBRARY_PATH'

@@ -1,0 +1,82 @@
+"""The directories that a user names: their defaults, and whether this user, and nobody else, can write them."""
+import contextlib
+import functools
+import os
+import pathlib
+import stat
+
+from cifar10.base import files
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError, describe_os_error
+
+TRAIN_DIR = '/tmp/cifar10_train'
+EVAL_DIR = '/tmp/cifar10_eval'
+DATA_DIR = '/tmp/cifar10_data'
+
+
+def refuse_of_others(path: str, given: str) -> None:
+    """Raises a UsageError if other users may change a directory or file that is going to be written, or executed.
+
+    Args:
+      path: of the directory or file; need not exist.
+      given: how the user gave it, such as '--train_dir=/tmp/train', for the message.
+    """
+    if why := _of_others(path):
+        raise UsageError(f'{given}: {why}, so others may change what is there; use a directory of your own, such as a '
+                         'new one below it')
+
+
+@functools.cache  # so that it is said once
+def warn_of_others(path: str, given: str) -> None:
+    """Says if other users may change a directory that is only read. The arguments are those of `refuse_of_others`."""
+    if why := _of_others(path):
+        say(f'warning: {given}: {why}, so others may have changed what is read there')
+
+
+def _of_others(path):
+    """Returns why other users may change what is at a path, as a phrase, or None.
+
+    Where everybody may write, as in /tmp, anybody can make a directory or a link before its user does. Elsewhere the
+    owner of a directory is who it is meant to be, and a group that may write to it is meant to.
+    """
+    for route in dict.fromkeys((os.path.abspath(path), os.path.realpath(path))):
+        is_shared = False
+        for place in [*reversed(pathlib.PurePath(route).parents), route]:
+            if not os.path.lexists(place):
+                break
+            status = os.lstat(place)
+            is_open = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
+            if os.path.ismount(place):  # such as the volume of a container, whose files may all have another owner
+                is_shared, is_open = False, is_open and status.st_mode & stat.S_ISVTX
+            if is_shared and status.st_uid not in (0, os.geteuid()):
+                return f'{place} belongs to user {status.st_uid}'
+            if is_open and place == route:
+                return f'{place} is writable for everybody'
+            is_shared = is_shared or is_open
+    return None
+
+
+def make_dir(path: str, flag: str) -> None:
+    """Makes a directory and its parents, unless it exists; raises a UsageError if it cannot be read and written."""
+    check_dir(path, flag)
+    try:
+        if not os.path.isdir(path):
+            os.makedirs(path, exist_ok=True)
+            with contextlib.suppress(PermissionError):  # the parent need not be readable
+                files.sync(os.path.dirname(os.path.abspath(path)))
+    except OSError as error:
+        raise UsageError(f'{flag}={path} cannot be used: {describe_os_error(error)}; use another directory') from error
+
+
+def check_dir(path: str, flag: str) -> None:
+    """Raises the UsageErrors of `make_dir`, as far as they can be foreseen without making the directory."""
+    nearest = files.existing(path)
+    if not os.path.isdir(nearest):
+        raise UsageError(f'{flag}={path} cannot be used: {nearest} is not a directory; use another directory')
+    # The modes that the directory needs; its parent need not be readable.
+    modes = {'written': os.W_OK}
+    if nearest == os.path.abspath(path):
+        modes = {'read': os.R_OK, **modes}
+    denied = ' or '.join(name for name, mode in modes.items() if not os.access(nearest, mode | os.X_OK))
+    if denied:
+        raise UsageError(f'{flag}={path} cannot be used: {nearest} cannot be {denied}; use another directory')

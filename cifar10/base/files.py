@@ -1,0 +1,234 @@
+"""Files and folders that appear whole or not at all, even if the process is killed or the power fails.
+
+A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it
+is on the disk. A process that is killed leaves its private file behind; the next one that holds the same lock
+removes it.
+"""
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
+
+RANDOM = '[a-z0-9_]{8}'  # a regular expression for the random characters of a private name
+
+
+def existing(path: str) -> str:
+    """Returns a path if it exists, else the nearest folder above it that does."""
+    path = os.path.abspath(path)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def sync(*paths: str) -> None:
+    """Waits until files and folders are on the disk: the bytes of a file, the names in a folder.
+
+    TensorFlow's writers and a rename leave both to the operating system, which may take half a minute. A file
+    that it has not written when the power fails may be empty, full of zero bytes, or missing.
+    """
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            # Some file systems cannot do this, mostly for folders.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise OSError(error.errno, error.strerror, path) from error
+        finally:
+            os.close(descriptor)
+
+
+def sync_tree(folder: str) -> None:
+    """Waits until a folder is on the disk with everything in it."""
+    for path, _, names in os.walk(folder):
+        sync(*(os.path.join(path, name) for name in names), path)
+
+
+@contextlib.contextmanager
+def parents_of(path: str) -> Iterator[None]:
+    """Context in which the folders above a path exist; after an error, the ones that it made are removed again."""
+    parent = os.path.dirname(os.path.abspath(path))
+    first = existing(parent)
+    os.makedirs(parent, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        remove_empty(parent, first)
+        raise
+
+
+def remove_empty(folder: str, above: str) -> None:
+    """Removes a folder and those that contain it, below the folder `above`, as far as they are empty."""
+    folder = os.path.abspath(folder)
+    while folder != above:
+        with contextlib.suppress(OSError):  # not empty: another process uses it
+            os.rmdir(folder)
+        folder = os.path.dirname(folder)
+
+
+@contextlib.contextmanager
+def new_folder(folder: str) -> Iterator[str]:
+    """Context with the path of a private folder, which is renamed to `folder` at the end if all went well."""
+    parent = os.path.dirname(os.path.abspath(folder))
+    os.makedirs(parent, exist_ok=True)  # another process that failed may have removed it meanwhile
+    temporary = private(folder, os.mkdir)
+    try:
+        yield temporary
+        sync_tree(temporary)
+        try:
+            os.rename(temporary, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # these mean that another process was faster
+                raise
+        sync(parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def new_file(path: str) -> Iterator[str]:
+    """Context with the path of a private file, which replaces `path` at the end if all went well."""
+    temporary = private(path, lambda path: open(path, 'x').close())
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        os.remove(temporary)
+        raise
+    sync(os.path.dirname(temporary))
+
+
+def replace(path: str, text: str) -> None:
+    """Writes or replaces a text file; surrogate escapes are written as the bytes that they stand for."""
+    with new_file(path) as temporary, open(temporary, 'w', encoding='utf-8', errors='surrogateescape') as stream:
+        stream.write(text)
+
+
+def private(path: str, make: Callable[[str], Any]) -> str:
+    """Makes a file or folder with a private name of what will be called `path`, and returns its path.
+
+    Args:
+      path: of what it will be.
+      make: function that makes a file or folder of a given path, with the mode that new ones have here (`tempfile`
+        would keep this user's group out), or raises a FileExistsError.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    while True:
+        made = os.path.join(folder, f'.{name}.{secrets.token_hex(4)}')
+        with contextlib.suppress(FileExistsError):
+            make(made)
+            return made
+
+
+def opened(path: str, flags: int = os.O_RDONLY) -> int:
+    """Opens a regular file, and nothing else that may have been put in its place; returns the descriptor.
+
+    Args:
+      path: of the file.
+      flags: as those of `os.open`; with O_RDWR, a pipe cannot block it either.
+
+    Raises:
+      UsageError: it is a link, which may lead to another file of this user, a pipe, a folder or a device.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR):
+            raise
+    else:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return descriptor
+        os.close(descriptor)
+    raise UsageError(f'{path} is a link, or no regular file, so it is not opened; remove it')
+
+
+def is_private(name: str, final_name: str) -> bool:
+    """Returns whether `name` is a private name of what will be called `final_name`."""
+    return bool(re.fullmatch(rf'\.{re.escape(final_name)}\.{RANDOM}', name))
+
+
+def remove(path: str) -> None:
+    """Removes a file, or a folder with everything in it."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.remove(path)
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Context that holds the lock of a folder; waits while another process holds it."""
+    with open(opened(os.path.join(folder, 'lock'), os.O_RDWR | os.O_CREAT)) as stream:
+        with contextlib.suppress(OSError):  # on a file system without locks
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def making(path: str) -> Iterator[None]:
+    """Context in which only this process makes the file or folder `path`; waits while another process makes it.
+
+    The private files that killed processes left of it are removed. On a file system without locks, it neither
+    waits nor removes anything.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    lock = os.path.join(folder, f'.{name}.lock')
+    descriptor = _acquire(lock, path)
+    try:
+        if descriptor is not None:
+            for entry in os.listdir(folder):
+                if is_private(entry, name):
+                    remove(os.path.join(folder, entry))
+        yield
+    finally:
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.remove(lock)
+            os.close(descriptor)
+
+
+def remove_leftovers(path: str) -> None:
+    """Removes what killed processes left while they made a file or folder that exists now, if this user may."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with contextlib.suppress(OSError):
+        if any(entry == f'.{name}.lock' or is_private(entry, name) for entry in os.listdir(folder)):
+            with making(path):
+                pass
+
+
+def _acquire(lock, path):
+    """Waits for a lock; returns the descriptor of its file, or None on a file system without locks."""
+    announced = False
+    while True:
+        os.makedirs(os.path.dirname(lock), exist_ok=True)  # a process that failed may have removed it
+        try:
+            descriptor = opened(lock, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # held by another process; the second by NFS
+                os.remove(lock)
+                os.close(descriptor)
+                return None
+            if not announced:
+                say(f'waiting    for another process that makes {path}')
+                announced = True
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Its last holder may have removed the file. Then the lock is worthless: others lock the file that has
+        # the name.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
+                return descriptor
+        os.close(descriptor)

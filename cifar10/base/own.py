@@ -1,0 +1,282 @@
+"""Functions of the user's own, in a Python file: 'FILE.py:FUNCTION' is imported, and its errors become one line.
+
+Its code may begin as scripts of TensorFlow 1 do; what it changes in TensorFlow and in the process is put back after it.
+"""
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.errors import UsageError
+
+_REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two layers share their variables
+_OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
+
+
+@contextlib.contextmanager
+def graph(seed: int = 0) -> Iterator[tf.Graph]:
+    """Context in which a new graph is the default one. Every graph in which a user's function is called is made here.
+
+    It has a seed, because TensorFlow refuses random operations without one where operations must be deterministic.
+
+    Args:
+      seed: of the operations that have none of their own.
+    """
+    with tf.Graph().as_default() as made:
+        tf.set_random_seed(seed)
+        yield made
+
+
+def function(flag: str, name: str) -> Callable:
+    """Imports the function that 'FILE.py:FUNCTION' names.
+
+    Args:
+      flag: the name of the flag that gives it, such as 'network', for messages.
+      name: the flag's value.
+
+    Raises:
+      UsageError: there is no such file or function, or the file cannot be imported.
+    """
+    path, _, attribute = name.rpartition(':')
+    if not os.path.isfile(path):
+        raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
+    with usage_errors(flag, name, ' cannot be imported'):
+        found = getattr(_loaded(path).module, attribute, None)
+    if not callable(found):
+        raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
+
+    @functools.wraps(found)
+    def call(*arguments):
+        with _files[path].running():
+            return getattr(_files[path].module, attribute)(*arguments)
+    return call
+
+
+class _CommandLine:
+    """Stands for `tf.app` and `tf.flags`, which would read the trainer's command line."""
+
+    def __getattr__(self, name):
+        raise AttributeError('the command line is that of the trainer, so tf.app and tf.flags cannot be used: write '
+                             "constants, and tf.app.run() below if __name__ == '__main__'")
+
+
+# What a user's file finds in TensorFlow: without effect is what is done already, or would change later runs.
+_SUBSTITUTES = dict(
+    dict.fromkeys(('disable_eager_execution', 'enable_eager_execution', 'enable_v2_behavior', 'disable_tensor_equality',
+                   'disable_control_flow_v2', 'disable_resource_variables', 'enable_resource_variables'), lambda: None),
+    app=_CommandLine(), flags=_CommandLine(), disable_v2_behavior=tf.disable_v2_tensorshape)
+
+
+class _File:
+    """A user's file that was executed.
+
+    Attributes:
+      module: the file as a module.
+      imported: the modules from its folder that it has imported so far, by their names; no other file has them.
+      sha256: as the function of this name returns it.
+      old_shapes: whether it asked for the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
+    """
+
+    def __init__(self, path: str):
+        self._path = path
+        self._folder = os.path.dirname(os.path.abspath(path))
+        self.imported = {}
+        self.sha256 = {os.path.basename(path): _hash(path)}
+        self.old_shapes = False
+        spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
+        self.module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = self.module  # dataclasses look up their module there
+        with self.running(), graph():
+            spec.loader.exec_module(self.module)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were."""
+        values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self._folder]),
+                  *((module, name, value) for module in (tf, tf.compat.v1) for name, value in _SUBSTITUTES.items())]
+        had_old_shapes, others = _has_old_shapes(), self._take_modules()
+        with contextlib.ExitStack() as stack:
+            for owner, name, value in values:
+                stack.callback(setattr, owner, name, getattr(owner, name))
+                setattr(owner, name, value)
+            sys.modules.update(self.imported)
+            _set_old_shapes(self.old_shapes)
+            try:
+                yield
+            finally:
+                self.old_shapes = _has_old_shapes()
+                _set_old_shapes(had_old_shapes)
+                self.imported = self._take_modules()
+                sys.modules.update(others)
+                for module in self.imported.values():
+                    self.sha256.setdefault(os.path.relpath(module.__file__, self._folder), _hash(module.__file__))
+
+    def _take_modules(self):
+        """Takes the modules that were imported from the folder out of those of the process; returns them by name."""
+        def is_from_folder(name, module):
+            stem = os.path.splitext(getattr(module, '__file__', None) or '')[0].removesuffix(os.sep + '__init__')
+            return stem == os.path.join(self._folder, *name.split('.')) and name.partition('.')[0] != __package__
+        names = [name for name, module in list(sys.modules.items()) if is_from_folder(name, module)]
+        return {name: sys.modules.pop(name) for name in names}
+
+
+def _has_old_shapes():
+    return not isinstance(tf.TensorShape([1])[0], int)
+
+
+def _set_old_shapes(wanted):
+    (tf.disable_v2_tensorshape if wanted else tf.enable_v2_tensorshape)()
+
+
+def _hash(path):
+    """Returns the SHA-256 of a file in hexadecimal, or None if it cannot be read."""
+    try:
+        with open(path, 'rb') as stream:
+            return hashlib.sha256(stream.read()).hexdigest()
+    except OSError:
+        return None
+
+
+_files = {}  # path -> _File
+
+
+def _loaded(path):
+    """Returns the _File of a path. It is executed only once, because that may have side effects; again if edited."""
+    if path not in _files or changed(path, _files[path].sha256):
+        _files[path] = _File(path)
+    return _files[path]
+
+
+def code_of(name: str) -> contextlib.AbstractContextManager:
+    """Returns the context in which other code of the file of 'FILE.py:FUNCTION' runs, such as a method."""
+    return _files[name.rpartition(':')[0]].running()
+
+
+def sha256(path: str) -> dict[str, str]:
+    """Returns the SHA-256 of a user's file and of what it has imported from its folder, by their names there."""
+    return dict((_files.get(path) or _loaded(path)).sha256)  # a run has what it was built from, whatever the file has
+
+
+def changed(path: str, before: Mapping[str, str]) -> list[str]:
+    """Returns which of a user's file and its imports are not as they were.
+
+    Args:
+      path: of the file, which may have been moved together with them.
+      before: what `sha256` returned then.
+    """
+    return [name for name, value in before.items() if _hash(os.path.join(os.path.dirname(path), name)) != value]
+
+
+def execute_again(path: str) -> None:
+    """Executes a user's file again, as another process would; its functions are then those of this execution."""
+    _files[path] = _File(path)
+
+
+def place(frames: Iterable[tuple[str, int]]) -> str:
+    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none."""
+    own = {os.path.join(os.path.dirname(path), name) for path, file in _files.items() for name in file.sha256}
+    places = [f' (line {line} of {file})' for file, line in frames if file in own]
+    return places[-1] if places else ''
+
+
+def place_of(name: str) -> str:
+    """Returns the line of the user's that makes an operation of the current graph, as `place` does."""
+    try:
+        operation = tf.get_default_graph().get_operation_by_name(name)
+    except KeyError:  # within a function
+        return ''
+    return place((frame.filename, frame.lineno) for frame in operation.traceback)
+
+
+def check_arguments(function: Callable, arguments: str) -> None:
+    """Raises a TypeError if a function of the user's cannot be called with so many arguments.
+
+    Args:
+      function: theirs.
+      arguments: what it is called with, such as 'images, num_classes, training'.
+    """
+    try:
+        inspect.signature(function).bind(*arguments.split(', '))
+    except ValueError:  # it has no signature that Python knows
+        pass
+    except TypeError as error:
+        raise TypeError(f'{error}; it is called with ({arguments})') from error
+
+
+@contextlib.contextmanager
+def usage_errors(flag: str, name: str, failure: str = '', shapes: tuple[str, str] | None = None) -> Iterator[None]:
+    """Context that turns any exception of the user's code into a UsageError of one line.
+
+    Args:
+      flag, name: as `function` takes them.
+      failure: what follows the name in the message.
+      shapes: if an operation does not take the shapes that it is given, (what follows the name instead, what ends the
+        message); or None.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        path = name.rpartition(':')[0]
+        remedy = ''
+        if shapes and _is_about_shapes(error):
+            failure, remedy = shapes
+        raise UsageError(f'--{flag}={name}{failure}: {_describe_error(error, path)}{remedy}') from error
+
+
+def _is_about_shapes(error):
+    """Returns whether an operation refused its inputs while the graph was built: TensorFlow's message then has it."""
+    return isinstance(error, ValueError) and _OPERATION in str(error)
+
+
+def _describe_error(error, path):
+    """Returns an error of the user's code in one line, with the line of their file that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    line_numbers = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(path)]
+    # In a file that it imports, the line is that of the import.
+    if isinstance(error, SyntaxError) and error.lineno and os.path.abspath(error.filename) == os.path.abspath(path):
+        line_numbers = [error.lineno]
+    text = ' '.join(str(error).partition(_OPERATION)[0].partition(_REUSE)[0].split())
+    if isinstance(error, NotImplementedError) and any('initialized_value' in (frame.line or '') for frame in frames):
+        text = 'resource variables have no initialized_value()'
+    place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''
+    text = f"{type(error).__name__}: {text or 'no message'}"
+    return text + place + _remedy(text)
+
+
+# (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
+_REMEDIES = (
+    (r"not available with Keras 3|module 'tensorflow\S*' has no attribute '(layers|contrib)'|"
+     r"tensorflow\S*\.(layers|contrib)|'tf_slim'",
+     'docs/your-own.md says what to write in place of tf.layers and contrib'),
+    (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
+    (r'elements of \[None\b|NoneType',
+     'the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'),
+    ('must be from the same graph',
+     'a tensor that is made outside the function belongs to another graph: make it in the function'),
+    (r'initialized_value\(\)', 'begin with a constant, and take the value of the variable in the first step'),
+    (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',
+     'cast variables to the type of the images, or use --precision=fp32'),
+    (r'tf\.reset_default_graph\(\)', 'leave it out: the graph is new'),
+    ("'(int|NoneType)' object has no attribute 'value'",
+     'leave out .value, or call tf.disable_v2_behavior() at the top of the file'),
+    ('does not exist, or was not created with', 'leave out reuse: the towers share variables without it'),
+    ('pred must not be a Python bool', '`training` is True or False: write x = f(x) if training else g(x)'),
+    (r'^SystemExit: 2', 'the file is imported without arguments: give each a default'))
+
+
+def _remedy(text):
+    """Returns what to do about an error, to be added to its text."""
+    missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
+    if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
+        return '; write import tensorflow.compat.v1 as tf'
+    return next((f'; {remedy}' for pattern, remedy in _REMEDIES if re.search(pattern, text)), '')

@@ -1,0 +1,122 @@
+"""Everything that a flag chooses by name: update modes, networks, optimizers, data sets, precisions and more.
+
+An entry is 'module:object'. The module is imported when the entry is used, so `--help` and a mistyped flag
+are answered without TensorFlow.
+"""
+import importlib
+import re
+from typing import Any, NamedTuple
+
+
+class Own(NamedTuple):
+    """The form in which a user names something of their own instead of an entry, such as a network in a file.
+
+    Attributes:
+      form: how it is written, for messages: 'FILE.py:FUNCTION'.
+      pattern: a regular expression that matches such names.
+      load: 'module:function' of the function that takes the name and returns the object.
+    """
+    form: str
+    pattern: str
+    load: str
+
+
+class Registry(dict):
+    """Maps names to 'module:object'; `load` returns the object.
+
+    Args:
+      entries: {name: 'module:object'}.
+      own: the form of names outside `entries` that are accepted too, or None.
+    """
+
+    def __init__(self, entries: dict[str, str], own: Own | None = None):
+        super().__init__(entries)
+        self._own = own
+
+    def is_own(self, name: str) -> bool:
+        """Returns whether a name means something of the user's own."""
+        if super().__contains__(name) or self._own is None:
+            return False
+        return re.fullmatch(self._own.pattern, name) is not None
+
+    def __contains__(self, name):
+        return super().__contains__(name) or self.is_own(name)
+
+    @property
+    def forms(self) -> list[str]:
+        """The registered names, and the form of a user's own if it is accepted, for help texts and messages."""
+        forms = list(self)
+        if self._own:
+            forms.append(self._own.form)
+        return forms
+
+    def load(self, name: str) -> Any:
+        """Returns the object that is registered as `name`, or what the user's own name means.
+
+        Raises:
+          KeyError: the name is neither registered nor of the form of a user's own.
+        """
+        if self.is_own(name):
+            return _imported(self._own.load)(name)
+        return _imported(self[name])
+
+
+def _imported(entry):
+    module, _, attribute = entry.partition(':')
+    return getattr(importlib.import_module(module), attribute)
+
+
+_FUNCTION, _IN_A_FILE = 'FILE.py:FUNCTION', r'.*\.py:\w+'
+
+# In each registry, the first entry is the default.
+
+# A `parallel.update.UpdateMode`.
+UPDATE_MODES = Registry({
+    'parameter_server': 'cifar10.parallel.parameter_server:ParameterServer',
+    'replicated': 'cifar10.parallel.replicated:Replicated',
+    'async': 'cifar10.parallel.asynchronous:Asynchronous',
+    'local': 'cifar10.parallel.local:Local',
+    'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
+
+# A `networks.Network`.
+NETWORKS = Registry({
+    'classic': 'cifar10.model.classic:NETWORK',
+    'fast': 'cifar10.model.fast:NETWORK'}, Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_network:network'))
+
+# A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight
+# decay.
+OPTIMIZERS = Registry({
+    'sgd': 'cifar10.model.optimizers:sgd',
+    'momentum': 'cifar10.model.optimizers:momentum',
+    'nesterov': 'cifar10.model.optimizers:nesterov',
+    'muon': 'cifar10.model.optimizers:muon',
+    'adam': 'cifar10.model.optimizers:adam',
+    'adamw': 'cifar10.model.optimizers:adamw'}, Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_optimizer:optimizer'))
+
+# An `optim.schedule.Schedule`.
+SCHEDULES = Registry({
+    'staircase': 'cifar10.model.schedule:Staircase',
+    'linear': 'cifar10.model.schedule:Linear',
+    'cosine': 'cifar10.model.schedule:Cosine'})
+# Those that reach 0 at the end of the run: its length is given in epochs and stays as it is.
+TO_THE_END = frozenset({'linear', 'cosine'})
+
+# A `data.augment.Augmentation`.
+AUGMENTATIONS = Registry({
+    'classic': 'cifar10.data.augment:Classic',
+    'shift': 'cifar10.data.shift:Shift',
+    'resized_crop': 'cifar10.data.resized_crop:ResizedCrop'})
+
+# A `data.records.Dataset`.
+DATASETS = Registry({
+    'cifar10': 'cifar10.data.cifar:CIFAR10',
+    'cifar100': 'cifar10.data.cifar:CIFAR100',
+    'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
+    'shapes': 'cifar10.data.shapes:SHAPES'}, Own('FOLDER/', r'.*/.*', 'cifar10.data.folders:dataset'))
+
+# An `optim.precision.Precision`.
+PRECISIONS = Registry({
+    'fp32': 'cifar10.model.precision:FP32',
+    'bf16': 'cifar10.model.precision:BF16',
+    'fp16': 'cifar10.model.precision:FP16'})
+AUTO = 'auto'  # stands for the precision in which the hardware is fastest

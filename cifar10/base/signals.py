@@ -1,0 +1,96 @@
+"""SIGINT, SIGTERM and SIGHUP: the first signal stops a run gracefully, the second one at once."""
+import contextlib
+import os
+import signal
+import socket
+import threading
+
+from cifar10.base import console
+from cifar10.base.errors import UsageError
+
+
+def termination_signals() -> list[signal.Signals]:
+    """Returns the signals that end a program: SIGINT, SIGTERM and, unless `nohup` has it ignored, SIGHUP."""
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
+
+
+class Termination:
+    """Handles the termination signals: the first requests a graceful end, the second ends the process at once.
+
+    Before `defer()` is called there is nothing to save, so the first signal raises KeyboardInterrupt, as soon
+    as the interpreter runs Python code again; the second one does not wait for that.
+
+    To be made in the main thread. As a context, it gives the signals back to those who handled them before.
+
+    Attributes:
+      requested: the name of the first signal after `defer()`, for the training loop; None until it arrives.
+      interrupted: the number of a signal that arrived before `defer()`, or None. A class attribute, because
+        signals belong to the process.
+    """
+    interrupted = None
+
+    def __init__(self):
+        self.requested = None
+        self._deferred = False
+        self._interrupt_pending = False  # a signal arrived before defer(), and its handler may not have run yet
+        # Python runs signal handlers between two of its own instructions, so not during a long step. A thread
+        # learns of a signal at once, from the byte that the interpreter writes to this socket.
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
+        if threading.current_thread() is not threading.main_thread():
+            raise UsageError('Termination() works in the main thread only, which gets the signals; make it there, or '
+                             'leave termination out')
+        self._wakeup_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
+        self._handlers_before = {number: signal.signal(number, self._handle) for number in termination_signals()}
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def close(self) -> None:
+        """Gives the signals back to those who handled them before. A program need not: it ends."""
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        self._sender.close()  # which ends the thread
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def defer(self, until: str = 'after this step') -> None:
+        """From now on, the first signal only sets `requested` and prints when the process will end.
+
+        Args:
+          until: when that is, for the printed line.
+        """
+        self._until = until
+        self._deferred = True
+
+    def _handle(self, number, frame):
+        del frame
+        if not self._deferred:
+            Termination.interrupted = number
+            raise KeyboardInterrupt
+
+    def _watch(self):
+        while True:
+            received = self._receiver.recv(1)
+            if not received:
+                return
+            number, = received
+            if number not in self._handlers_before:
+                continue  # of another handler
+            if self.requested or (self._interrupt_pending and not self._deferred):
+                os._exit(128 + number)
+            if not self._deferred:
+                # The handler raises KeyboardInterrupt once TensorFlow returns control to the interpreter.
+                self._interrupt_pending = True
+                continue
+            self.requested = signal.Signals(number).name
+            line = f'stopping   {self.requested}: {self._until}; another signal ends the process at once'
+            # A terminal has shown ^C at the start of the line.
+            with contextlib.suppress(OSError):  # the terminal is gone
+                console.say('\n' + line if console.is_terminal() else line)

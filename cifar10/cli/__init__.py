@@ -1,1 +1,0 @@
-"""The command line: flags, what a run would do (--check), exit statuses."""

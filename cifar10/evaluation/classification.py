@@ -1,0 +1,119 @@
+"""Classification of image files with a trained model."""
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.console import printable, say
+from cifar10.base.errors import UsageError
+from cifar10.data import photos, pictures
+from cifar10.data.folders import LARGEST
+from cifar10.data.pictures import NoPicture, shown
+from cifar10.data.shift import average, views
+from cifar10.evaluation import model
+from cifar10.parallel.session_config import session_config
+from cifar10.run import checkpoint
+from cifar10.settings.evaluation import EvalSettings
+
+_TOP = 3  # classes that are printed for each image
+
+
+class Classifier:
+    """The graph of a classifier, built in the current default graph.
+
+    Args:
+      run: the run whose model it is.
+      device: name of the device that computes the network.
+
+    Attributes:
+      images: placeholder uint8 [n, image_size, image_size, 3], with the image_size of the run.
+      probabilities: float32 [n, classes].
+      restorer: restores the variables.
+    """
+
+    def __init__(self, run: model.Trained, device: str):
+        # The same name scopes as in evaluation: a variable whose name an operation has already would get another
+        # one, and would not be found in the checkpoint.
+        with tf.device('/cpu:0'), tf.name_scope('input'):
+            size = run.recipe.image_size
+            self.images = tf.placeholder(tf.uint8, [None, size, size, 3], name='images')
+            # An exported model may be fed images of any shape, which this refuses.
+            images = tf.ensure_shape(self.images, self.images.shape)
+            # A batch of no images is padded with a black one, because no network accepts an empty batch.
+            count = tf.shape(images)[0]
+            images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
+            images = run.recipe.augmentation.plain_pixels(images)
+        with tf.device(device), tf.name_scope('tower_0'):
+            if run.averaging:
+                logits = average(run.recipe.inference(views(images)))
+            else:
+                logits = run.recipe.inference(images)
+            probabilities = tf.nn.softmax(logits)
+            self.probabilities = tf.identity(probabilities[:count], name='probabilities')
+        self.restorer = model.Restorer(run.use_ema)
+
+
+def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
+    """Shows the most likely classes of each file in `settings.image`, as a table or as one JSON object per line.
+
+    Args:
+      settings: of the classification.
+      show: function that gets each line of the result. Other lines go to the console.
+
+    Raises a UsageError if a file is not an image, after classifying all others.
+    """
+    directory, devices = model.open_checkpoint_dir(settings)
+    run = model.load_run(settings, directory)
+    size = run.recipe.image_size
+    decoder = (photos if size > LARGEST else pictures).Decoder(size, run.recipe.augmentation.centre)
+    failures = 0
+    width = max(len(shown(path)) for path in settings.image)
+    with checkpoint.plain_errors(), own.graph():
+        classifier = Classifier(run, devices.tower_devices[0])
+        with tf.Session(config=session_config(devices)) as session:
+            prefix, step = classifier.restorer.restore_newest(session, directory)
+            if not settings.json:
+                say(f'model      {prefix}, step {step}')
+            for first in range(0, len(settings.image), settings.batch_size):
+                paths = settings.image[first:first + settings.batch_size]
+                outcomes = _classify_batch(session, classifier, decoder, paths, run.classes)
+                for path, outcome in zip(paths, outcomes):
+                    show(_as_json(path, outcome) if settings.json else printable(_as_row(path, outcome, width)))
+                failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
+    if failures:
+        raise UsageError(
+            f'{failures} of {len(settings.image)} files could not be classified; the lines above name them')
+
+
+def _classify_batch(session, classifier, decoder, paths, classes):
+    """Returns for each file its most likely classes, as `_top_classes` does, or the NoPicture that says why not."""
+    images = decoder.try_each(paths)
+    valid = [image for image in images if not isinstance(image, NoPicture)]
+    if not valid:
+        return images
+    rows = iter(session.run(classifier.probabilities, {classifier.images: np.array(valid)}))
+    return [image if isinstance(image, NoPicture) else _top_classes(next(rows), classes) for image in images]
+
+
+def _top_classes(probabilities, classes):
+    """Returns (class, probability) pairs of the most likely classes, in descending order."""
+    order = np.argsort(-probabilities, kind='stable')
+    return [(classes[i], float(probabilities[i])) for i in order[:_TOP]]
+
+
+def _as_json(path, outcome):
+    if isinstance(outcome, NoPicture):
+        return json.dumps(dict(file=path, error=str(outcome)))
+    classes = [dict(name=name, probability=round(probability, 6)) for name, probability in outcome]
+    return json.dumps(dict(file=path, classes=classes))
+
+
+def _as_row(path, outcome, width):
+    if isinstance(outcome, NoPicture):
+        text = str(outcome)
+    else:
+        text = '  '.join(f'{name} {probability:.3f}' for name, probability in outcome)
+    return f'{shown(path):{width}}  {text}'

@@ -1,0 +1,139 @@
+"""The evaluation graph: predictions for a data set, with every example counted once.
+
+It reads no checkpoint; the caller sets the variables.
+"""
+import multiprocessing.pool
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.data import pipeline, records
+from cifar10.data.shift import average, views
+from cifar10.model import classifier
+from cifar10.model.recipe import Recipe
+from cifar10.parallel.towers import build_towers
+
+
+class Result(NamedTuple):
+    """The result of one pass over the examples.
+
+    Attributes:
+      confusion: int64 [classes, classes], how many examples of each class (row) were predicted as each (column).
+      cross_entropy: the mean.
+      averaged_correct: how many predictions are correct with test-time averaging; None without it.
+    """
+    confusion: np.ndarray
+    cross_entropy: float
+    averaged_correct: int | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of examples."""
+        return int(self.confusion.sum())
+
+    @property
+    def correct(self) -> int:
+        """How many predictions are correct."""
+        return int(self.confusion.trace())
+
+    @property
+    def precision(self) -> float:
+        """The fraction of predictions that are correct."""
+        return self.correct / self.count
+
+    @property
+    def averaged_precision(self) -> float | None:
+        """The fraction of predictions that are correct with test-time averaging; None without it."""
+        return None if self.averaged_correct is None else self.averaged_correct / self.count
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The figures of a record in metrics.jsonl."""
+        figures = dict(precision=self.precision, cross_entropy=self.cross_entropy, correct=self.correct,
+                       examples=self.count)
+        if self.averaged_correct is not None:
+            figures['averaged_precision'] = self.averaged_precision
+        return figures
+
+    def __str__(self):
+        line = f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count})'
+        if self.averaged_correct is not None:
+            line += f', {self.averaged_precision:.3f} with test-time averaging'
+        return line
+
+
+class _Share(NamedTuple):
+    """What one device computes of a pass.
+
+    Attributes:
+      start: operation that starts its batches at the first.
+      sums: scalars and a matrix of the next batch, by their names; their sums over all batches make a Result.
+      num_batches: how many batches it has.
+    """
+    start: tf.Operation
+    sums: dict[str, tf.Tensor]
+    num_batches: int
+
+
+class Evaluator:
+    """The evaluation graph, built in the current default graph. The devices take the batches in turn.
+
+    Args:
+      data: the images.
+      recipe: the recipe of the run.
+      devices: names of the devices that compute the network.
+      batch_size: images in a batch; the result does not depend on it.
+      num_examples: how many images to evaluate on; None for all.
+      averaging: whether to average the predictions for several views of an image too.
+
+    Attributes:
+      read: the operation that reads the data; to be run once in a session.
+    """
+
+    def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
+                 num_examples: int | None = None, averaging: bool = False):
+        self._count = num_examples or data.count
+        with tf.device('/cpu:0'), tf.name_scope('input'):
+            memory, self.read = pipeline.load(data)
+            inputs = [pipeline.eval_batches(memory, recipe.augmentation, self._count, batch_size, k, len(devices))
+                      for k in range(len(devices))]
+
+        def tower(k, scope):
+            del scope
+            batches, start = inputs[k]
+            with tf.device('/cpu:0'):
+                images, labels = batches.get_next()
+            sums = _batch_sums(recipe, images, labels, len(data.classes), averaging)
+            # Batch k, and every len(devices)-th after it.
+            num_batches = len(range(k * batch_size, self._count, len(devices) * batch_size))
+            return _Share(start, sums, num_batches)
+        self._shares = build_towers(devices, tower)
+
+    def run(self, session: tf.Session) -> Result:
+        """Makes one pass over the examples."""
+        session.run([share.start for share in self._shares])
+
+        def run_share(share):
+            return [session.run(share.sums) for _ in range(share.num_batches)]
+        with multiprocessing.pool.ThreadPool(len(self._shares)) as pool:
+            batches_by_share = pool.map(run_share, self._shares)
+        # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.
+        batches = [batch for share_batches in batches_by_share for batch in share_batches]
+        totals = {name: sum(batch[name] for batch in batches) for name in batches[0]}
+        cross_entropy = float(totals['cross_entropy']) / self._count
+        averaged_correct = int(totals['averaged_correct']) if 'averaged_correct' in totals else None
+        return Result(totals['confusion'], cross_entropy, averaged_correct)
+
+
+def _batch_sums(recipe, images, labels, num_classes, averaging):
+    """Returns what a batch adds to a Result, by names: sums over its examples, so a few numbers whatever its size."""
+    logits = recipe.inference(views(images) if averaging else images)
+    plain = logits[:tf.shape(labels)[0]]  # the first view of each image is the image itself
+    sums = dict(
+        confusion=tf.math.confusion_matrix(labels, tf.argmax(plain, 1), num_classes, dtype=tf.int64),
+        cross_entropy=tf.reduce_sum(tf.cast(classifier.cross_entropies(plain, labels), tf.float64)))
+    if averaging:
+        sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64))
+    return sums

@@ -1,0 +1,79 @@
+"""Export of a trained model as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.console import say
+from cifar10.base.directories import make_dir, refuse_of_others
+from cifar10.base.errors import UsageError
+from cifar10.base.files import making, new_folder, remove_leftovers
+from cifar10.base.own import place_of
+from cifar10.evaluation import model
+from cifar10.evaluation.classification import Classifier
+from cifar10.parallel.session_config import session_config
+from cifar10.run import checkpoint
+from cifar10.settings.evaluation import EvalSettings
+
+
+def export(settings: EvalSettings) -> None:
+    """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, whole or not at all.
+
+    Its signature takes `images`, uint8 [n, S, S, 3] with the `image_size` S of the run, and returns `probabilities`,
+    float32 [n, classes], `class_index`, int64 [n], and `class_name`, string [n].
+    """
+    target = os.path.abspath(settings.export_dir)
+    if _is_used(target):
+        remove_leftovers(target)
+        raise _used(settings)
+    directory, devices = model.open_checkpoint_dir(settings)
+    run = model.load_run(settings, directory)
+    refuse_of_others(target, f'--export_dir={settings.export_dir}')
+    make_dir(os.path.dirname(target), '--export_dir')
+    with checkpoint.plain_errors(), own.graph():
+        classifier = Classifier(run, devices.tower_devices[0])
+        _refuse_python(settings)
+        signature = _signature(classifier, run.classes)
+        with tf.Session(config=session_config(devices)) as session:
+            prefix, step = classifier.restorer.restore_newest(session, directory)
+            with making(target), new_folder(target) as temporary:
+                if _is_used(target):  # by another export, which was being made
+                    raise _used(settings)
+                builder = tf.saved_model.Builder(temporary)
+                builder.add_meta_graph_and_variables(
+                    session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
+                    signature_def_map={tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature})
+                builder.save()
+    say(f'exported   {prefix}, step {step}, to {target}')
+
+
+def _is_used(target):
+    is_empty_folder = os.path.isdir(target) and not os.listdir(target)
+    return os.path.exists(target) and not is_empty_folder
+
+
+def _used(settings):
+    return UsageError(f'--export_dir={settings.export_dir} exists and is not empty; use a new directory')
+
+
+def _refuse_python(settings):
+    """Raises a UsageError if an operation of the graph or of its functions calls a Python function."""
+    definition = tf.get_default_graph().as_graph_def()
+    for node in [*definition.node, *(node for each in definition.library.function for node in each.node_def)]:
+        if node.op in ('PyFunc', 'PyFuncStateless', 'EagerPyFunc'):
+            raise UsageError(f'--export_dir={settings.export_dir}: the operation {node.name} of the network calls a '
+                             f'Python function{place_of(node.name)}, which an exported model does not have; write it '
+                             'with operations of TensorFlow')
+
+
+def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:
+    """Returns the signature of the SavedModel; builds its outputs for the class."""
+    with tf.device('/cpu:0'):
+        index = tf.argmax(classifier.probabilities, 1, name='class_index')
+        names = tf.constant([name.encode('utf-8', 'surrogateescape') for name in classes])
+        name = tf.gather(names, index, name='class_name')
+    return tf.saved_model.predict_signature_def(
+        {'images': classifier.images},
+        {'probabilities': classifier.probabilities, 'class_index': index, 'class_name': name})

@@ -1,0 +1,197 @@
+"""A trained run, for evaluation, classification and export.
+
+Its settings and classes come from its train_dir, the variables from its checkpoints.
+"""
+import dataclasses
+import os
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.console import say
+from cifar10.base.directories import warn_of_others
+from cifar10.base.errors import RunError, UsageError, difference
+from cifar10.base.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
+from cifar10.data.records import Records
+from cifar10.model.averages import SUFFIX, saved_names
+from cifar10.model.recipe import Recipe
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices, choose
+from cifar10.run import best, checkpoint, starts, trust
+from cifar10.run.train_dir import SingleCheckpoint, Stored, TrainDir
+from cifar10.settings.evaluation import EvalSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What can be known of a run without reading a checkpoint.
+
+    Attributes:
+      stored: what the run stored, with the new locations of the user's own files.
+      classes: the names of the classes.
+      recipe: what was trained and how.
+      use_ema: whether to use the moving averages of the variables.
+      averaging: whether to average the predictions for several views of an image.
+    """
+    stored: Stored
+    classes: tuple[str, ...]
+    recipe: Recipe
+    use_ema: bool
+    averaging: bool
+
+
+def load_run(settings: EvalSettings, directory: TrainDir, stored: Stored | None = None,
+             data: Records | None = None) -> Trained:
+    """Returns the run in a directory, used as the settings say.
+
+    Args:
+      settings: the settings of the evaluation, classification or export.
+      directory: the train_dir of the run.
+      stored: what `load_stored` returned, if it was called before.
+      data: the images to evaluate on, which must have the classes of the run; None if there are none.
+    """
+    stored = stored or load_stored(settings, directory)
+    dataset = stored.settings.data.dataset
+    classes = stored.classes
+    if classes is None:  # a run of the tutorial's scripts, which stored nothing
+        classes = data.classes if data else DATASETS.load(dataset).classes
+    if data and data.classes != classes:
+        raise UsageError(f'--dataset={dataset} has other classes than the run in {directory.path} was '
+                         f"trained on (now {difference(classes, data.classes)}); use the run's own images")
+    if not classes:
+        raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training again '
+                         'to add them')
+    recipe = Recipe(stored.settings.recipe, len(classes), image_size=stored.settings.data.image_size)
+    use_ema = settings.use_ema
+    if use_ema is None:
+        use_ema = stored.settings.recipe.moving_averages
+    averaging = settings.test_time_averaging
+    if averaging is None:
+        averaging = recipe.augmentation.test_time_averaging
+    return Trained(stored, classes, recipe, use_ema, averaging)
+
+
+def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
+    """Returns what a run stored, with the new locations of the user's own files as the settings give them."""
+    stored = directory.stored()
+    if stored is None:
+        stored = Stored.of_tutorial()
+        if settings.dataset:
+            stored = stored._replace(settings=stored.settings.replace(dataset=settings.dataset))
+    dataset = present_name('dataset', DATASETS, settings.dataset, stored.settings.data.dataset, directory)
+    network = present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
+    if NETWORKS.is_own(network):
+        trust.check('network', network, settings.network, directory)
+    for line in starts.code_changes(stored, network=network):
+        say(line)
+    # What an evaluation is built from. An optimizer that a later version has makes no difference to it.
+    for name, registry in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
+        value = stored.settings.flat()[name]
+        if value not in registry:
+            raise UsageError(f'the run in {directory.path} has {name}={value}, which this version does not know')
+    return stored._replace(settings=stored.settings.replace(dataset=dataset, network=network))
+
+
+def present_name(flag: str, registry: Registry, given: str | None, stored: str, directory: TrainDir) -> str:
+    """Returns the name of a run's data set, network or optimizer. Of the user's own files, a new location may be given.
+
+    Args:
+      flag: the flag that gives it.
+      registry: the registry of such names.
+      given: the name that the user gives, or None.
+      stored: the name that the run stored.
+      directory: the train_dir of the run.
+    """
+    if given is None or given == stored:
+        return stored
+    if registry.is_own(given) and registry.is_own(stored):
+        return given
+    raise UsageError(f'--{flag}={given}, but the run in {directory.path} has {flag}={stored}; leave --{flag} out')
+
+
+def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[TrainDir, Devices]:
+    """Returns the directory of the checkpoints, after checking it, and the device to use, after claiming it.
+
+    Args:
+      settings: the settings of the evaluation, classification or export.
+      required: whether a checkpoint must exist already.
+    """
+    devices = choose(1, settings.tower_device)
+    gpus.claim(devices.num_gpus)
+    if settings.checkpoint:
+        warn_of_others(os.path.dirname(settings.checkpoint), f'--checkpoint={settings.checkpoint}')
+        return SingleCheckpoint(checkpoint.named('checkpoint', settings.checkpoint)), devices
+    warn_of_others(settings.checkpoint_dir, f'--checkpoint_dir={settings.checkpoint_dir}')
+    directory = TrainDir(settings.checkpoint_dir)
+    _check_checkpoint_dir(directory, required)
+    return directory, devices
+
+
+def _check_checkpoint_dir(directory, required):
+    """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
+    if directory.checkpoints():
+        return
+    if os.path.exists(directory.path + '.index'):
+        raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
+    best_dir = best.folder(directory.path)
+    is_run = directory.stored() is not None  # which has no checkpoint yet
+    if TrainDir(best_dir).checkpoints() and not is_run:
+        raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
+                         f'--checkpoint_dir={best_dir}')
+    if required:
+        raise no_checkpoint(directory)
+
+
+class Restorer:
+    """Restores the variables of the current graph from checkpoints.
+
+    Args:
+      use_ema: whether to restore them from their moving averages.
+    """
+
+    def __init__(self, use_ema: bool):
+        self._variables = saved_names(use_ema)
+        with tf.device('/cpu:0'):
+            self._saver = tf.train.Saver(self._variables)
+
+    def restore(self, session: tf.Session, prefix: str) -> int | None:
+        """Restores a checkpoint; returns its step, or None if training deleted it before it was read."""
+        try:
+            self._check(prefix)
+            step = checkpoint.saved_step(prefix)
+            self._saver.restore(session, prefix)
+        except (tf.errors.OpError, ValueError):
+            if not os.path.exists(prefix + '.index'):
+                return None
+            raise
+        return step
+
+    def restore_newest(self, session: tf.Session, directory: TrainDir) -> tuple[str, int]:
+        """Restores the newest checkpoint of a directory that can be read; returns its prefix and its step."""
+        while True:
+            prefix = checkpoint.newest(directory)
+            if prefix is None:
+                raise no_checkpoint(directory)
+            step = self.restore(session, prefix)
+            if step is not None:
+                return prefix, step
+
+    def _check(self, prefix):
+        """Raises a UsageError if a checkpoint does not have the variables of this graph."""
+        incompatibility = checkpoint.incompatibility(prefix, self._variables)
+        if incompatibility is None:
+            return
+        plain = {name.removesuffix(SUFFIX): variable
+                 for name, variable in self._variables.items()}
+        if checkpoint.incompatibility(prefix, plain) is None:
+            remedy = 'use --use_ema=false'
+        else:
+            remedy = 'it belongs to another network'
+        raise UsageError(f'{prefix} {incompatibility}; {remedy}')
+
+
+def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
+    """Returns an error that says that a directory has no usable checkpoint; a UsageError if it does not exist."""
+    if directory.checkpoints():
+        return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
+    error = RunError if os.path.isdir(directory.path) else UsageError
+    return error(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')

@@ -1,0 +1,87 @@
+"""Reports of evaluations: lines, TensorBoard's file, metrics.jsonl, and the best checkpoint."""
+import contextlib
+import datetime
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import files
+from cifar10.base.console import say
+from cifar10.evaluation import confusion
+from cifar10.evaluation.evaluator import Result
+from cifar10.run import metrics, summaries
+from cifar10.run.best import Best
+
+
+def scalars_of(result: Result) -> dict[str, float]:
+    """Returns the points that a Result adds to TensorBoard's curves, by the tags of the curves."""
+    return {summaries.EVAL + name: value for name, value in result.figures.items() if isinstance(value, float)}
+
+
+def result_line(step: int, result: Result) -> str:
+    """Returns the line that reports the Result of a step."""
+    return f'{datetime.datetime.now()}: {result}, step {step}'
+
+
+class Report:
+    """Reports Results. Make it after the evaluation graph, to which it adds an image summary.
+
+    Args:
+      eval_dir: the directory to write to.
+      classes: the names of the classes.
+      evaluation: what is evaluated and how, for every record; its 'run' is the run.
+      keep_best: whether to keep the best checkpoint.
+      per_class: whether to print the table of the classes.
+    """
+
+    def __init__(self, eval_dir: str, classes: Sequence[str], evaluation: dict[str, Any], keep_best: bool = True,
+                 per_class: bool = False):
+        self._eval_dir = eval_dir
+        self._classes = classes
+        self._evaluation = evaluation
+        self._per_class = per_class
+        self._best = Best(eval_dir, evaluation) if keep_best else None
+        with tf.device('/cpu:0'):
+            self._pixels = tf.placeholder(tf.uint8, [None, None, 3])
+            self._image = tf.raw_ops.ImageSummary(
+                tag=summaries.EVAL + 'precision_confusion', tensor=self._pixels[None], max_images=1)
+        runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
+        if runs - {None, evaluation['run']}:
+            say(f'warning: --eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
+                  'their curves; use another --eval_dir')
+        self._metrics = metrics.Metrics(eval_dir)
+        self._events = summaries.Events(eval_dir)
+        self._events.begin(tf.get_default_graph())
+
+    def candidate(self, prefix: str) -> contextlib.AbstractContextManager:
+        """Returns a context in which to evaluate and report a checkpoint; gives what to pass as `candidate`.
+
+        If the best checkpoint is kept, the context keeps this one from being deleted until it is reported.
+        """
+        return self._best.candidate(prefix) if self._best else contextlib.nullcontext()
+
+    def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> None:
+        """Reports the Result of a checkpoint, within the context of its `candidate`."""
+        say(result_line(step, result))
+        if self._per_class:
+            if result.averaged_correct is not None:
+                say('each class, without test-time averaging:')
+            for line in confusion.lines(result.confusion, self._classes):
+                say(line)
+        self._events.add(summaries.scalars(scalars_of(result)), step)
+        table = confusion.markdown(result.confusion, self._classes)
+        self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
+        self._events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
+        with files.locked(self._eval_dir):  # another evaluator may use the folder
+            record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
+                                         **self._evaluation)
+            is_best = self._best and self._best.offer(candidate, step, **result.figures)
+        # Without the lock, because a callback may evaluate too.
+        metrics.send(record)
+        if is_best:
+            say(f'best       {self._best.path}')
+
+    def close(self) -> None:
+        """Closes TensorBoard's file."""
+        self._events.close()

@@ -1,0 +1,78 @@
+"""Validation: evaluation on the test images between two steps of a run, in its process and on its devices.
+
+It has its own graph and session, into which the variables are copied, so that it does not affect the steps.
+"""
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.data import records
+from cifar10.evaluation.evaluator import Evaluator, Result
+from cifar10.evaluation.report import result_line, scalars_of
+from cifar10.model.averages import saved_names
+from cifar10.model.recipe import Recipe
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.session_config import session_config
+from cifar10.run import summaries
+from cifar10.run.metrics import EVAL, Metrics
+from cifar10.run.progress import Progress
+
+_BATCH_SIZE = 500  # of images up to 64 pixels; of larger ones, as many as have so many pixels together
+_BATCH_PIXELS = _BATCH_SIZE * 64 ** 2
+
+
+def batch_size(image_size: int) -> int:
+    """Returns how many images of a height and width are evaluated at a time, so that they fit into memory."""
+    return min(_BATCH_SIZE, _BATCH_PIXELS // image_size ** 2)
+
+
+class Validation:
+    """Evaluates values of the variables of a run.
+
+    Args:
+      recipe: the recipe of the run.
+      data: the images to evaluate on.
+      devices: devices of this process.
+      use_ema: whether to evaluate the moving averages of the variables.
+    """
+
+    def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
+        with own.graph() as graph:
+            self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size))
+            variables = saved_names(use_ema)
+            with tf.device('/cpu:0'):
+                self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
+                                for name, variable in variables.items()}
+                self._assign = [variable.assign(self._values[name]).op for name, variable in variables.items()]
+        self._session = tf.Session(graph=graph, config=session_config(devices))
+        self._session.run(self._evaluator.read)
+
+    def reads(self) -> dict[str, tf.Tensor]:
+        """Returns tensors that read the variables to evaluate in the current graph, by their names in checkpoints."""
+        by_name = {variable.op.name: variable for variable in tf.global_variables()}
+        with tf.name_scope('validation'):
+            return {name: by_name[name].read_value() for name in self._values}
+
+    def report(self, step: int, values: dict, events: summaries.Events, metrics: Metrics, progress: Progress) -> Result:
+        """Evaluates the values of a step and reports the Result: a point of each curve, a record, a line.
+
+        Args:
+          step: the global_step of the values.
+          values: the values of the tensors from `reads`.
+          events: TensorBoard's file.
+          metrics: metrics.jsonl.
+          progress: prints the line.
+        """
+        result = self.evaluate(values)
+        events.add(summaries.scalars(scalars_of(result)), step)
+        metrics.add(EVAL, step, **result.figures)
+        progress.say(result_line(step, result))
+        return result
+
+    def evaluate(self, values: dict) -> Result:
+        """Returns the Result of a pass over the images with these values of the tensors from `reads`."""
+        self._session.run(self._assign, {self._values[name]: value for name, value in values.items()})
+        return self._evaluator.run(self._session)
+
+    def close(self) -> None:
+        """Closes the session, which frees its memory."""
+        self._session.close()

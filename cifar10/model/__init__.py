@@ -1,0 +1,46 @@
+"""The networks: `classic`, `fast`, and a user's own (`own`, which `rehearsal` checks).
+
+`layers` holds what they share, `classifier` the loss of all, `parts` what divides them, `statistics` what they learn
+without gradients, `draws` their random numbers, `frozen` what they leave as it is. A network is a function of its
+images. It knows no towers, no devices and no update modes: its caller decides where variables and parts are placed.
+
+A user's own network imports what it is made with from here: `from cifar10.model import batch_normalisation`.
+"""
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cifar10.model.frozen import is_frozen
+from cifar10.model.layers import batch_normalisation, dropout
+from cifar10.model.network_draws import uniform_like
+from cifar10.model.parts import next_part
+from cifar10.model.statistics import MOVING_STATISTICS, MovingStatistic, add_moving_statistic
+
+__all__ = ['MOVING_STATISTICS', 'NUM_CLASSES', 'MovingStatistic', 'Network', 'add_moving_statistic',
+           'batch_normalisation', 'dropout', 'is_frozen', 'next_part', 'uniform_like']
+
+NUM_CLASSES = 10  # of CIFAR-10
+
+
+class Network(NamedTuple):
+    """A network, as the registry has it.
+
+    Attributes:
+      inference: function (images, training, num_classes, **options) -> logits, float32 of shape
+        [n, num_classes]. It makes its variables with `tf.get_variable`. It adds its L2 losses to the
+        collection LOSSES, its layers' outputs to ACTIVATIONS, and calls `add_moving_statistic` for what it
+        learns without gradients, and `parts.next_part` where it can be cut. `training` is whether the images
+        are a training batch.
+      image_sizes: function (**options of `inference`) -> range of the heights and widths that it takes. None if that
+        is not known before it is built.
+      learn: function that computes options of `inference` at the start of a run, from training images
+        preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
+      check: function (inference with its options bound, batch size, image sizes, dtype of the images, seed)
+        that raises a UsageError if the network breaks a rule, before it is trained, and returns warnings, one line
+        each. None where no check is needed.
+    """
+    inference: Callable
+    image_sizes: Callable[..., range] | None = None
+    learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
+    check: Callable[..., list[str]] | None = None

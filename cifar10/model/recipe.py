@@ -1,0 +1,250 @@
+"""The recipe of a run: network, augmentation, optimizer and learning rates, for training and for evaluation.
+
+It does not know towers, devices, or the files of a run.
+"""
+import functools
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
+from cifar10.data import records
+from cifar10.data.resize import resized_planes
+from cifar10.model import parts
+from cifar10.model.clipping import Clipped
+from cifar10.model.frozen import freezing
+from cifar10.model.network_draws import at_position
+from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
+from cifar10.settings.training import RecipeSettings
+
+_MOST_EXAMPLES = 2 ** 62  # int64 has room for a step beyond
+_LEARN_FROM = 2000  # number of training images that `Recipe.learn` uses,
+_LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
+
+
+def _examples(flag, epochs, count):
+    """Returns how many examples some epochs of `count` have; raises a UsageError if they cannot be counted in int64."""
+    if epochs * count > _MOST_EXAMPLES:
+        raise UsageError(f'--{flag}={epochs:g} is too large; of {count:,} images, the maximum is '
+                         f'{_MOST_EXAMPLES / count:.3g}')
+    return round(epochs * count)
+
+
+class Recipe:
+    """What is trained and how: the objects that the settings of a run name.
+
+    Args:
+      settings: the settings of the recipe.
+      num_classes: classes of the data set.
+      seed: the seed of the run.
+      count: training examples in an epoch; None for evaluation.
+      epochs: the length of the run, or None if it is a number of steps.
+      image_size: height and width in pixels of the images before augmentation.
+
+    Attributes:
+      image_size: as given.
+      augmentation: a `data.augment.Augmentation`.
+      schedule: an `optim.schedule.Schedule`; None for evaluation.
+      total_examples: training examples of the whole run, or None if its length is a number of steps.
+      warnings: lines about what `check` found to be allowed, but hardly meant.
+
+    Raises:
+      KeyError: a setting is a name that is not registered.
+      UsageError: the network does not take images of the size that the augmentation makes.
+    """
+
+    def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
+                 epochs: float | None = None, image_size: int = records.SIZE):
+        self._settings = settings
+        self._seed = seed
+        self._network = NETWORKS.load(settings.network)
+        self.warnings = []
+        self._options = dict(num_classes=num_classes)
+        if settings.widths:
+            self._options['widths'] = parse_widths(settings.widths)
+        self.total_examples = _examples('epochs', epochs, count) if epochs and count else None
+        self.image_size = image_size
+        sizes = parse_sizes(settings.sizes) if settings.sizes else None
+        self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)
+        self.schedule = None
+        if count:
+            warm_up = _examples('warmup_epochs', settings.warmup_epochs, count)
+            self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
+        if self._network.image_sizes:
+            self._refuse_other_sizes(self._network.image_sizes(**self._options))
+
+    def _refuse_other_sizes(self, taken):
+        """Raises a UsageError if the augmentation makes images of sizes that are not in a range."""
+        for size in self.augmentation.image_sizes():
+            if size not in taken:
+                takes = f'images of {taken[0]} pixels' if len(taken) == 1 else f'no images below {taken[0]} pixels'
+                raise UsageError(
+                    f'--network={self._settings.network} takes {takes}, and --augmentation='
+                    f'{self._settings.augmentation} makes {size} of --image_size={self.image_size}; use '
+                    f'{self.augmentation.flags_for(taken[0])}, or another network')
+
+    def learn(self, data: records.Records) -> Mapping[str, Any]:
+        """Returns the options of `inference` that the network computes from training images before it is trained.
+
+        They are initial values of variables. A run computes them once; its checkpoints store the variables.
+        """
+        if not self._network.learn:
+            return {}
+        count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
+        # Without GPUs: the first session that has any sets their memory options for the whole process.
+        on_cpu = tf.ConfigProto(device_count={'GPU': 0})
+        with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
+            planes = resized_planes(tf.constant(data.planes(count)), data.size)
+            images = session.run(self.augmentation.plain(planes))
+        return self._network.learn(images)
+
+    def check(self, batch_size: int, dtype: tf.DType) -> None:
+        """Raises a UsageError if a user's own network breaks a rule, or if weight decay leaves nothing of variables.
+
+        Args:
+          batch_size: images in a tower's batch.
+          dtype: the type that the towers compute in.
+        """
+        rate, decay = self._settings.learning_rate, self._settings.weight_decay
+        if decay and rate * decay >= 1:
+            raise UsageError(f'--weight_decay={decay:g} times the learning rate of {rate:g} takes away all of a '
+                             f'variable in a step; give less than {1 / rate:g}')
+        if self._network.check:
+            sizes = self.augmentation.image_sizes()
+            try:
+                self.warnings = self._network.check(self.inference, batch_size, sizes, dtype, self._seed)
+            except UsageError as error:
+                if not self.freezes:
+                    raise
+                with_all = functools.partial(self._network.inference, **self._options)
+                self._network.check(with_all, batch_size, sizes, dtype, self._seed)
+                raise UsageError(f'--freeze={self._settings.freeze}: what is left to train does not do ({error}); '
+                                 'freeze fewer variables') from error
+
+    def check_frozen(self, batch_size: int, dtype: tf.DType) -> None:
+        """Raises a UsageError if `freeze` leaves every trainable variable as it is, or finds none at all.
+
+        Args:
+          batch_size, dtype: as for `check`.
+        """
+        pattern = self._settings.freeze
+        if pattern is None:
+            return
+        variables = self.variables(batch_size, dtype)
+        if not any(re.search(pattern, name) for name in variables):
+            raise UsageError(f'--freeze={pattern} is found in no name of a variable of the network, which has '
+                             f"{textwrap.shorten(', '.join(variables), 200, placeholder=' ...')}; correct it")
+        if not any(variable.trainable for variable in variables.values()):
+            raise UsageError(f'--freeze={pattern} is found in the names of all variables that are trained, so nothing '
+                             'would be learnt; leave some out')
+
+    def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
+        """Returns the variables that the network makes in training, in a graph of their own, by their names.
+
+        Args:
+          batch_size, dtype: as for `check`.
+        """
+        with own.graph(self._seed), parts.divided(), at_position(self._seed, tf.zeros([], tf.int64)):
+            step = tf.train.get_or_create_global_step()  # a network may ask for it
+            side = max(self.augmentation.image_sizes())
+            self.inference(tf.placeholder(dtype, [batch_size, side, side, 3]), True)
+            return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
+
+    def check_parts(self, devices: int) -> None:
+        """Raises a UsageError if the network cannot be divided over so many devices of a tower."""
+        if devices > 1 and devices > self._parts:
+            count = f'{self._parts} parts' if self._parts > 1 else 'a single part'
+            own = ', or call next_part more often' if NETWORKS.is_own(self._settings.network) else ''
+            raise UsageError(f"--gpus_per_tower={devices}, but --network={self._settings.network} has {count}; "
+                             f'use at most --gpus_per_tower={self._parts}{own}')
+
+    def part_sizes(self, batch_size: int, dtype: tf.DType) -> list[parts.Size]:
+        """Returns the size of each part of the network in a tower, with the largest images of a run.
+
+        Args:
+          batch_size, dtype: as for `check`.
+        """
+        side = max(self.augmentation.image_sizes())
+        with own.graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
+            tf.train.get_or_create_global_step()  # a network may ask for it
+            images = tf.placeholder(dtype, [batch_size, side, side, 3])
+            return division.sizes(images, self.inference(images, True))
+
+    def divided(self, devices: Sequence[str], gate: Callable | None = None) -> AbstractContextManager:
+        """Returns the context in which `inference` divides the network over the devices of a tower.
+
+        Args:
+          devices, gate: the arguments of `networks.parts.divided`.
+        """
+        return parts.divided(devices, self._parts if len(devices) > 1 else 1, gate)
+
+    @functools.cached_property
+    def _parts(self):
+        """The number of parts of the network, which is built to count them."""
+        side = self.augmentation.image_sizes()[-1]
+        with own.graph(self._seed), parts.divided() as division:
+            self.inference(tf.placeholder(tf.float32, [None, side, side, 3]))
+            return division.parts
+
+    @property
+    def freezes(self) -> bool:
+        """Whether some variables of the network are not trained that would be."""
+        return self._settings.freeze is not None
+
+    def inference(self, images: tf.Tensor, training: bool = False, **learnt: Any) -> tf.Tensor:
+        """Builds the network; returns logits.
+
+        Args:
+          images, training: the arguments of `networks.Network.inference`.
+          learnt: what `learn` returned; nothing if the variables are restored from a checkpoint.
+        """
+        with freezing(self._settings.freeze):
+            return self._network.inference(images, training, **self._options, **learnt)
+
+    def learning_rates(self, examples_seen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns the learning rate and the auxiliary one: float32 scalars; the latter is None if there is none.
+
+        Args:
+          examples_seen: int64 scalar, the training examples before this step.
+        """
+        auxiliary = self._settings.auxiliary_learning_rate
+        with tf.name_scope('learning_rate'):
+            factor = self.schedule.factor(examples_seen)
+            rate = self._settings.learning_rate * factor
+            auxiliary_rate = None if auxiliary is None else auxiliary * factor
+        return rate, auxiliary_rate
+
+    def optimizer(self, rate: tf.Tensor, auxiliary_rate: tf.Tensor | None) -> Callable[[], tf.train.Optimizer]:
+        """Returns a function that makes an optimizer with these learning rates."""
+        settings = self._settings
+        make = OPTIMIZERS.load(settings.optimizer)
+        options = dict(auxiliary_rate=auxiliary_rate, weight_decay=settings.weight_decay)
+        given = {name: value for name, value in options.items() if value is not None}
+        if settings.clip_norm is None:
+            return lambda: make(rate, **given)
+        return lambda: Clipped(make(rate, **given), settings.clip_norm)
+
+    @property
+    def fed(self) -> str:
+        """The sizes of the images that the network is fed in the course of a run, such as '20x20, then 28x28'."""
+        return ', then '.join(f'{size}x{size}' for size in self.augmentation.image_sizes())
+
+    def __str__(self):
+        settings = self._settings
+        preset = PRESETS[settings.preset]
+        changes = [name for name, value in vars(settings).items() if name in preset and value != preset[name]]
+        name = f"{settings.preset} except for {', '.join(changes)}" if changes else settings.preset
+        widths = f' of {settings.widths}' if settings.widths else ''
+        sizes = f' at {settings.sizes} pixels' if settings.sizes else ''
+        decay = f' with weight decay {settings.weight_decay:g}' if settings.weight_decay else ''
+        clip = f', gradients clipped to {settings.clip_norm:g}' if settings.clip_norm else ''
+        smoothing = f', label smoothing {settings.label_smoothing:g}' if settings.label_smoothing else ''
+        frozen = f', frozen {settings.freeze}' if settings.freeze else ''
+        return (f'{name}: network {settings.network}{widths}, {settings.optimizer}{decay}{clip}, '
+                f'augmentation {settings.augmentation}{sizes}{smoothing}{frozen}')

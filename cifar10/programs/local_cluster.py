@@ -1,0 +1,137 @@
+"""Starts a cluster of processes on this machine, for testing.
+
+    python -m cifar10 local_cluster --workers=2 --ps=1 -- python multi_gpu_train.py --num_gpus=1
+
+Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
+free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
+task fails, the others are ended, and this program exits with the status of the first that failed.
+"""
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from cifar10.base import console, signals
+from cifar10.base.errors import UsageError
+from cifar10.programs import flags
+
+_TICK_SECS = 0.1  # between two looks at the tasks
+_GRACE = 150  # ticks from the first SIGTERM to SIGKILL
+_REPEAT = 10  # ticks between two signals: two at once may arrive as one
+_PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
+
+
+@contextlib.contextmanager
+def free_addresses(count: int) -> Iterator[list[str]]:
+    """Context with `count` addresses of this machine, 'host:port', at which nothing listens.
+
+    A task listens only seconds later. Until then no connection takes its port, because Linux takes those from 32768 on,
+    and no other call of this function, because a lock on each port is held until the context ends.
+    """
+    addresses = []
+    with contextlib.ExitStack() as locks:
+        for port in random.sample(_PORTS, len(_PORTS)):
+            if len(addresses) == count:
+                break
+            lock = locks.enter_context(socket.socket(socket.AF_UNIX))
+            with contextlib.suppress(OSError), socket.socket() as probe:
+                lock.bind(f'\0cifar10 port {port}')  # not the name of a file: free again when this process ends
+                probe.bind(('', port))
+                addresses.append(f'127.0.0.1:{port}')
+        yield addresses
+
+
+def commands(command: Sequence[str], addresses: Sequence[str], workers: int) -> dict[str, list[str]]:
+    """Returns the command line of each task by its name: {'worker 0': ['python', ...]}, the chief first.
+
+    The first `workers` of the addresses, 'host:port', are those of workers, the others of parameter servers.
+    """
+    hosts = ['--worker_hosts=' + ','.join(addresses[:workers])]
+    if addresses[workers:]:
+        hosts.append('--ps_hosts=' + ','.join(addresses[workers:]))
+    return {f'{job} {i}': [*command, '--job_name=' + job, f'--task_index={i}', *hosts]
+            for job, count in (('worker', workers), ('ps', len(addresses) - workers)) for i in range(count)}
+
+
+def run(tasks: dict[str, list[str]]) -> int:
+    """Runs the commands of all tasks to their end; returns the status of the first that failed, or 0.
+
+    Args:
+      tasks: the command lines, as `commands` returns them.
+    """
+    processes = {}
+
+    def pass_on(number, frame=None):
+        for process in processes.values():
+            if process.poll() is None:
+                process.send_signal(number)
+    for number in signals.termination_signals():
+        signal.signal(number, pass_on)
+    for name, command in tasks.items():
+        # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
+        processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                           errors='replace', start_new_session=True)
+    width = max(len(name) for name in processes)
+    unread = threading.Event()  # set once nobody reads our output any more
+    relays = [threading.Thread(target=_relay, args=(f'{name:<{width}} | ', process, unread), daemon=True)
+              for name, process in processes.items()]
+    for relay in relays:
+        relay.start()
+    status = 0
+    ticks = 0  # since the first failure
+    while None in (statuses := [process.poll() for process in processes.values()]):
+        failures = [code for code in statuses if code]
+        if unread.is_set():
+            failures.append(1)
+        if failures:
+            status = status or failures[0]
+            if ticks % _REPEAT == 0:  # after the first signal alone, a task may wait for a chief that is gone
+                pass_on(signal.SIGTERM if ticks < _GRACE else signal.SIGKILL)
+            ticks += 1
+        time.sleep(_TICK_SECS)
+    for relay in relays:
+        relay.join(_GRACE * _TICK_SECS)
+    status = status or next((code for code in statuses if code), 0)  # the last task to end may be the first that failed
+    return status if status >= 0 else 128 - status  # killed by a signal: like a shell, 128 + its number
+
+
+def _relay(prefix, process, unread):
+    """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
+    for line in process.stdout:
+        if not unread.is_set():
+            with console.reader_may_leave(unread.set):
+                sys.stdout.write(prefix + console.printable(line.rstrip('\n')) + '\n')
+                sys.stdout.flush()
+
+
+def main() -> None:
+    """Reads the flags and runs the cluster."""
+    arguments = sys.argv[1:]
+    command = []
+    if '--' in arguments:
+        separator = arguments.index('--')
+        command = arguments[separator + 1:]
+        arguments = arguments[:separator]
+    parser = flags.Parser(__doc__.splitlines()[0], prog='local_cluster', usage=(
+        'python -m cifar10 local_cluster [--workers=N] [--ps=N] -- COMMAND'))
+    parser.add_argument('--workers', type=flags.at_least(1), default=2, metavar='N',
+                        help='number of workers (default: %(default)s)')
+    parser.add_argument('--ps', type=flags.at_least(0), default=0, metavar='N',
+                        help='number of parameter servers (default: %(default)s)')
+    options = parser.parse_args(arguments)
+    if not command:
+        raise UsageError('there is no command after --; for example: -- python multi_gpu_train.py --num_gpus=1')
+    try:
+        with free_addresses(options.workers + options.ps) as addresses:
+            status = run(commands(command, addresses, options.workers))
+    except (FileNotFoundError, PermissionError) as error:
+        raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}') from error
+    if status:
+        raise SystemExit(status)
+

@@ -1,0 +1,150 @@
+"""Replays a step of a run, in memory, and shows what happened in it: losses, gradients, updates, examples.
+
+    python -m cifar10 replay --train_dir=DIR --step=7020
+    python -m cifar10 replay --train_dir=DIR --against=DIR2
+
+It starts from the newest checkpoint before the step. Nothing in the train_dir is changed. With --against it says where
+two runs part: the first step that differs, the tower and the variable.
+"""
+import contextlib
+import dataclasses
+import sys
+
+from cifar10.base import console, plots
+from cifar10.base.directories import TRAIN_DIR, warn_of_others
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS
+from cifar10.programs import flags
+from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
+from cifar10.settings.training import TOWER_DEVICES, step_range
+
+_STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens in it often lies in one of them
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplaySettings:
+    """What is replayed, and what is shown of it."""
+    TITLE = 'Replay'
+    train_dir: str = setting(TRAIN_DIR, 'train_dir of the run', checks=[no_wildcard, utf8])
+    step: int = setting(None, 'step to look into', minimum=1)
+    steps: str = setting(None, 'FROM:TO, steps to show in a table', checks=[step_range])
+    against: str = setting(
+        None, 'train_dir of another run: shows the first step at which the two differ, and what differs in it',
+        checks=[no_wildcard, utf8])
+    from_: str = setting(
+        None, 'prefix of the checkpoint to start from (default: the newest one before the step, or the initial values)')
+    tower: int = setting(
+        None, 'tower whose examples are shown (default: all; in --images the one with the largest loss)', minimum=0)
+    images: str = setting(
+        None, "PNG file to write: the tower's batch, the largest loss first; requires matplotlib")
+    tower_device: str = setting(
+        'auto', 'device of the towers; auto: as the run had, where this machine has it', choices=TOWER_DEVICES)
+    data_dir: str = setting(None, "directory of the data set (default: the run's)", checks=[absolute_utf8])
+    dataset: str = setting(
+        None, "new location of the run's own images, if they were moved", choices=DATASETS, checks=[utf8])
+    network: str = setting(None, "new location of the run's own network, if its file was moved", choices=NETWORKS)
+    optimizer: str = setting(
+        None, "new location of the run's own optimizer, if its file was moved", choices=OPTIMIZERS)
+
+
+def replay_settings(**given: object) -> ReplaySettings:
+    """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings contradict."""
+    settings = ReplaySettings(**checked([ReplaySettings], given))
+    if [settings.step, settings.steps, settings.against].count(None) != 2:
+        raise UsageError('give the step to look into as --step=N, or --steps=FROM:TO for a table, or --against=DIR to '
+                         'compare two runs')
+    if settings.against is not None and (settings.from_ or settings.images or settings.tower is not None):
+        raise UsageError('--from, --images and --tower are about one run; leave them out, or --against')
+    if settings.steps and (settings.images or settings.tower is not None):
+        raise UsageError('--images and --tower show the examples of one step; give it as --step=N')
+    return settings
+
+
+def main() -> None:
+    """Reads the flags and replays."""
+    settings = replay_settings(**flags.parse([ReplaySettings], __doc__.splitlines()[0], sys.argv[1:]))
+    warn_of_others(settings.train_dir, f'--train_dir={settings.train_dir}')
+    if settings.against is not None:
+        warn_of_others(settings.against, f'--against={settings.against}')
+    if settings.images:
+        plots.check_plot(settings.images)
+    console.start_tensorflow()
+    if settings.against is not None:
+        compare(settings)
+    else:
+        replay(settings)
+
+
+def replay(settings: ReplaySettings) -> None:
+    """Takes the steps again and prints what happened in them."""
+    # After the flags: TensorFlow takes seconds to import.
+    from cifar10.run import checkpoint
+    from cifar10.run.train_dir import TrainDir
+    from cifar10.tools.replay import images, report
+    from cifar10.tools.replay.probe import Probe
+    from cifar10.tools.replay.rerun import Rerun
+    from cifar10.tools.replay.verify import Verification
+    directory = TrainDir(settings.train_dir)
+    first, last = step_range('steps', settings.steps) if settings.steps else (settings.step, settings.step)
+    with checkpoint.plain_errors(), contextlib.ExitStack() as stack:
+        rerun = Rerun(directory, last, first, settings.from_, tower_device=settings.tower_device,
+                      network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
+                      data_dir=settings.data_dir)
+        if settings.step:
+            rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
+        _check_tower(settings.tower, rerun.segment_of(last).plan.settings.towers.num_towers, last)
+        _print(report.heading(directory, rerun, f'steps {first} to {last}' if settings.steps else f'step {last}'))
+        verification = Verification(directory, rerun)
+        steps = []
+        probe, origin = None, None
+        for taken in _with_bar(stack.enter_context(contextlib.closing(rerun.steps())), last - rerun.step):
+            verification.compare(taken)
+            if taken.before is None:
+                continue
+            segment = rerun.segment_of(taken.step)
+            if probe is None or taken.step == segment.first:
+                probe = stack.enter_context(contextlib.closing(Probe(segment.plan)))
+            steps.append(report.show(taken, probe.at(taken)))
+            bad_tower = steps[-1].bad_tower
+            origin = None if bad_tower is None else probe.origin(taken, bad_tower)
+            if settings.steps and not (steps[-1].is_finite or steps[-1].was_skipped):
+                break
+        _print([verification.line(), *report.table_of_steps(steps)])
+        if settings.step:
+            _print(report.details(steps[-1], rerun.data.classes, settings.tower))
+        _print(report.not_finite_lines(steps, rerun.data.classes, origin))
+        if settings.images:
+            k = report.tower_to_look_at(steps[-1]) if settings.tower is None else settings.tower
+            images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.batch(taken, k),
+                        steps[-1].towers[k], rerun.data.classes)
+            console.say(f'written    {settings.images}')
+
+
+def compare(settings: ReplaySettings) -> None:
+    """Prints where two runs part."""
+    from cifar10.run import checkpoint
+    from cifar10.run.train_dir import TrainDir
+    from cifar10.tools.replay import against
+    with checkpoint.plain_errors():
+        _print(against.compare(
+            TrainDir(settings.train_dir), TrainDir(settings.against), _with_bar, tower_device=settings.tower_device,
+            network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
+            data_dir=settings.data_dir))
+
+
+def _check_tower(tower, towers, step):
+    """Raises a UsageError if a step had no tower of this number."""
+    if tower is not None and tower >= towers:
+        plural = 's' if towers > 1 else ''
+        raise UsageError(f'--tower={tower}, but step {step} had {towers} tower{plural}; give a number below {towers}')
+
+
+def _with_bar(steps, count):
+    """Yields the steps, with a progress bar on a terminal."""
+    return console.progress_bar(steps, total=count, unit='step', leave=False)
+
+
+def _print(lines):
+    for line in lines:
+        console.say(line)
+

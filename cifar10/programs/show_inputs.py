@@ -1,0 +1,33 @@
+"""Plots the images that a run feeds its network, before and after augmentation, with the names of their classes.
+
+    python -m cifar10 show_inputs --out=inputs.png --preset=fast
+
+Accepts all flags of multi_gpu_train.py, so the flags of a run can be repeated; `--help` shows those that matter here.
+"""
+import dataclasses
+import sys
+
+from cifar10.base import console, plots
+from cifar10.programs import flags
+from cifar10.settings.definition import setting
+from cifar10.settings.training import GROUPS, train_settings
+from cifar10.tools import show_inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputSettings:
+    """The file of the plot."""
+    TITLE = 'Output'
+    out: str = setting('inputs.png', 'PNG file to write; requires matplotlib')
+
+
+def main() -> None:
+    """Reads the flags and writes the plot."""
+    description = __doc__.splitlines()[0] + ' Accepts all other flags of multi_gpu_train.py too.'
+    given = flags.parse([OutputSettings, *GROUPS], description, sys.argv[1:], ('Output', 'Data', 'Recipe'))
+    out = given.pop('out', OutputSettings.out)
+    settings = train_settings(**given)
+    plots.check_plot(out)
+    console.start_tensorflow()
+    show_inputs.draw(out, show_inputs.inputs(settings))
+    console.say(f'written    {out}')

@@ -1,0 +1,219 @@
+"""A training that is set up to be measured: its graph, its session, and the kinds of steps that it can take.
+
+It writes into a folder of its own. It knows nothing of what other variants there are.
+"""
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.data import pipeline
+from cifar10.parallel.session_config import refuse_absent
+from cifar10.run import checkpoint, sessions, summaries
+from cifar10.run.async_workers import AsyncWorkers
+from cifar10.run.metrics import Metrics
+from cifar10.run.progress import Progress
+from cifar10.run.stragglers import Stragglers
+from cifar10.run.train_dir import TrainDir
+from cifar10.tools.explain.moments import Moments
+from cifar10.tools.explain.parts import Lap
+from cifar10.training import loop
+from cifar10.training.plan import Plan
+
+# The kinds of steps. STEP is the loop's; each of the others leaves something out or adds something.
+STEP = 'step'
+SAME_BATCH = 'same batch'  # one batch again and again, so no input
+NO_UPDATE = 'no update'  # up to the averaged gradients
+TOWERS_ALONE = 'towers alone'  # neither averaging nor update
+ONE_DEVICE = 'one device'  # the towers of one device alone
+SUMMARY = 'summary'  # with the summary for TensorBoard, which is written
+
+_ENDLESS = 10 ** 8  # steps: no measurement is that long
+
+
+class Variant:
+    """A training in a session that is open until `close`. It starts from the checkpoint of its plan, if there is one.
+
+    Args:
+      plan: of the run.
+      folder: an empty folder, for what a run would write into its train_dir.
+      before_session: function that is called before the session is made, or None.
+      position: of the first example to train on; None: where the checkpoint ends.
+      cause: the `report.Cause` that it is without, if any.
+
+    Attributes:
+      plan, cause: as given.
+      position: of the first example that it trained on.
+      megabytes: the size of what the towers exchange: gradients, or in `local` copies with their slots; float32.
+      moments: the marks in its graph.
+    """
+
+    def __init__(self, plan: Plan, folder: str, before_session: Callable[[], None] | None = None,
+                 position: int | None = None, cause: Any = None):
+        self.plan = plan
+        self.cause = cause
+        plan = plan._replace(last_step=plan.step + _ENDLESS)
+        log = Metrics(folder)
+        learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
+        self._open = contextlib.ExitStack()
+        with contextlib.ExitStack() as failed:
+            failed.callback(self.close)
+            self._start(plan, learnt, folder, log, before_session, position)
+            failed.pop_all()
+
+    def _start(self, plan, learnt, folder, log, before_session, position):
+        """Builds the graph, opens the session and takes a first step."""
+        with own.graph(plan.settings.run.seed), tf.device(plan.devices.home):
+            self._graph = graph = loop.build(plan, learnt)
+            exchanged = {v.op.name: v for v in tf.trainable_variables() if v in tf.global_variables()}
+            if graph.step.average:
+                exchanged.update((v.op.name, v) for v in graph.step.average.copies[0])
+            self.megabytes = sum(v.shape.num_elements() for v in exchanged.values()) * 4 / 1e6
+            self.moments = Moments(graph, plan.devices)
+            self._no_seconds = tf.zeros(graph.tower_seconds.shape)
+            self._events = summaries.Events(folder)
+            self._open.callback(self._events.close)
+            self._directory = TrainDir(folder)
+            self._checkpoints = checkpoint.Checkpoints(
+                self._directory, plan.checkpoint, graph.global_step, graph.examples_seen, 1, log, repeatable=False)
+            self._validation = loop.validation_of(plan)
+            self._reads = self._validation.reads() if self._validation else None
+            if self._validation:
+                self._open.callback(self._validation.close)
+            tf.get_default_graph().finalize()
+            if before_session:
+                before_session()
+            with plan.mode.scope():
+                self._session = self._open.enter_context(sessions.opened(
+                    plan.devices.target, loop.session_options(plan)))
+        refuse_absent(self._session, plan.devices)
+        self._session.run(graph.initialise, graph.initial_values)
+        self._checkpoints.restore(self._session)
+        if position is not None:
+            graph.examples_seen.load(np.int64(position), self._session)
+        self._session.run(graph.start_inputs)
+        self.position = int(self._session.run(graph.examples_seen))
+        step = int(self._session.run(graph.global_step))
+        places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
+        nowhere = self._open.enter_context(open(os.devnull, 'w'))
+        self._progress = self._open.enter_context(Progress(
+            step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, {},
+            lambda line: nowhere.write(line + '\n')))
+        self._stragglers = Stragglers(places, self._progress.say)
+        self._batches = None  # values of the tensors of `graph.batches`
+        self._number = step
+        self.take(1)  # what does not fit into memory fails here
+
+    def close(self) -> None:
+        """Closes the session, which frees its memory."""
+        self._open.close()
+
+    def take(self, count: int, kind: str = STEP, group: int = 0) -> list[float]:
+        """Takes steps of a kind; returns the seconds of each.
+
+        These include what the loop does after a step: it notes figures and prints.
+
+        Args:
+          count: how many steps.
+          kind: STEP, or another of the kinds above.
+          group: of ONE_DEVICE, the number of the device's group.
+        """
+        fetches, feed = self._fetches(kind, group), self._feed() if kind == SAME_BATCH else None
+        seconds = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            results = self._session.run(fetches, feed)
+            if 'step' in results:
+                self._report(results)
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def settle(self, kind: str = STEP, group: int = 0) -> None:
+        """Brings steps of a kind to their steady rate, after others: nothing is in the caches, but batches wait.
+
+        Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
+        """
+        if kind != SAME_BATCH:
+            for _ in range(pipeline.batches_ahead(self.plan.devices.on_gpus)):
+                self._session.run([tensor.op for batch in self._graph.batches for tensor in batch])
+        self.take(1, kind, group)
+
+    def laps(self, count: int) -> list[Lap]:
+        """Takes `count` steps with a trace; returns their parts."""
+        laps = []
+        fetches = dict(self._fetches(STEP), marks=self.moments.fetch)
+        # In a cluster, only a full trace has what the other tasks did.
+        level = tf.RunOptions.FULL_TRACE if self.plan.devices.target else tf.RunOptions.SOFTWARE_TRACE
+        for _ in range(count):
+            metadata = tf.RunMetadata()
+            begin = time.time()  # the clock of the trace
+            results = self._session.run(fetches, options=tf.RunOptions(trace_level=level), run_metadata=metadata)
+            self._report(results)
+            laps.append(self.moments.lap(metadata.step_stats, begin, time.time()))
+        return laps
+
+    def _fetches(self, kind, group=0):
+        graph = self._graph
+        if kind == ONE_DEVICE:
+            return dict(done=self.moments.of_group[group])
+        if kind == NO_UPDATE:
+            return dict(losses=graph.losses, done=self.moments.after_averaging)
+        if kind == TOWERS_ALONE:
+            return dict(done=self.moments.after_towers)
+        if kind == SAME_BATCH:  # the towers' seconds wait for batches, also where they are fed
+            return dict(graph.fetches, seconds=self._no_seconds)
+        if kind == SUMMARY:
+            return dict(graph.fetches, summary=graph.summary)
+        return graph.fetches
+
+    def _feed(self):
+        if self._batches is None:
+            self._batches = self._session.run(self._graph.batches)
+        pairs = zip(self._graph.batches, self._batches)
+        return {tensor: value for tensors, values in pairs for tensor, value in zip(tensors, values)}
+
+    def _report(self, results):
+        self._number += 1
+        if self.cause is None:
+            loop.refuse_divergence(self._number, results['losses'], self._directory, repeatable=False)
+        self._progress.report(self._number, results['figures'], results['seconds'])
+        self._stragglers.report(results['seconds'])
+        if 'summary' in results:
+            self._events.add(results['summary'], self._number)
+
+    def save(self) -> None:
+        """Saves a checkpoint."""
+        self._checkpoints.save(self._session)
+
+    def average(self) -> None:
+        """Averages the towers' copies of the variables, if there are copies."""
+        if self._graph.average:
+            self._session.run(self._graph.average)
+
+    def evaluate(self) -> None:
+        """Evaluates as the run does between two steps."""
+        self._validation.evaluate(self._session.run(self._reads))
+
+    def rates(self, seconds: float) -> tuple[list[float], float, float]:
+        """Lets asynchronous towers update on their own for some seconds.
+
+        Returns:
+          (each tower's updates a second, all updates a second, the mean staleness).
+        """
+        graph = self._graph
+        counters = graph.step.turns.counters
+        staleness = []
+        with AsyncWorkers(graph.async_train_ops).stepping(self._session):
+            self.take(3)
+            before, first, begin = *self._session.run([counters, graph.global_step]), time.time()
+            while time.time() < begin + seconds:
+                staleness.append(float(self._session.run([graph.train_step, graph.figures['staleness']])[1]))
+            after, last, end = *self._session.run([counters, graph.global_step]), time.time()
+        elapsed = end - begin
+        towers = [(now - then) / 2 / elapsed for now, then in zip(after, before)]  # a turn counts as two
+        return towers, float(last - first) / elapsed, float(np.mean(staleness))

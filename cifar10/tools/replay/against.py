@@ -1,0 +1,347 @@
+"""Where two runs part: their records say between which checkpoints, and taking the steps again says at which step.
+
+A difference that recurs comes from what the runs record: settings, files, software. One that does not recur came from
+elsewhere.
+"""
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cifar10.base.errors import UsageError
+from cifar10.run import checkpoint, metrics, starts
+from cifar10.run.starts import Started
+from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.tools.replay.probe import Probe, norm
+from cifar10.tools.replay.rerun import Rerun, Taken
+from cifar10.tools.replay.verify import Verification, named_steps
+
+_MOST = 10  # variables that are listed
+_HASH = 'sha256'  # in the record of a checkpoint
+_OF_STEPS, _OF_EVALUATIONS = ('loss', 'learning_rate', 'accuracy'), ('precision', 'cross_entropy')
+# What is compared, by the kinds of records: all that depends on nothing but the steps.
+_COMPARED = {metrics.CHECKPOINT: (_HASH,), metrics.TRAIN: _OF_STEPS, metrics.EVAL: _OF_EVALUATIONS}
+
+
+class Recorded(NamedTuple):
+    """What a run has recorded.
+
+    Attributes:
+      directory: of the run.
+      starts: those that led to its steps.
+      figures: (name, step) -> value, for the names in _COMPARED. A checkpoint that was copied from another run has no
+        record; the hash of its file is here.
+    """
+    directory: TrainDir
+    starts: list[Started]
+    figures: dict[tuple[str, int], Any]
+
+
+class Parting(NamedTuple):
+    """Where the records of two runs part.
+
+    Attributes:
+      equal: the steps of the checkpoints at which they are equal.
+      differ: (name, step) of the figures of both that differ, the first steps first.
+    """
+    equal: list[int]
+    differ: list[tuple[str, int]]
+
+    def first(self, *names: str) -> tuple[str, int] | None:
+        """Returns (name, step) of the first of these figures that differs; None if none does."""
+        return next((figure for figure in self.differ if figure[0] in names), None)
+
+    @property
+    def last(self) -> int | None:
+        """A step by which the runs have parted; None if they have not."""
+        differ, figure = self.first(_HASH), self.first(*_OF_STEPS)
+        # A checkpoint that differs also verifies the steps up to it.
+        if differ is None or (figure and any(step >= figure[1] for step in self.equal)):
+            return figure and figure[1]
+        return differ[1]
+
+
+def compare(directory: TrainDir, against: TrainDir,
+            watched: Callable[[Iterable, int], Iterable] = lambda steps, count: steps, **options: Any) -> Iterator[str]:
+    """Compares two runs, A and B, and yields the lines of a report.
+
+    Args:
+      directory, against: of A and of B.
+      watched: function (steps, their number) -> the same steps, which shows how far they are.
+      options: the options of `Rerun`, for both.
+
+    Raises:
+      UsageError: the runs cannot be compared.
+    """
+    runs = [_recorded(each) for each in (directory, against)]
+    parting = part(*runs)
+    for name, run in zip('AB', runs):
+        yield f'{name:<10} {run.directory.path}, with records up to step {max(step for _, step in run.figures)}'
+    yield from _describe_parting(parting, *runs)
+    at, recurs = parting.last, False
+    if at is not None:
+        try:
+            prefix, step = _last_equal(runs, parting)
+            reruns = [Rerun(run.directory, at, step + 1, prefix, **options) for run in runs]
+            yield f"from       {prefix or 'the initial values'}, steps {step + 1} to {at} of each run"
+            verifications = [Verification(run.directory, rerun) for run, rerun in zip(runs, reruns)]
+            first = replay(watched(zip(*(rerun.steps() for rerun in reruns)), at - step), verifications)
+        except UsageError as error:  # what the records say holds all the same
+            yield f'replay     not possible: {error}'
+        else:
+            for name, verification in zip('AB', verifications):
+                word, text = verification.line().split(maxsplit=1)
+                yield f'replay {name:<3} {word} {text}'
+            if first:
+                at, recurs = first[0].step, True
+                yield from _describe_first(*first, reruns)
+            else:
+                yield from _describe_elsewhere(verifications, at)
+    yield from _describe_starts(runs, at, recurs)
+
+
+def _recorded(directory):
+    """Returns what the run in a directory has recorded; raises a UsageError if it has recorded nothing."""
+    if directory.stored() is None:
+        raise UsageError(f'{directory.path} holds no run of this program, so there is nothing to compare; name the '
+                         'train_dir of a run')
+    figures = {(name, record['step']): record[name] for kind, names in _COMPARED.items()
+               for record in metrics.read(directory.path, kind) for name in names if name in record}
+    for prefix in directory.checkpoints():
+        if (_HASH, step_of(prefix)) not in figures:
+            with contextlib.suppress(OSError):  # it cannot be read
+                figures[_HASH, step_of(prefix)] = checkpoint.digest(prefix)
+    if not figures:
+        raise UsageError(f'the run in {directory.path} has no checkpoint and no record of a step yet; compare it later')
+    return Recorded(directory, starts.read(directory.path), figures)
+
+
+def part(one: Recorded, other: Recorded) -> Parting:
+    """Compares the records of two runs; raises a UsageError if none is of the same step."""
+    common = sorted(one.figures.keys() & other.figures.keys(), key=lambda figure: figure[1])
+    if not common:
+        has = [f'{run.directory.path} has records of {named_steps(sorted({step for _, step in run.figures}))}'
+               for run in (one, other)]
+        raise UsageError(f"{' and '.join(has)}, so they cannot be compared; train both to a step that both record")
+    differ = [each for each in common if str(one.figures[each]) != str(other.figures[each])]
+    return Parting([step for name, step in common if name == _HASH and (name, step) not in differ], differ)
+
+
+def _describe_parting(parting, one, other):
+    """Yields the lines that say what was compared of the records, and where they part."""
+    common = one.figures.keys() & other.figures.keys()
+    yield (f'compared   {len(common)} figures that both recorded; without a counterpart are '
+           f'{len(one.figures) - len(common)} of A and {len(other.figures) - len(common)} of B')
+    yield f"equal      {named_steps(parting.equal) if parting.equal else 'no step'}, by the SHA-256 of the checkpoints"
+    differ = []
+    for name, step in filter(None, (parting.first(*names) for names in _COMPARED.values())):
+        values = [run.figures[name, step] for run in (one, other)]
+        differ.append(f'step {step}, by the SHA-256 of the checkpoints' if name == _HASH else
+                      f"the recorded {name.replace('_', ' ')} of step {step} is {values[0]} and {values[1]}")
+    yield f"differ     {'; '.join(differ) or 'nothing of what was compared'}"
+
+
+def _last_equal(runs, parting):
+    """Returns (prefix, step) of the newest kept checkpoint, of either run, at which both are equal and have not parted.
+
+    It must have the recorded hash. Without any it is (None, 0), the initial values.
+
+    Raises:
+      UsageError: there is none, and a run did not begin with initial values.
+    """
+    _, parted = parting.first(_HASH, *_OF_STEPS)
+    for step in reversed([step for step in parting.equal if step < parted]):
+        for run in runs:
+            prefix = f'{run.directory.checkpoint_prefix}-{step}'
+            with contextlib.suppress(OSError):  # it is not kept, or can no longer be read
+                if checkpoint.digest(prefix) == run.figures[_HASH, step]:
+                    return prefix, step
+    for run in runs:
+        begin = min((start.step for start in run.starts), default=0)
+        if begin:
+            raise UsageError(f'the records of the run in {run.directory.path} begin after step {begin}, and no '
+                             'checkpoint at which both runs are equal is kept; train both again with --max_to_keep=0')
+    return None, 0
+
+
+def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verification]) -> tuple[Taken, Taken] | None:
+    """Takes the steps of two runs beside each other, and compares each step with its records and with the other run.
+
+    Args:
+      pairs: each step of both.
+      verifications: those of both.
+
+    Returns:
+      The first step, in both runs, in which a loss or after which a variable differs; None if there is none.
+    """
+    first = None
+    for pair in pairs:
+        for verification, taken in zip(verifications, pair):
+            verification.compare(taken)
+        if first is None and (not _same_bits(*(taken.losses for taken in pair))
+                              or differing(*_comparable(*pair, 'after'))):
+            first = pair
+    return first
+
+
+def differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
+    """Returns the names of the variables whose bits differ, or that only one run has, in order.
+
+    How a step is divided does not count, as in `checkpoint.digest_of`.
+    """
+    names = (one.keys() | other.keys()).difference(checkpoint.DIVISION)
+    return sorted(name for name in names if not (name in one and name in other and _same_bits(one[name], other[name])))
+
+
+def _comparable(one, other, moment):
+    """Returns the variables of a step in both runs without the copies that only one has.
+
+    Args:
+      one, other: the step in both runs.
+      moment: 'before', 'updated' or 'after', as in `Taken`.
+    """
+    values = [getattr(taken, moment) for taken in (one, other)]
+    both = values[0].keys() & values[1].keys()
+    return [{name: value for name, value in each.items() if name in both or name in taken.saved}
+            for taken, each in zip((one, other), values)]
+
+
+def _same_bits(one, other):
+    one, other = np.asarray(one), np.asarray(other)
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+
+
+# What is said of the steps that were taken again.
+
+def _describe_first(one, other, reruns):
+    """Yields the lines about the first step that differs.
+
+    Args:
+      one, other: this step in both runs.
+      reruns: what took it.
+    """
+    before = _comparable(one, other, 'before')
+    if differing(*before):
+        yield f'recurs     yes: the variables differ before step {one.step} already'
+        yield from _describe_arrays('before', *before)
+        return
+    yield f'recurs     yes: step {one.step} is the first that differs'
+    yield from _describe_towers(one, other, reruns)
+    rates = [taken.figures['learning_rate'] for taken in (one, other)]
+    if rates[0] != rates[1]:
+        yield f'rate       {rates[0]:.7g} and {rates[1]:.7g}'
+    yield from _describe_arrays('after', *_comparable(one, other, 'after'))
+
+
+def _describe_towers(one, other, reruns):
+    """Yields the lines about the towers whose losses or gradients differ in a step that begins with equal variables."""
+    counts = [(taken.settings.towers.num_towers, taken.settings.towers.batch_size) for taken in (one, other)]
+    if counts[0] != counts[1]:
+        yield 'towers     {} of {} and {} of {}, so each tower has other examples'.format(*counts[0], *counts[1])
+        return
+    same = True
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(contextlib.closing(Probe(rerun.segment_of(one.step).plan))) for rerun in reruns]
+        for k in range(counts[0][0]):
+            batches = [probe.batch(taken, k)._asdict() for probe, taken in zip(probes, (one, other))]
+            if 'originals' in differing(*batches):
+                folders = [os.path.dirname(rerun.data.files[0]) for rerun in reruns]
+                yield f'images     the batch of tower {k} has other images in {folders[0]} than in {folders[1]}'
+                return
+            losses, gradients = zip(*(probe.gradients(taken, k) for probe, taken in zip(probes, (one, other))))
+            lines = [f'tower {k:<4} {name} of the batch' for name in differing(*batches)]
+            if not _same_bits(*losses):
+                lines.append(f'tower {k:<4} loss {losses[0]:.9g} and {losses[1]:.9g}')
+            lines += _describe_arrays(f'tower {k}', *gradients, 'gradient of ')
+            same = same and not lines
+            yield from lines
+    if not same:
+        return
+    if differing(*_comparable(one, other, 'updated')):
+        yield 'towers     batches, losses and gradients are equal in all of them, so only the update differs'
+        return
+    averaging = [name for name, taken in zip('AB', (one, other)) if taken.updated is not taken.after]
+    whose = f', which only {averaging[0]} takes after this step' if len(averaging) == 1 else ''
+    yield ('towers     batches, losses, gradients and updates are equal in all of them, so only the average of their '
+           f'copies differs{whose}')
+
+
+def _describe_arrays(word, one, other, what=''):
+    """Yields a line for each variable whose values in two runs differ, those that differ most first.
+
+    Args:
+      word: the first word of the lines.
+      one, other: name -> array.
+      what: what the arrays are, before the name.
+    """
+    found = [(*_difference(one.get(name), other.get(name)), name) for name in differing(one, other)]
+    found.sort(key=lambda each: -each[0])
+    for _, phrase, name in found[:_MOST]:
+        yield f'{word:<10} {what}{name}: {phrase}'
+    if len(found) > _MOST:
+        yield f'{word:<10} and {len(found) - _MOST} more'
+
+
+def _difference(one, other):
+    """Returns (how far two arrays differ, relative to the norm of the first; a phrase that says it)."""
+    if one is None or other is None:
+        return np.inf, f"only {'B' if one is None else 'A'} has it"
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return np.inf, f'{one.dtype} {list(one.shape)} and {other.dtype} {list(other.shape)}'
+    is_scalar = not one.shape
+    one, other = np.atleast_1d(one, other)
+    flipped = np.bitwise_xor(*(np.ascontiguousarray(array).view(f'u{array.itemsize}') for array in (one, other)))
+    with np.errstate(invalid='ignore', over='ignore'):  # values may be infinite
+        distance = np.subtract(one, other, dtype=np.float64)
+        size = norm(one)
+        relative = norm(distance) / size if size else np.inf
+    relative = relative if np.isfinite(relative) else np.inf  # the largest difference of all
+    if is_scalar:
+        return relative, f'{one[0]:.9g} and {other[0]:.9g}'
+    count = np.count_nonzero(flipped)
+    if count > 1:
+        return relative, (f'{count} of {one.size} numbers, by at most {np.abs(distance).max():.3g}; '
+                          f"{f'{relative:.2g} of the norm' if size else 'all were 0 in A'}")
+    place = tuple(map(int, np.argwhere(flipped)[0]))
+    return relative, f'1 of {one.size} numbers, {list(place)}: {one[place]:.9g} and {other[place]:.9g}'
+
+
+def _describe_elsewhere(verifications, last):
+    """Yields the lines about two runs that part, but whose steps come out the same when they are taken again."""
+    yield f'recurs     no: the replays of A and B come out the same up to step {last}'
+    for name, verification in zip('AB', verifications):
+        begin, end = verification.equal_at, verification.failed_at
+        if end and verification.changes:
+            yield (f'between    steps {begin} and {end} {name} parted from its replay; since then '
+                   f"{'; '.join(verification.changes)}")
+        elif end:
+            yield f'between    steps {begin} and {end} something happened to {name} that its records do not explain'
+
+
+def _describe_starts(runs, last, recurs):
+    """Yields the lines on how the starts of two runs differ.
+
+    Args:
+      runs: both.
+      last: a step by which they have parted; None for all of their steps.
+      recurs: whether the difference comes again when they are replayed.
+    """
+    one, other = [_histories([start for start in run.starts if last is None or start.step < last]) for run in runs]
+    differences = [f'{name}={one.get(name)} and {other.get(name)}' for name in {**one, **other}
+                   if one.get(name) != other.get(name)]
+    alike = 'the same settings, images, devices, threads and versions'
+    if recurs:
+        alike += ', so an operation is not deterministic, or files differ whose contents are not recorded'
+    if not (one and other):
+        differences = ['not compared, because a run has no record of one']
+    yield f"starts     {'; '.join(differences) or alike}"
+
+
+def _histories(started):
+    """Returns all that some starts recorded: name -> its values, one after the other."""
+    names = [name for start in started[-1:] for name in start.fields]
+    return {name: ', then '.join(value for value, _ in itertools.groupby(
+        start.fields.get(name, '-') for start in started)) for name in names}

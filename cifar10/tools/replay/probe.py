@@ -1,0 +1,290 @@
+"""Probes: what happens inside a step, tower by tower, which the step itself does not report.
+
+The towers are built once more, in a graph of their own and all on one device, and compute from the variables that a
+step began with and from its batches. Nothing is updated, so nothing that is looked at changes.
+"""
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.registry import PRECISIONS
+from cifar10.data import draws, pipeline
+from cifar10.model import classifier
+from cifar10.model.network_draws import at_position
+from cifar10.model.precision import LOSS_SCALE
+from cifar10.parallel.towers import build_towers, dense, tower_loss
+from cifar10.run import checkpoint
+from cifar10.tools.replay.rerun import Taken, assign, assignments
+from cifar10.training import loop
+from cifar10.training.plan import Plan
+
+
+class TowerProbe(NamedTuple):
+    """What happened in a tower.
+
+    Attributes:
+      loss: its total loss.
+      cross_entropies: float32 [n], that of each example.
+      examples: int64 [n], the indices of the examples in the data set.
+      labels, predictions: int [n], the classes that the examples have and that the network gives them.
+      norms: name -> norm of the tower's gradient of each trained variable.
+      counts, sizes: name -> how many values of that gradient are not finite, and how many it has.
+    """
+    loss: float
+    cross_entropies: np.ndarray
+    examples: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+    norms: dict[str, float]
+    counts: dict[str, int]
+    sizes: dict[str, int]
+
+    @property
+    def norm(self) -> float:
+        """The norm of all its gradients together."""
+        return norm(list(self.norms.values()))
+
+
+class StepProbe(NamedTuple):
+    """What happened in a step.
+
+    Attributes:
+      towers: a TowerProbe for each.
+      gradients: name -> float64 array, the mean of the towers' gradients of each trained variable.
+      statistics: the names of the network's other variables.
+    """
+    towers: list[TowerProbe]
+    gradients: dict[str, np.ndarray]
+    statistics: list[str]
+
+    @property
+    def norm(self) -> float:
+        """The norm of all gradients together."""
+        return norm([norm(gradient) for gradient in self.gradients.values()])
+
+
+class Origin(NamedTuple):
+    """The first operation of a tower whose result is not finite though its inputs are.
+
+    Attributes:
+      operation: its name and, in brackets, its type.
+      examples: places in the batch of the examples for which it is not; None if all, or if its result has no row for
+        each.
+      inputs: the smallest and the largest value of each of its inputs.
+    """
+    operation: str
+    examples: list[int] | None
+    inputs: list[tuple[float, float]]
+
+
+class Batch(NamedTuple):
+    """The batch of a tower.
+
+    Attributes:
+      images: float32 [n, height, width, 3], as the network gets them.
+      labels: int32 [n], their classes.
+      first: int64, the position of the first of them in the stream of examples.
+      examples: int64 [n], their indices in the data set.
+      originals: uint8 [n, 3, image_size, image_size], before augmentation.
+    """
+    images: np.ndarray
+    labels: np.ndarray
+    first: int
+    examples: np.ndarray
+    originals: np.ndarray
+
+
+class Probe:
+    """A graph of all towers, for steps of one plan.
+
+    Args:
+      plan: of the steps.
+    """
+
+    def __init__(self, plan: Plan):
+        first_group = dataclasses.replace(
+            plan.devices, groups=plan.devices.groups[:1], group_hosts=plan.devices.group_hosts[:1])
+        self._plan = plan._replace(devices=first_group.with_towers(plan.settings.towers.num_towers))
+        with own.graph(plan.settings.run.seed) as self._graph, tf.device(first_group.home):
+            self._build()
+            self._session = tf.Session(config=loop.session_options(self._plan))
+            self._session.run(tf.global_variables_initializer())
+            self._session.run(self._read)
+
+    def _build(self):
+        plan = self._plan
+        settings = plan.settings
+        batch_size, seed = settings.towers.batch_size, settings.run.seed
+        precision = PRECISIONS.load(settings.towers.precision)
+        with tf.device('/cpu:0'):
+            tf.train.get_or_create_global_step()  # a network may ask for it
+            first, step = (tf.placeholder(tf.int64, [], f'input/{name}') for name in ('first', 'step'))
+            optimizer = precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
+            memory, self._read = pipeline.load(plan.data)
+            images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
+            examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
+            _, originals = memory.take(examples)
+            self._positions = first, step
+            self._batch = Batch(images, labels, first, examples, originals)
+            self._fed = []
+
+        def tower(k, scope):
+            fed = [tf.placeholder(tensor.dtype, tensor.shape) for tensor in (images, labels, first)]
+            self._fed.append(fed)
+            logits = []
+
+            def network(*arguments):
+                logits.append(plan.recipe.inference(*arguments))
+                return logits[0]
+            with plan.recipe.divided(plan.devices.parts[k]), at_position(seed, fed[2]):
+                loss, _ = tower_loss(scope, lambda: classifier.add_loss(
+                    network, *fed[:2], precision.dtype, settings.recipe.label_smoothing))
+            pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
+            return dict(
+                loss=loss, predictions=tf.argmax(logits[0], 1),
+                cross_entropies=classifier.cross_entropies(logits[0], fed[1], settings.recipe.label_smoothing),
+                gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
+
+        self._towers = build_towers(plan.devices.tower_devices, tower)
+        with tf.device('/cpu:0'):
+            self._loads = assignments({variable.op.name: variable for variable in tf.global_variables()})
+
+    def at(self, taken: Taken) -> StepProbe:
+        """Returns what happened in a step."""
+        towers = []
+        total = {}
+        for k, fetches in enumerate(self._towers):  # one at a time, so that memory holds the activations of one
+            assign(self._session, self._loads, taken.read_by(k))
+            batch = self.batch(taken, k)
+            found = self._session.run(fetches, dict(zip(self._fed[k], batch)))
+            gradients = found.pop('gradients')
+            for name, gradient in gradients.items():
+                total[name] = total.get(name, 0) + gradient.astype(np.float64)
+            towers.append(TowerProbe(
+                **found, labels=batch.labels, examples=batch.examples,
+                norms={name: norm(gradient) for name, gradient in gradients.items()},
+                counts={name: not_finite(gradient) for name, gradient in gradients.items()},
+                sizes={name: gradient.size for name, gradient in gradients.items()}))
+        statistics = [name for name in self._loads
+                      if name not in total and name not in (*LOSS_SCALE, tf.GraphKeys.GLOBAL_STEP)]
+        return StepProbe(towers, {name: gradient / len(towers) for name, gradient in total.items()}, statistics)
+
+    def gradients(self, taken: Taken, k: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Returns (the loss of tower k in a step, its gradient of each trained variable by its name)."""
+        fetches = {name: self._towers[k][name] for name in ('loss', 'gradients')}
+        found = self._session.run(fetches, self._feed(taken, k))
+        return found['loss'], found['gradients']
+
+    def batch(self, taken: Taken, k: int) -> Batch:
+        """Returns the batch of tower k in a step."""
+        step = taken.before[checkpoint.EXAMPLES_SEEN]
+        first = step + k * self._plan.settings.towers.batch_size
+        return Batch(*self._session.run(list(self._batch), dict(zip(self._positions, (first, step)))))
+
+    def origin(self, taken: Taken, k: int) -> Origin | None:
+        """Returns the first operation in tower k whose result is not finite though its inputs are.
+
+        From its result others that are not finite lead to the loss (to the gradients, if the loss is finite). Those of
+        an infinity that is clipped or masked do not.
+
+        Args:
+          taken: a step.
+          k: number of a tower whose loss or gradients are not finite.
+
+        Returns:
+          None if there is none, or if the operations cannot be looked at.
+        """
+        feed = self._feed(taken, k)
+        with self._graph.as_default(), tf.device('/cpu:0'):
+            results = self._results(k)
+            finite = {tensor.name: _finite_rows(tensor) if rows else tf.reduce_all(tf.is_finite(tensor))
+                      for tensor, rows in results}
+        try:
+            good = self._session.run(finite, feed)
+        except tf.errors.OpError:  # a branch that is not taken has no results
+            return None
+        bad = {name for name, each in good.items() if not np.all(each)}
+        loss, gradients = self._towers[k]['loss'], self._towers[k]['gradients'].values()
+        pending = [loss] if loss.name in bad else [gradient for gradient in gradients if gradient.name in bad]
+        reached = set()
+        while pending:
+            tensor = pending.pop()
+            if tensor.name not in reached:
+                reached.add(tensor.name)
+                pending += [each for each in _inputs(tensor.op, good) if each.name in bad]
+        for tensor, rows in results:
+            inputs = _inputs(tensor.op, good)
+            if tensor.name in reached and bad.isdisjoint(each.name for each in inputs):
+                examples = np.flatnonzero(~good[tensor.name]).tolist() if rows and np.any(good[tensor.name]) else None
+                ranges = [(float(each.min()), float(each.max())) for each in self._session.run(inputs, feed)
+                          if each.size]
+                return Origin(f'{tensor.op.name} ({tensor.op.type})', examples, ranges)
+        return None
+
+    def _feed(self, taken, k):
+        """Gives the variables the values that tower k read in a step; returns what its operations are fed."""
+        assign(self._session, self._loads, taken.read_by(k))
+        return dict(zip(self._fed[k], self.batch(taken, k)))
+
+    def _results(self, k):
+        """Returns (tensor, whether it has a row for each example) of what the loss and gradients of tower k come from.
+
+        They are in the order in which they were built, without those that cannot be fetched.
+        """
+        n = self._plan.settings.towers.batch_size
+        gradients = [gradient.op for gradient in self._towers[k]['gradients'].values()]
+        needed, pending = set(), [self._towers[k]['loss'].op, *gradients]
+        while pending:
+            operation = pending.pop()
+            if operation not in needed:
+                needed.add(operation)
+                pending += [tensor.op for tensor in operation.inputs]
+        from_images = {self._fed[k][0].op}
+        tensors = []
+        for operation in self._graph.get_operations():
+            if not from_images.isdisjoint(tensor.op for tensor in operation.inputs):
+                from_images.add(operation)
+            for tensor in operation.outputs if operation in needed else []:
+                if tensor.dtype.is_floating and self._graph.is_fetchable(tensor):
+                    is_batch = tensor.shape.rank and tensor.shape[0] == n
+                    tensors.append((tensor, is_batch and operation in from_images and operation not in gradients))
+        return tensors
+
+    def close(self) -> None:
+        """Closes the session."""
+        self._session.close()
+
+
+def _inputs(operation, fetchable):
+    """Returns the inputs of an operation that can be fetched, and those of the operations before it that cannot be."""
+    inputs, hidden = [], set()
+    pending = list(operation.inputs)
+    while pending:
+        tensor = pending.pop(0)
+        if tensor.name in fetchable:
+            inputs.append(tensor)
+        elif tensor.op not in hidden and (
+                tensor.dtype.is_floating or tensor.dtype.is_complex or tensor.dtype == tf.variant):
+            hidden.add(tensor.op)
+            pending += tensor.op.inputs
+    return inputs
+
+
+def _finite_rows(tensor):
+    """Returns for each row of a tensor whether all its values are finite, bool [n]."""
+    return tf.reduce_all(tf.reshape(tf.is_finite(tensor), [tf.shape(tensor)[0], -1]), 1)
+
+
+def norm(values: np.ndarray | float | Sequence[float]) -> float:
+    """Returns the Euclidean norm of values of any shape, computed in float64; not finite if a value is not."""
+    flat = np.abs(values).astype(np.float64).ravel()
+    return float(np.sqrt(flat @ flat))
+
+
+def not_finite(values: np.ndarray) -> int:
+    """Returns how many values of an array are not finite."""
+    return int(np.size(values) - np.count_nonzero(np.isfinite(values)))

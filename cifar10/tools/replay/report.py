@@ -1,0 +1,347 @@
+"""What happened in a step, as lines of text; each begins with a word in the first column that says what it is about."""
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cifar10.model.precision import LOSS_SCALE
+from cifar10.run.train_dir import TrainDir
+from cifar10.tools.replay.probe import Origin, StepProbe, TowerProbe, norm, not_finite
+from cifar10.tools.replay.rerun import Rerun, Taken
+
+_MOST_EXAMPLES = 5
+_MOST_NAMES = 3
+_MOST_SUGGESTED = 10  # steps before one that a line suggests to look at
+_HUGE = 1e6  # norm of a variable that has blown up: products of such values overflow soon
+
+
+class Change(NamedTuple):
+    """What a step did to a variable.
+
+    Attributes:
+      name: of the variable.
+      value: its norm before the step.
+      gradient: the norm of its mean gradient; None for a variable that is not trained.
+      update: the norm of its change.
+    """
+    name: str
+    value: float
+    gradient: float | None
+    update: float
+
+    @property
+    def ratio(self) -> float | None:
+        """The norm of the change relative to that of the value; None where the value is 0."""
+        return self.update / self.value if self.value else None
+
+
+class Step(NamedTuple):
+    """What is shown of a step.
+
+    Attributes:
+      number: of the step.
+      losses: float32 [towers].
+      figures: those of its record in metrics.jsonl.
+      towers: what happened in each.
+      gradient: the norm of the mean gradient of all variables.
+      changes: what it did to each variable of the network.
+      bad_before, bad_after: name -> (how many values are not finite, of how many) of variables before and after it.
+      loss_scale: by which the loss was multiplied, or None.
+    """
+    number: int
+    losses: np.ndarray
+    figures: dict[str, float]
+    towers: list[TowerProbe]
+    gradient: float
+    changes: list[Change]
+    bad_before: dict[str, tuple[int, int]]
+    bad_after: dict[str, tuple[int, int]]
+    loss_scale: float | None
+
+    @property
+    def largest(self) -> Change | None:
+        """The change that is largest relative to its variable, of those that are trained; None if all were 0."""
+        return max((change for change in self.trained if change.value), default=None,
+                   key=lambda change: _badness(change.ratio))
+
+    @property
+    def trained(self) -> list[Change]:
+        """The changes of the trained variables. Moving statistics follow the data, so theirs are large and harmless."""
+        return [change for change in self.changes if change.gradient is not None]
+
+    @property
+    def ratio(self) -> float:
+        """The norm of the change of all trained variables relative to that of their values."""
+        value = norm([change.value for change in self.trained])
+        return norm([change.update for change in self.trained]) / value if value else math.nan
+
+    @property
+    def huge(self) -> list[Change]:
+        """The changes of trained variables that were very large before the step."""
+        return [change for change in self.trained if not change.value < _HUGE]
+
+    @property
+    def bad_made(self) -> dict[str, tuple[int, int]]:
+        """Those of `bad_after` of which the step made values not finite; others were so before, or are by design."""
+        return {name: (count, size) for name, (count, size) in self.bad_after.items()
+                if count > self.bad_before.get(name, (0, size))[0]}
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all losses and gradients are, and the step left no variable that is not but was before."""
+        return self.bad_tower is None and not self.bad_made
+
+    @property
+    def was_skipped(self) -> bool:
+        """Whether the step left the variables as they were because gradients overflowed, as they may in fp16."""
+        return self.loss_scale is not None and bool(self.bad_gradients) and not (self.bad_losses or self.bad_made)
+
+    @property
+    def bad_losses(self) -> list[int]:
+        """The towers whose loss is not finite."""
+        return [k for k, loss in enumerate(self.losses) if not math.isfinite(loss)]
+
+    @property
+    def bad_gradients(self) -> list[int]:
+        """The towers of whose gradients some are not finite."""
+        return [k for k, tower in enumerate(self.towers) if any(tower.counts.values())]
+
+    @property
+    def bad_tower(self) -> int | None:
+        """The first tower whose loss is not finite, or else whose gradients are not; None if there is none."""
+        return next(iter(self.bad_losses + self.bad_gradients), None)
+
+
+def show(taken: Taken, probe: StepProbe) -> Step:
+    """Returns what is shown of a step that was taken, with its variables, and probed."""
+    with np.errstate(invalid='ignore', over='ignore'):
+        changes = [Change(name, norm(taken.before[name]),
+                          norm(probe.gradients[name]) if name in probe.gradients else None,
+                          norm(taken.after[name].astype(np.float64) - taken.before[name]))
+                   for name in [*probe.gradients, *probe.statistics]]
+    scale = taken.before.get(LOSS_SCALE[0])
+    return Step(taken.step, taken.losses, taken.figures, probe.towers, probe.norm, changes, _bad(taken.before),
+                _bad(taken.after), None if scale is None else float(scale))
+
+
+def _bad(values):
+    """Returns (how many values are not finite, of how many) of each array, by its name, where some are not."""
+    return {name: (count, array.size) for name, array in values.items() if (count := not_finite(array))}
+
+
+# Lines.
+
+def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
+    """Returns the lines that say what is replayed, and from where.
+
+    Args:
+      directory: of the run.
+      rerun: what takes the steps.
+      wanted: a phrase that names the steps that are shown.
+    """
+    count = rerun.last - rerun.step
+    number = 'one step' if count == 1 else f'{count} steps'
+    lines = [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
+             f'from       {rerun.prefix or _beginning(rerun)}, {number}']
+    if rerun.last > rerun.recorded:
+        lines.append(f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; what '
+                     'follows is what it takes if it does')
+    return lines
+
+
+def _beginning(rerun):
+    """Returns what a run begins with."""
+    taken = rerun.segments[0].plan.warm_start
+    return f'the initial values and {taken.prefix}' if taken else 'the initial values'
+
+
+def _start(segment):
+    """Returns the line on a start of the run that took some of the steps."""
+    towers, recipe = segment.plan.settings.towers, segment.plan.settings.recipe
+    plural = 's' if towers.num_towers > 1 else ''
+    more = ''
+    if recipe.clip_norm:
+        more += f', clipped to {recipe.clip_norm:g}'
+    if recipe.freeze:
+        more += f', frozen {recipe.freeze}'
+    return (f'start      at step {segment.start.step}: {towers.num_towers} tower{plural} of {towers.batch_size}, '
+            f'{towers.variable_update}, {towers.precision}, network {recipe.network}, {recipe.optimizer}, '
+            f'learning rate {recipe.learning_rate:g}{more}')
+
+
+def table_of_steps(steps: Sequence[Step]) -> list[str]:
+    """Returns a table with a row for each step."""
+    rows = []
+    for step in steps:
+        largest = step.largest
+        rows.append([f'{step.number}', _number(step.figures['loss'], 7), _number(step.gradient),
+                     _number(largest and largest.ratio), largest.name if largest else '-'])
+    return _table('step', ['', 'loss', '|gradient|', '|update|/|value|', 'of'], rows)
+
+
+def details(step: Step, classes: Sequence[str], tower: int | None = None) -> list[str]:
+    """Returns the tables of the towers, variables and examples of a step.
+
+    Args:
+      step: the step.
+      classes: the names of the classes.
+      tower: whose examples are shown; None: those of all towers.
+    """
+    lines = _table('tower', ['', 'loss', '|gradient|', 'correct'], [
+        [f'{k}', _number(loss, 7), _number(each.norm), f'{int((each.labels == each.predictions).sum())} of '
+         f'{len(each.labels)}'] for k, (loss, each) in enumerate(zip(step.losses, step.towers))])
+    lines += _table('variable', ['', '|value|', '|gradient|', '|update|', '|update|/|value|'], [
+        [change.name, _number(change.value), _number(change.gradient), _number(change.update), _number(change.ratio)]
+        for change in step.changes], left=1)
+    found = [(each.cross_entropies[i], k, i) for k, each in enumerate(step.towers) if tower in (None, k)
+             for i in range(len(each.labels))]
+    rows = []
+    for loss, k, i in sorted(found, key=lambda item: _badness(item[0]), reverse=True)[:_MOST_EXAMPLES]:
+        each = step.towers[k]
+        rows.append([_number(loss, 5), f'{k}', f'{i}', f'{each.examples[i]}', classes[each.labels[i]],
+                     classes[each.predictions[i]]])
+    return lines + _table('example', ['cross entropy', 'tower', 'place', 'index', 'label', 'prediction'], rows)
+
+
+def worst_first(cross_entropies: np.ndarray) -> list[int]:
+    """Returns the places of a batch in the order of their losses: those that are not finite, then the largest."""
+    return sorted(range(len(cross_entropies)), key=lambda i: _badness(cross_entropies[i]), reverse=True)
+
+
+def tower_to_look_at(step: Step) -> int:
+    """Returns the tower with the worst loss of all."""
+    return max(range(len(step.losses)), key=lambda k: _badness(step.losses[k]))
+
+
+def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Origin | None) -> list[str]:
+    """Returns the lines on what is not finite in the last of some steps, the cause first.
+
+    Args:
+      steps: the step and those before it that were probed.
+      classes: the names of the classes.
+      origin: of the first tower whose loss or gradients are not finite in the step, if there is one.
+    """
+    step = steps[-1]
+    lines = []
+    if step.bad_before:
+        lines.append(f'not finite before the step: {_counted(step.bad_before)}')
+    if step.is_finite:
+        return [f"finite     all {'losses and gradients' if lines else 'losses, gradients and variables'}", *lines,
+                *_jump(steps, 'jump')]
+    for k in step.bad_losses:
+        bad = ~np.isfinite(step.towers[k].cross_entropies)
+        of = f', from {_examples(step, k, bad, classes)}' if bad.any() else ', but every cross entropy is finite'
+        lines.append(f'not finite tower {k}: loss {step.losses[k]}{of}')
+    for k in step.bad_gradients:
+        tower = step.towers[k]
+        counts = {name: (count, tower.sizes[name]) for name, count in tower.counts.items() if count}
+        lines.append(f'not finite tower {k}: gradients of {_counted(counts)}')
+    if step.bad_made:
+        lines.append(f'not finite after the step: {_counted(step.bad_made)}')
+    if step.was_skipped:
+        return [*lines, f'skipped    gradients overflowed at a loss scale of {step.loss_scale:g}, as they may in fp16; '
+                        'the variables stayed as they were']
+    return _cause(steps, classes, origin) + lines
+
+
+def _cause(steps, classes, origin):
+    """Returns the lines that name the earliest cause that can be seen, and what else may help to find it."""
+    *earlier, step = steps
+    for each in earlier:
+        if each.bad_made:
+            return [f'cause      step {each.number} left variables that are not finite: {_counted(each.bad_made)}; '
+                    f'--step={each.number} shows how']
+    if step.huge and not steps[0].huge and (jump := _jump(earlier, 'cause')):
+        return jump + _operation(step, classes, origin, 'operation')
+    jump = _jump(earlier, 'jump')
+    if steps[0].huge:  # it may have grown in steps before these, or have begun so
+        largest = max(steps[0].huge, key=lambda change: _badness(change.value))
+        jump.append(f'large      {largest.name} had norm {_number(largest.value)} before step {steps[0].number} '
+                    f'already; {_steps_before(steps[0])} shows the steps before it')
+    if step.bad_tower is None:
+        moved = [change.name for change in step.changes if change.name in step.bad_made]
+        if moved and not any(change.name in moved for change in step.trained):
+            return [f"cause      what was passed to add_moving_statistic for {', '.join(moved[:_MOST_NAMES])}: losses, "
+                    'gradients and trained variables are finite', *jump]
+        return [f'cause      the update: losses and gradients are finite; the gradients have norm '
+                f"{_number(step.gradient)}, the learning rate is {step.figures['learning_rate']:g}", *jump]
+    return _operation(step, classes, origin, 'cause') + jump
+
+
+def _operation(step, classes, origin, word):
+    """Returns the line on the operation that an Origin names; [] if there is none."""
+    if origin is None:
+        return []
+    k = step.bad_tower
+    which = ''
+    if origin.examples:
+        which = f', for {_examples(step, k, np.isin(np.arange(len(step.towers[k].labels)), origin.examples), classes)}'
+    ranges = ' and '.join(f'from {_number(low)} to {_number(high)}' for low, high in origin.inputs[:_MOST_NAMES])
+    target = 'loss' if k in step.bad_losses else 'gradients'
+    return [f'{word:<10} tower {k}: {origin.operation} is the first operation on the way to the {target} whose result '
+            f"is not finite{which}{ranges and f'; its inputs range {ranges}'}"]
+
+
+def _jump(steps, word):
+    """Returns the line on the first step that changed the variables by more than their own norm; [] if none did."""
+    for step in steps:
+        if step.ratio > 1:
+            largest = step.largest
+            # With one that is the first of those shown, the variables may have begun to blow up before.
+            hint = f'; {_steps_before(step)} shows the steps before it' if step is steps[0] and step.number > 1 else ''
+            return [f'{word:<10} step {step.number} changed the variables by {_number(step.ratio)} times their own '
+                    f'norm, most of all {largest.name} ({_number(largest.ratio)} times); its gradients had norm '
+                    f"{_number(step.gradient)}, the learning rate was {step.figures['learning_rate']:g}{hint}"]
+    return []
+
+
+def _steps_before(step):
+    """Returns the flag that shows the steps up to one."""
+    return f'--steps={max(step.number - _MOST_SUGGESTED, 1)}:{step.number}'
+
+
+def _counted(counts):
+    """Returns a phrase for how many values of some variables are not finite, the first few by name."""
+    names = [f'{name} ({count} of {size} values)' for name, (count, size) in counts.items()]
+    more = f' and {len(names) - _MOST_NAMES} more' if len(names) > _MOST_NAMES else ''
+    return ', '.join(names[:_MOST_NAMES]) + more
+
+
+def _examples(step, k, mask, classes):
+    """Returns a phrase that names the examples of tower k where a mask is set."""
+    places = np.flatnonzero(mask)
+    tower = step.towers[k]
+    if len(places) == len(mask):
+        return f'all {len(mask)} images'
+    names = [f'image {i} of its batch (index {tower.examples[i]}, {classes[tower.labels[i]]})'
+             for i in places[:_MOST_NAMES]]
+    more = f' and {len(places) - _MOST_NAMES} more' if len(places) > _MOST_NAMES else ''
+    return ', '.join(names) + more
+
+
+def _badness(number):
+    """Returns a sort key: NaN above infinity above all numbers."""
+    return (2, 0.0) if math.isnan(number) else (1, 0.0) if math.isinf(number) else (0, float(number))
+
+
+def _number(number, digits=4):
+    return '-' if number is None else f'{number:.{digits}g}'
+
+
+def _table(word, header, rows, left=0):
+    """Returns aligned lines that begin with a word, below a line with the names of the columns.
+
+    Args:
+      word: of every row.
+      header: the names of the columns.
+      rows: lists of strings.
+      left: how many columns are aligned to the left; the others are to the right.
+    """
+    widths = [max(map(len, column)) for column in zip(header, *rows)]
+
+    def line(first, cells):
+        aligned = [f'{cell:<{width}}' if i < left else f'{cell:>{width}}'
+                   for i, (cell, width) in enumerate(zip(cells, widths))]
+        return f"{first:<10} {'  '.join(aligned)}".rstrip()
+    return [line('', header), *[line(word, row) for row in rows]]

@@ -1,0 +1,433 @@
+"""Takes steps of a run again, in memory: from a checkpoint or the initial values, with the settings of the time.
+
+It builds the graph that training builds and fetches what training fetches, so the variables come out the same, to the
+bit. It writes nothing into the train_dir and takes no lock, so the run may go on meanwhile.
+"""
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError, difference, reason
+from cifar10.base.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
+from cifar10.data import records
+from cifar10.evaluation.model import present_name
+from cifar10.parallel import determinism, gpus
+from cifar10.parallel.devices import choose
+from cifar10.parallel.session_config import refuse_absent
+from cifar10.run import checkpoint, metrics, starts, trust, warm_start
+from cifar10.run.rate import due, summary_due
+from cifar10.run.starts import Started
+from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.settings.training import TrainSettings
+from cifar10.training import loop
+from cifar10.training.plan import Plan, mode_of, recipe_of, variables_of
+
+_REGISTRIES = dict(variable_update=UPDATE_MODES, network=NETWORKS, optimizer=OPTIMIZERS, schedule=SCHEDULES,
+                   augmentation=AUGMENTATIONS, dataset=DATASETS, precision=PRECISIONS)
+
+
+class Taken(NamedTuple):
+    """A step that was taken again.
+
+    Attributes:
+      step: its number.
+      settings: those in force.
+      losses: float32 [towers], each tower's total loss.
+      figures: those of its record in metrics.jsonl: loss, learning_rate, accuracy.
+      before, after: all variables by their names, before and after the step, with what the run did before the next
+        one; None unless wanted. Where towers have copies of their own, those are among them: `name_of_tower`.
+      updated: the same after the update, but before the average of the copies, if one followed; otherwise `after`.
+      saved: the names of the variables that a checkpoint holds.
+    """
+    step: int
+    settings: TrainSettings
+    losses: np.ndarray
+    figures: dict[str, float]
+    before: dict[str, np.ndarray] | None
+    after: dict[str, np.ndarray] | None
+    updated: dict[str, np.ndarray] | None
+    saved: list[str]
+
+    def read_by(self, k: int) -> dict[str, np.ndarray]:
+        """Returns the variables that tower k read in the step, by their names."""
+        return {name: self.before.get(name_of_tower(k, name), self.before[name]) for name in self.saved}
+
+
+class Segment(NamedTuple):
+    """Steps that one start of the run took.
+
+    Attributes:
+      start: that start.
+      first, last: the first and the last of the steps.
+      plan: how they are taken here.
+    """
+    start: Started
+    first: int
+    last: int
+    plan: Plan
+
+
+class Rerun:
+    """Steps of a run, to be taken again.
+
+    Args:
+      directory: of the run.
+      last: the last step.
+      first: the first step whose variables are wanted; default: none are.
+      start: prefix of the checkpoint to start from; default: the newest before `first` (or `last`), or the initial
+        values where there is none.
+      tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
+      network, optimizer, dataset: new locations of the user's own files; default: those that the run stored.
+      data_dir: directory of the data set; default: the run's.
+
+    Attributes:
+      first: the first step whose variables are wanted; None if none are. It may be set before the steps are taken.
+      last: the last step.
+      prefix: of the checkpoint that it starts from; None for the initial values.
+      step: the step that the first one follows.
+      segments: the steps from there to the last, divided by the starts of the run that took them.
+      recorded: the last step that the run took as far as its records show.
+      data: the training images.
+
+    Raises:
+      UsageError: the steps cannot be taken again.
+    """
+
+    def __init__(self, directory: TrainDir, last: int, first: int | None = None, start: str | None = None, *,
+                 tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
+                 dataset: str | None = None, data_dir: str | None = None):
+        stored = _stored(directory)
+        started = starts.read(directory.path)
+        self.recorded = _last_recorded(directory, last, started)
+        self.first = first
+        self.last = last
+        # A run of local steps also averages where it ends, and it saves after averages only.
+        self._saved = {record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)}
+        begin = last if first is None else first
+        self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
+        self.step = int(self._values['global_step']) if self.prefix else 0
+        locations = dict(
+            network=_code('network', NETWORKS, network, stored, directory),
+            optimizer=_code('optimizer', OPTIMIZERS, optimizer, stored, directory),
+            dataset=present_name('dataset', DATASETS, dataset, stored.settings.data.dataset, directory),
+            data_dir=data_dir or stored.settings.data.data_dir,
+            log_device_placement=False)
+        divided = _divided(started, self.step + 1, last)
+        for each, *_ in divided:
+            _refuse_unknown(each.settings.replace(**locations), each, directory)
+        devices = [_devices(each, tower_device) for each, *_ in divided]
+        gpus.claim(max(each.num_gpus for each in devices))
+        if any(each.settings.towers.deterministic for each, *_ in divided):
+            determinism.turn_on()
+        self.data = records.of(stored.settings.replace(**locations).data)
+        _refuse_other_images(stored, self.data, directory)
+        # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
+        self.segments = [
+            Segment(each, first, last, _plan(each, locations, those, self.data, first - 1, last))
+            for (each, first, last), those in zip(divided, devices)]
+
+    def segment_of(self, step: int) -> Segment:
+        """Returns the Segment of a step."""
+        return next(segment for segment in self.segments if segment.first <= step <= segment.last)
+
+    def steps(self) -> Iterator[Taken]:
+        """Takes the steps; those from the wanted first one on have their variables.
+
+        Raises:
+          UsageError: the network is not that of the checkpoint, or the run ended before the last step.
+        """
+        values = self._values
+        for segment in self.segments:
+            with contextlib.closing(_Steps(segment.plan, values, self.prefix)) as steps:
+                after = None
+                mode = segment.plan.mode
+                for step in range(segment.first, segment.last + 1):
+                    wanted = self.first is not None and step >= self.first
+                    if mode.averages_after(step - 1):
+                        steps.go_on()
+                        after = None
+                    before = (after or steps.variables()) if wanted else None
+                    losses, figures = steps.take(step)
+                    updated = after = steps.variables() if wanted else None
+                    scheduled = mode.averages_after(step)
+                    if scheduled or (mode.drifts and step in self._saved):
+                        steps.average(scheduled)
+                        after = steps.variables() if wanted else None
+                    yield Taken(step, segment.plan.settings, losses, figures, before, after, updated, steps.saved)
+                    if self.recorded < step < self.last and not np.all(np.isfinite(losses)):
+                        raise UsageError(f'step {self.last} has not been taken: the loss of step {step} is not finite, '
+                                         f'which ends a run; give --step={step}')
+                values = after or steps.variables()
+
+
+class _Steps:
+    """A graph and a session that take the steps of a plan, as `training` does.
+
+    Args:
+      plan: of the steps.
+      values: variable name -> array, what they start from; None for the initial values.
+      prefix: of the checkpoint that the values are from, for messages.
+
+    Attributes:
+      saved: the names of the variables that a checkpoint holds.
+    """
+
+    def __init__(self, plan, values, prefix):
+        self._every = plan.settings.reports.summary_steps
+        learnt = {} if values else plan.recipe.learn(plan.data)
+        with own.graph(plan.settings.run.seed) as graph, tf.device(plan.devices.home):
+            self._graph = loop.build(plan, learnt)
+            with plan.mode.scope(), tf.name_scope('replay'):
+                variables = {variable.op.name: variable for variable in tf.global_variables()}
+                self.saved = list(variables)
+                named = dict(variables)
+                copies = self._graph.step.average.copies if self._graph.step.average else []
+                for k, copy in enumerate(copies):
+                    named.update((name_of_tower(k, primary.op.name), own) for primary, own in zip(copies[0], copy))
+                self._reads = {name: variable.read_value() for name, variable in named.items()}
+                if values:
+                    _refuse_misfit(variables, values, prefix)
+                loads = assignments({name: variable for name, variable in variables.items()
+                                     if values and _is_restored(name, values)})
+                graph.finalize()
+                self._session = tf.Session(config=loop.session_options(plan))
+        refuse_absent(self._session, plan.devices)
+        self._session.run(self._graph.initialise, self._graph.initial_values)
+        assign(self._session, loads, values)
+        self._session.run(self._graph.start_inputs)
+        if self._graph.step.average:
+            self.go_on()
+
+    def take(self, step):
+        """Takes the step of this number; returns (the towers' losses, the figures of its record)."""
+        # What is fetched decides what TensorFlow fuses, so the summary is fetched where training fetches it.
+        summary = dict(summary=self._graph.summary) if summary_due(self._every, step - 1, step) else {}
+        results = self._session.run(dict(self._graph.fetches, **summary))
+        if results['step'] != step:
+            raise AssertionError(f"step {results['step']} was taken for step {step}")
+        return results['losses'], {name: float(figure) for name, figure in results['figures'].items()}
+
+    def average(self, scheduled):
+        """Averages the towers' copies of the variables, as training does between two steps."""
+        self._session.run(self._graph.average if scheduled else self._graph.equalise)
+
+    def go_on(self):
+        """Moves the towers' copies on, as training does before the step that follows an average on schedule."""
+        self._session.run(self._graph.step.average.go_on)
+
+    def variables(self):
+        """Returns all variables: name -> array."""
+        return self._session.run(self._reads)
+
+    def close(self):
+        """Closes the session."""
+        self._session.close()
+
+
+def name_of_tower(k: int, name: str) -> str:
+    """Returns the name of a variable in the copy of tower k; tower 0's is the one that is saved."""
+    return f'{name} of tower {k}' if k else name
+
+
+def assignments(variables: Mapping[str, tf.Variable]) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
+    """Returns for each variable, by its name, (a placeholder, the operation that assigns its value)."""
+    result = {}
+    for name, variable in variables.items():
+        placeholder = tf.placeholder(variable.dtype.base_dtype, variable.shape)
+        result[name] = placeholder, variable.assign(placeholder, read_value=False)
+    return result
+
+
+def assign(session: tf.Session, loads: Mapping[str, tuple], values: Mapping[str, np.ndarray]) -> None:
+    """Gives variables their values.
+
+    Args:
+      session: of the graph.
+      loads: some of what `assignments` returned.
+      values: name -> array, for each of them.
+    """
+    session.run([operation for _, operation in loads.values()],
+                {placeholder: values[name] for name, (placeholder, _) in loads.items()})
+
+
+def _is_restored(name, values):
+    """Returns whether a variable gets a value, as in a resumed run.
+
+    `num_towers` and `batch_size` stay those of the plan. What a checkpoint may lack, such as a loss scale, begins anew.
+    """
+    return name not in checkpoint.DIVISION and (name in values or not checkpoint.may_lack(name))
+
+
+def _refuse_misfit(variables, values, prefix):
+    """Raises a UsageError if the variables of the network are not those that a checkpoint has values for."""
+    for name, variable in variables.items():
+        if not _is_restored(name, values):
+            continue
+        shape = variable.shape.as_list()
+        if name not in values or list(values[name].shape) != shape:
+            found = f'of shape {list(values[name].shape)}' if name in values else 'missing'
+            raise UsageError(f'{prefix or "the run"} does not fit the network: {name} is {found}, where the network '
+                             f'has {shape}; use the checkpoint and the network of the same run')
+
+
+# What is decided before any graph is built.
+
+def _stored(directory):
+    """Returns what the run in a directory stored; raises a UsageError if there is none."""
+    stored = directory.stored()
+    if stored is None:
+        raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to replay; '
+                         'name the train_dir of a run')
+    return stored
+
+
+def _code(flag, registry, given, stored, directory):
+    """Returns the name of a run's network or optimizer; refuses a file that somebody else may have written."""
+    name = present_name(flag, registry, given, stored.settings.flat()[flag], directory)
+    if registry.is_own(name):
+        trust.check(flag, name, given, directory)
+    return name
+
+
+def _last_recorded(directory, step, started):
+    """Returns the last step that a run took as far as its records show.
+
+    Raises:
+      UsageError: the run cannot have taken `step`, or has recorded no start.
+    """
+    if not started:
+        raise UsageError(f'there is no record of a start in {os.path.join(directory.path, metrics.NAME)}, so it is not '
+                         'known how the run took its steps; a copy of a run needs that file too')
+    latest, reports = started[-1], started[-1].settings.reports
+    saved = [step_of(prefix) for prefix in directory.checkpoints()] + [
+        record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)]
+    recorded = max([latest.step, *saved, *(record['step'] for record in metrics.read(directory.path, metrics.TRAIN))])
+    # There is a record of every n-th step: what lies behind the last one came at most to the next.
+    last = min((recorded // reports.log_frequency + 1) * reports.log_frequency, latest.last_step)
+    if latest.step < recorded in saved and not any(
+            due(every, recorded - 1, recorded) for every in (reports.save_steps, reports.keep_every)):
+        last = recorded  # only the end of a run saves a checkpoint that is not due
+    if step > last:
+        raise UsageError(f'step {step} has not been taken: the run in {directory.path} cannot have come further than '
+                         f'step {last}; give an earlier step')
+    return recorded
+
+
+def _starting_point(directory, begin, given, recorded_from):
+    """Returns (prefix of the checkpoint before step `begin`, its variables); (None, None) for the initial values.
+
+    Args:
+      directory: of the run.
+      begin: the first step that is wanted.
+      given: the prefix that the user gives, or None.
+      recorded_from: the step of the first start that is known.
+    """
+    if given:
+        prefix = checkpoint.named('from', given)
+        values = _read(prefix)
+        step = int(values['global_step'])
+        if step >= begin:
+            raise UsageError(f'--from={given} is of step {step}, which is not before step {begin}; give an older one, '
+                             'or leave it out')
+        if step < recorded_from:
+            raise UsageError(f'--from={given} is of step {step}, but how the run took its steps up to {recorded_from} '
+                             'is not known; give a newer one, or leave it out')
+        return prefix, values
+    for prefix in reversed(directory.checkpoints()):
+        if not recorded_from <= step_of(prefix) < begin:
+            continue
+        try:
+            return prefix, _read(prefix)
+        except Exception as error:  # of any type, as in `checkpoint.corruption`
+            if os.path.exists(prefix + '.index'):  # otherwise training has removed it, as one too many
+                say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
+    if recorded_from > 0:
+        kept = [step_of(prefix) for prefix in directory.checkpoints() if step_of(prefix) >= recorded_from]
+        remedy = f'give a step after {kept[0]}, or an older checkpoint with --from' if kept else 'give one with --from'
+        raise UsageError(f'no checkpoint before step {begin} is kept in {directory.path}, and the run did not begin '
+                         f'with initial values of this program; {remedy}')
+    return None, None
+
+
+def _read(prefix):
+    """Returns the variables in a checkpoint: name -> array, with the examples that the run had seen."""
+    reader = tf.train.load_checkpoint(prefix)
+    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    step, examples_seen = checkpoint.saved_progress(prefix)
+    # The tutorial's have a global_step in float32, and no count of examples.
+    return {**values, 'global_step': np.int64(step), checkpoint.EXAMPLES_SEEN: np.int64(examples_seen)}
+
+
+def _divided(started, first, last):
+    """Returns (start, first step, last step) of each start that took some of the steps from `first` to `last`."""
+    ends = [following.step for following in started[1:]] + [last]
+    parts = [(start, max(start.step + 1, first), min(end, last)) for start, end in zip(started, ends)]
+    return [part for part in parts if part[1] <= part[2]]
+
+
+def _refuse_unknown(settings, start, directory):
+    """Raises a UsageError if the steps of a start cannot be taken again, or not by this version."""
+    values = settings.flat()
+    for name, registry in _REGISTRIES.items():
+        if values[name] not in registry:
+            raise UsageError(f'the run in {directory.path} has {name}={values[name]}, which this version does not know')
+    mode = values['variable_update']
+    if not UPDATE_MODES.load(mode).synchronous:
+        raise UsageError(f'the run in {directory.path} took the steps after {start.step} with '
+                         f'--variable_update={mode}, whose towers update in the order in which they happen to finish, '
+                         'so they cannot be replayed; train in another update mode if you need to replay steps')
+
+
+def _devices(start, tower_device):
+    """Returns the Devices of this machine on which the towers of a start compute again."""
+    towers = start.settings.towers
+    mode = UPDATE_MODES.load(towers.variable_update)
+    groups = start.groups if mode.rounds_by_device else 1
+    groups_here = gpus.count() // towers.gpus_per_tower
+    kind = tower_device
+    if kind == 'auto':
+        enough = groups_here >= (groups if mode.one_tower_per_device else 1)
+        kind = 'gpu' if start.on_gpus and enough else 'cpu'
+    if kind == 'gpu' and not mode.one_tower_per_device:
+        groups = min(groups, max(groups_here, 1))
+    count = groups * towers.gpus_per_tower
+    if kind == 'gpu' and 0 < gpus.count() < count:
+        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and this machine has '
+                         f'{gpus.count()}; use --tower_device=cpu')
+    devices = choose(count, kind, towers.gpus_per_tower)
+    return devices.with_towers(towers.num_towers)
+
+
+def _refuse_other_images(stored, data, directory):
+    """Raises a UsageError if the data set is not the one that the run was trained on, as far as it has said so."""
+    holds = f'the run in {directory.path} was trained on'
+    if stored.classes not in (None, data.classes):
+        raise UsageError(f'{holds} other classes (now {difference(stored.classes, data.classes)}); name its data set '
+                         'with --dataset or --data_dir')
+    if stored.examples not in (None, data.count):
+        raise UsageError(f'{holds} {stored.examples} images (now {data.count}); name its data set with --dataset or '
+                         '--data_dir')
+
+
+def _plan(start, locations, devices, data, step, last):
+    """Returns the Plan of the steps after `step` up to `last`."""
+    settings = start.settings.replace(**locations, xla=start.settings.towers.xla and devices.on_gpus)
+    mode = mode_of(settings.towers, devices)
+    return _with_warm_start(Plan(settings, recipe_of(settings, data), data, devices, mode, None, step, last))
+
+
+def _with_warm_start(plan):
+    """Returns the plan of steps with what they start from, if that is another model."""
+    prefix = plan.settings.run.warm_start
+    if plan.step or not prefix:
+        return plan
+    if not os.path.exists(prefix + '.index'):
+        raise UsageError(f'the run began with --warm_start={prefix}, which is not there any more; give a step after a '
+                         'checkpoint that is kept, or an older checkpoint with --from')
+    return plan._replace(warm_start=warm_start.read(warm_start.find(prefix), variables_of(plan)))

@@ -1,0 +1,139 @@
+"""Compares steps that were taken again with what the run recorded of them, and says what may explain a difference."""
+from cifar10.run import checkpoint, metrics, starts
+from cifar10.run.train_dir import TrainDir
+from cifar10.tools.replay.rerun import Rerun, Segment, Taken
+
+_ROUNDING = 1e-3  # how far a loss may be from the recorded one where the towers' gradients are added in another order
+_MOST_LISTED = 4  # steps
+
+
+class Verification:
+    """Compares steps with their records in metrics.jsonl.
+
+    Args:
+      directory: of the run.
+      rerun: what takes the steps.
+
+    Attributes:
+      failed_at: the first step that came out otherwise than recorded, by more than rounding explains; or None.
+      equal_at: the last step known to be the recorded one to the bit.
+    """
+
+    def __init__(self, directory: TrainDir, rerun: Rerun):
+        self._records = {record['step']: record for record in metrics.read(directory.path, metrics.TRAIN)}
+        self._hashes = {record['step']: record['sha256']
+                        for record in metrics.read(directory.path, metrics.CHECKPOINT)}
+        self._rerun = rerun
+        self._same, self._rounded, self._checkpoints = [], [], []
+        self._difference = None
+        if rerun.prefix and self._hashes.get(rerun.step) not in (None, checkpoint.digest(rerun.prefix)):
+            self._difference = rerun.step, f'{rerun.prefix} does not have the variables that the run recorded'
+
+    @property
+    def failed_at(self) -> int | None:
+        """The first step that came out otherwise than recorded, by more than rounding explains; or None."""
+        return self._difference[0] if self._difference else None
+
+    @property
+    def equal_at(self) -> int:
+        """The last step known to be the recorded one to the bit: the one it started from, or that of a checkpoint."""
+        return max(self._checkpoints, default=self._rerun.step)
+
+    @property
+    def changes(self) -> list[str]:
+        """Phrases for what is known to have changed since the run took the step that came out otherwise."""
+        return _changes(self._rerun.segment_of(self.failed_at)) if self.failed_at > self._rerun.step else []
+
+    def compare(self, taken: Taken) -> None:
+        """Compares a step with its records, if there are any.
+
+        That of a checkpoint has the SHA-256 of the variables after the step, which are compared if they were wanted.
+        """
+        if not self._difference:
+            self._compare_figures(taken)
+        if not self._difference:
+            self._compare_variables(taken)
+
+    def _compare_figures(self, taken):
+        record = self._records.get(taken.step)
+        if record is None:
+            return
+        found = {name: metrics.rounded(figure) for name, figure in taken.figures.items() if name in record}
+        differing = [name for name, figure in found.items() if figure != record[name]]
+        if not differing:
+            self._same.append(taken.step)
+        elif _adds_otherwise(self._rerun.segment_of(taken.step)) and all(
+                abs(found[name] - record[name]) <= _ROUNDING * abs(record[name]) for name in differing):
+            self._rounded.append(taken.step)
+        else:
+            name = differing[0]
+            self._difference = taken.step, f'{name} {record[name]} was recorded, {found[name]} came out'
+
+    def _compare_variables(self, taken):
+        sha256 = self._hashes.get(taken.step)
+        if sha256 is None or taken.after is None or _adds_otherwise(self._rerun.segment_of(taken.step)):
+            return
+        if checkpoint.digest_of(taken.saved, taken.after.__getitem__) == sha256:
+            self._checkpoints.append(taken.step)
+        else:
+            self._difference = taken.step, 'other variables came out than those of its checkpoint'
+
+    def line(self) -> str:
+        """Returns the line that says how the steps compare with their records."""
+        if self._difference:
+            step, difference = self._difference
+            if step == self._rerun.step:
+                reasons = ['it is of another run, or its file has changed']
+            else:
+                reasons = self.changes or [_no_change(self._rerun.segment_of(step))]
+            return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
+        if self._rounded:
+            return (f'verified   up to rounding, because the towers have other devices: the loss of '
+                    f'{named_steps(sorted(self._same + self._rounded))}')
+        verified = [f'the {what} of {named_steps(steps)}' for what, steps in (
+            ('loss', self._same), ('variables', self._checkpoints)) if steps]
+        if verified:
+            return f"verified   as recorded: {', '.join(verified)}"
+        first = self._rerun.step + 1
+        last = self._rerun.last
+        span = f'steps {first} to {last}' if first < last else f'step {last}'
+        reasons = ''.join(f'; {change}' for segment in self._rerun.segments for change in _changes(segment))
+        return f'unverified there is no record of {span} in {metrics.NAME}{reasons}'
+
+
+def named_steps(numbers: list[int]) -> str:
+    """Returns a phrase that names steps: 'step 10', 'steps 10, 20 and 30', '50 steps from 10 to 500'."""
+    if len(numbers) == 1:
+        return f'step {numbers[0]}'
+    if len(numbers) > _MOST_LISTED:
+        return f'{len(numbers)} steps from {numbers[0]} to {numbers[-1]}'
+    return f"steps {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _adds_otherwise(segment: Segment) -> bool:
+    """Returns whether the towers' gradients are added in another order than the run added them."""
+    devices = segment.plan.devices
+    places = tuple(devices.place(k) for k in range(devices.num_towers))
+    return segment.plan.mode.rounds_by_device and places != segment.start.devices
+
+
+def _changes(segment: Segment) -> list[str]:
+    """Returns phrases for what is known to differ between the run and this process."""
+    plan = segment.plan
+    before = segment.start.fields
+    now = starts.of_record(dict(step=plan.step, **starts.describe(
+        plan.to_store(), plan.devices, plan.last_step, plan.warm_start))).fields
+    compared = [*starts.versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
+                'images_sha256', *(['warm_start_sha256'] if plan.warm_start else []),
+                *(['groups'] if plan.mode.rounds_by_device else [])]
+    return [f"{name.replace('_sha256', ' SHA-256').replace('_', ' ')} was {before[name]} and is {now[name]}"
+            for name in compared if before.get(name, now[name]) != now[name]]
+
+
+def _no_change(segment: Segment) -> str:
+    """Returns a phrase for a difference without any known change."""
+    towers = segment.plan.settings.towers
+    if segment.start.on_gpus and not towers.deterministic:
+        return 'GPUs repeat a step to the bit only with --deterministic'
+    return ('nothing that the run recorded of its machine has changed, so its files or environment variables may have, '
+            'or random operations have no fixed seed, or the hardware makes mistakes')

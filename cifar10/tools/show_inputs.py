@@ -1,0 +1,91 @@
+"""Plots the images that a run feeds its network, before and after augmentation, with the names of their classes.
+"""
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+from cifar10.settings.training import TrainSettings
+
+_COLUMNS = 10
+
+
+class Inputs(NamedTuple):
+    """Consecutive images of the stream that feeds a run.
+
+    Attributes:
+      title: where in the run they are.
+      names: the names of their classes.
+      originals: uint8 [n, image_size, image_size, 3], before augmentation.
+      augmented: float32 [n, height, width, 3], as the network gets them.
+    """
+    title: str
+    names: list[str]
+    originals: np.ndarray
+    augmented: np.ndarray
+
+
+def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
+    """Returns the first n images of a run, or all if it has fewer, and the last n.
+
+    If the length of the run is a number of steps, the first of the second epoch take the place of the last.
+    """
+    import tensorflow.compat.v1 as tf
+
+    from cifar10.data import draws, pipeline, records
+    from cifar10.parallel import gpus
+    from cifar10.run import checkpoint
+    from cifar10.training.plan import recipe_of
+    gpus.claim(0)  # which leaves them to a trainer
+    seed = settings.run.seed
+    data = records.of(settings.data)
+    recipe = recipe_of(settings, data)
+    places = [('at the beginning', 0)]
+    if recipe.total_examples:
+        n = min(n, recipe.total_examples)
+        places.append(('at the end', recipe.total_examples - n))
+    else:
+        places.append(('in the second epoch', data.count))
+    blocks = []
+    on_cpu = tf.ConfigProto(device_count={'GPU': 0})
+    with (checkpoint.plain_errors(), tf.Graph().as_default(), tf.device('/cpu:0'),
+          tf.Session(config=on_cpu) as session):
+        memory, read = pipeline.load(data)
+        first = tf.placeholder(tf.int64, [])
+        augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
+        examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, seed)
+        _, planes = memory.take(examples)
+        session.run(read)
+        for title, position in places:
+            images, classes, originals = session.run([augmented, labels, planes], {first: position})
+            names = [data.classes[i] for i in classes]
+            blocks.append(Inputs(title, names, originals.transpose(0, 2, 3, 1), images))
+    return blocks
+
+
+def draw(path: str, blocks: list[Inputs]) -> None:
+    """Draws a PNG with two rows for each block: the originals, and the augmented images below them."""
+    from matplotlib import pyplot
+    columns = len(blocks[0].names)
+    figure, axes = pyplot.subplots(2 * len(blocks), columns, figsize=(columns, 2.4 * len(blocks)), squeeze=False)
+    for i, block in enumerate(blocks):
+        for k, name in enumerate(block.names):
+            image = block.augmented[k]
+            low = image.min()
+            high = image.max()
+            axes[2 * i, k].imshow(block.originals[k])
+            title = name.encode(errors='backslashreplace').decode()  # the name of a folder may not be UTF-8
+            axes[2 * i, k].set_title(title, fontsize=8, parse_math=False)
+            axes[2 * i + 1, k].imshow((image - low) / max(high - low, 1e-6))
+        height, width = block.augmented.shape[1:3]
+        axes[2 * i, 0].set_ylabel(f'{block.title}:\nbefore, {block.originals.shape[1]}x{block.originals.shape[2]}',
+                                  fontsize=7)
+        axes[2 * i + 1, 0].set_ylabel(f'as fed,\n{height}x{width}', fontsize=7)
+    for axis in axes.flat:
+        axis.set_xticks([])
+        axis.set_yticks([])
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Glyph')  # matplotlib's font may lack a name's characters
+        figure.savefig(path, dpi=120, bbox_inches='tight', format='png')
+    pyplot.close(figure)
+

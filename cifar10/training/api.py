@@ -1,0 +1,260 @@
+"""Training and evaluation from Python: what the two scripts do, as functions that return what came out.
+
+    from cifar10 import train, evaluate
+
+It knows settings and results, but no command line. Nothing here may import TensorFlow before a function is called.
+"""
+import collections
+import contextlib
+import dataclasses
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from cifar10.base import console
+from cifar10.base.errors import RunError, UsageError, describe_os_error
+from cifar10.base.registry import UPDATE_MODES
+from cifar10.base.signals import Termination
+from cifar10.cluster import membership
+from cifar10.run import metrics
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import TrainSettings, train_settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Held while a function runs: lines, records and TensorFlow's settings belong to the process.
+_in_use = threading.RLock()
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """What `train` returns.
+
+    Attributes:
+      step: the last step of the run so far.
+      checkpoint: prefix of the checkpoint of that step.
+      finished: whether the run has its full length; False after a signal.
+      figures: those of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty
+        if it has none yet.
+      evaluation: those of its newest evaluation by `eval_steps`: 'precision', 'cross_entropy' and others; or empty.
+      notes: the lines that a person should know of the result: warnings, and what has changed since the last start.
+    """
+    step: int
+    checkpoint: str
+    finished: bool
+    figures: dict[str, Any]
+    evaluation: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self):
+        shown = {'step': self.step, 'finished': self.finished, 'loss': self.figures.get('loss'),
+                 'precision': self.evaluation.get('precision'), 'checkpoint': self.checkpoint}
+        return _short('TrainResult', shown)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalResult:
+    """What `evaluate` returns.
+
+    Attributes:
+      step: the step of the checkpoint.
+      checkpoint: its prefix.
+      precision: the fraction of predictions that are correct.
+      cross_entropy: the loss without weight decay, as the mean over the images.
+      averaged_precision: the precision with test-time averaging; None without it.
+      classes: the names of the classes.
+      confusion: int64 [classes, classes], how many images of each class (row) were predicted as each (column).
+      notes: as `TrainResult` has them.
+    """
+    step: int
+    checkpoint: str
+    precision: float
+    cross_entropy: float
+    averaged_precision: float | None
+    classes: tuple[str, ...]
+    confusion: 'np.ndarray'
+    notes: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> int:
+        """The number of images."""
+        return int(self.confusion.sum())
+
+    @property
+    def per_class(self) -> dict[str, dict[str, float]]:
+        """For each class its 'precision' and 'recall', without test-time averaging."""
+        from cifar10.evaluation import confusion
+        return {name: dict(precision=float(precision), recall=float(recall))
+                for name, _, _, recall, precision, _ in confusion.per_class(self.confusion, self.classes)}
+
+    def __repr__(self):
+        return _short('EvalResult', dict(step=self.step, precision=self.precision, cross_entropy=self.cross_entropy,
+                                         averaged_precision=self.averaged_precision, examples=self.examples,
+                                         checkpoint=self.checkpoint))
+
+
+def _short(name, values):
+    """Returns what a notebook shows of a result: the values that there are, numbers to four digits."""
+    shown = [f'{key}={value:.4g}' if isinstance(value, float) else f'{key}={value!r}'
+             for key, value in values.items() if value is not None]
+    return f"{name}({', '.join(shown)})"
+
+
+def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
+          termination: Termination | None = None, **settings: Any) -> TrainResult | None:
+    """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
+
+    Args:
+      say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
+        a terminal. By default nothing is printed, and the notes of the result are warnings of Python.
+      on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
+        'train', 'eval' or 'checkpoint'), its 'step' and its figures.
+      termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
+        default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call then continues from the
+        newest checkpoint.
+      settings: the flags of multi_gpu_train.py, by their names.
+
+    Returns:
+      What came out; None in a cluster's processes other than the chief.
+
+    Raises:
+      UsageError: a setting is unknown or wrong, or does not fit the run in `train_dir`; nothing was trained.
+      RunError: the run failed under way.
+    """
+    _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
+    given = train_settings(**settings)
+    cluster = membership.resolve(given.cluster)
+    with _prepared(say, on_record, given.reports.log_device_placement) as notes:
+        from cifar10.training import loop
+        ended = take_part(cluster, given, termination, loop.train)
+    if ended is None:
+        return None
+    evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
+    return TrainResult(ended.step, ended.checkpoint, ended.step >= ended.last_step, _figures(figures),
+                       _figures(evaluation), tuple(notes))
+
+
+def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
+             **settings: Any) -> EvalResult | None:
+    """Evaluates the newest checkpoint of the run in `checkpoint_dir`.
+
+    With `run_once=False` it then waits for newer ones and evaluates each, until it is interrupted.
+
+    Args:
+      say: as for `train`, with the lines of cifar10_eval.py.
+      on_record: function that gets the record of each evaluation, as metrics.jsonl in `eval_dir` has it.
+      settings: the flags of cifar10_eval.py, by their names; `run_once` is True by default.
+
+    Returns:
+      What came out of the last evaluation; None if it was interrupted before the first.
+
+    Raises:
+      UsageError: a setting is unknown or wrong, or does not fit the run.
+      RunError: there is no checkpoint, or none that can be read.
+    """
+    _refuse(settings, ('image', 'json', 'export_dir'), 'cifar10_eval.py')
+    given = eval_settings(**{'run_once': True, **settings})
+    last = collections.deque(maxlen=1)
+    with _prepared(say, on_record) as notes:
+        from cifar10.evaluation import evaluation
+        # An interrupt is the way in which watching is meant to end.
+        with contextlib.nullcontext() if given.run_once else contextlib.suppress(KeyboardInterrupt):
+            evaluation.evaluate(given, last.append)
+    if not last:
+        return None
+    result = last[0].result
+    return EvalResult(last[0].step, last[0].checkpoint, result.precision, result.cross_entropy,
+                      result.averaged_precision, last[0].classes, result.confusion, tuple(notes))
+
+
+def _refuse(settings, names, script):
+    """Raises a UsageError for settings that ask for something else than training or evaluation."""
+    for name in names:
+        if settings.get(name) not in (None, False):
+            raise UsageError(f'--{name} is for the command line; use python {script} --{name}')
+
+
+def _figures(record):
+    """Returns the figures of a record, or of None."""
+    return {name: value for name, value in (record or {}).items() if name != 'kind'}
+
+
+class _Raised(Exception):
+    """A callback has raised an exception, its cause. Wrapped, it is not taken for one of the run's own."""
+
+
+def _guarded(callback):
+    """Returns a callback whose exceptions are wrapped."""
+    def call(argument):
+        try:
+            callback(argument)
+        except Exception as error:
+            raise _Raised from error
+    return call
+
+
+@contextlib.contextmanager
+def _prepared(say, on_record, verbose=False) -> Iterator[list[str]]:
+    """Context in which TensorFlow is started, and lines and records go where the caller wants them; gives the notes."""
+    for name, function in (('say', say), ('on_record', on_record)):
+        if not (function is None or callable(function)):
+            raise UsageError(f'{name}={function!r} is not a function')
+    if not _in_use.acquire(blocking=False):
+        raise UsageError('another thread of this process trains or evaluates; wait for it, or use another process')
+    raised = None
+    notes = []
+
+    def note(line):
+        notes.append(line)
+        if say is None:
+            warnings.warn(line, stacklevel=2)
+
+    try:
+        receiver = say if say is print else _guarded(say or (lambda line: None))
+        with (console.said_to(receiver, _guarded(note)), metrics.sent_to(on_record and _guarded(on_record)),
+              console.tensorflow_started(verbose)):
+            yield notes
+    except _Raised as wrapped:
+        raised = wrapped.__cause__
+    except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run
+        raise
+    except OSError as error:
+        raise RunError(describe_os_error(error)) from error
+    finally:
+        _in_use.release()
+    if raised:
+        raise raised
+
+
+def take_part(cluster: membership.Cluster | None, settings: TrainSettings, termination: Termination | None,
+              train: Callable) -> Any:
+    """Calls a function that trains: alone, or as the chief of a cluster. Other tasks of a cluster serve until its end.
+
+    Args:
+      cluster: this process's cluster, or None.
+      settings: of the run.
+      termination: handles the signals that end the run; or None.
+      train: function with the parameters of `training.train`.
+
+    Returns:
+      What `train` returns; None in a task that does not call it.
+    """
+    if cluster is None:
+        return train(settings, termination)
+    from cifar10.cluster import member
+    from cifar10.data import records
+    from cifar10.parallel import determinism, devices
+    from cifar10.training import plan
+    plan.check_cluster(cluster, settings.towers)
+    if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
+        determinism.turn_on()
+    local, files = devices.NONE, ()
+    if cluster.job == 'worker':
+        plan.check_network(plan.Start(settings))
+        local = plan.local_devices(settings.towers)
+        files = records.of(settings.data).files
+    return member.take_part(cluster, local, lambda *given: train(settings, termination, *given),
+                            settings.cluster.cluster_timeout_secs,
+                            UPDATE_MODES.load(settings.towers.variable_update).recovers, files, termination)

@@ -1,0 +1,521 @@
+"""The plan of a run: all that is decided before its graph is built, and what makes a run another run.
+
+Deciding is a list of stages. A stage looks at the machine and at train_dir, adds what it decides to a Start, and
+returns the lines that a person should read; it prints nothing and changes nothing. Training stops at the first stage
+that fails, `--check` continues with the others.
+"""
+import contextlib
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cifar10.base.errors import UsageError, difference
+from cifar10.base.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
+from cifar10.cluster.membership import Cluster
+from cifar10.data.records import Records
+from cifar10.model import NUM_CLASSES, own_optimizer
+from cifar10.model.recipe import Recipe
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices, choose
+from cifar10.parallel.update import UpdateMode
+from cifar10.run import best, checkpoint, starts, warm_start
+from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
+from cifar10.run.warm_start import WarmStart
+from cifar10.settings import rates
+from cifar10.settings.definition import Change, fields
+from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.settings.training import GROUPS, RecipeSettings, TowerSettings, TrainSettings
+
+_FEW_STEPS = 50  # fewer teach little
+
+
+class Plan(NamedTuple):
+    """What a run will be.
+
+    Attributes:
+      settings: with the number of towers, the batch size, the learning rates and the precision of this run.
+      recipe: what is trained and how.
+      data: the training images.
+      devices: those of all machines, with the towers on them.
+      mode: the update mode.
+      checkpoint: prefix of the checkpoint that the run starts from, or None.
+      step, last_step: the step of that checkpoint, and the one that the run ends after.
+      warm_start: what a new run takes from another model, or None.
+    """
+    settings: TrainSettings
+    recipe: Recipe
+    data: Records
+    devices: Devices
+    mode: UpdateMode
+    checkpoint: str | None
+    step: int
+    last_step: int
+    warm_start: WarmStart | None = None
+
+    @property
+    def examples_per_step(self) -> int:
+        """Examples of all towers in a step."""
+        return self.mode.batches * self.settings.towers.batch_size
+
+    @property
+    def examples_per_gradient(self) -> int:
+        """Examples of which an applied gradient is the mean: those of a step, or of a tower that applies its own."""
+        return self.settings.towers.batch_size if self.mode.drifts else self.examples_per_step
+
+    @property
+    def finished(self) -> bool:
+        """Whether no step remains."""
+        return self.step >= self.last_step
+
+    def to_store(self) -> dict[str, Any]:
+        """Returns what the run stores of itself. Its data can be found from any working directory."""
+        return dict(self.settings.flat(), data_dir=os.path.abspath(self.settings.data.data_dir),
+                    classes=self.data.classes, examples=self.data.count, images_sha256=self.data.digest(),
+                    network_sha256=starts.own_sha256(NETWORKS, self.settings.recipe.network),
+                    optimizer_sha256=starts.own_sha256(OPTIMIZERS, self.settings.recipe.optimizer))
+
+
+@dataclasses.dataclass
+class Start:
+    """A run that is about to start: what was asked for, and what the stages have decided so far.
+
+    Attributes:
+      settings: as the user gave them.
+      devices: those of the towers; given beforehand, as in a cluster, or chosen by a stage.
+      data: the training images, which the caller provides before the stages of WITH_DATA.
+      replaces: whether an earlier run in the directory is to be deleted: with `--restart`, or without a checkpoint.
+      plan: the result.
+    """
+    settings: TrainSettings
+    devices: Devices | None = None
+    data: Records | None = None
+    replaces: bool = False
+    plan: Plan | None = None
+
+    @property
+    def directory(self) -> TrainDir:
+        """The train_dir."""
+        return TrainDir(self.settings.run.train_dir)
+
+
+# The stages.
+
+def check_network(start: Start) -> list[str]:
+    """Checks that there is such a network; of a built-in one, that it takes the images and can be divided as asked."""
+    settings = start.settings
+    network = settings.recipe.network
+    NETWORKS.load(network)
+    if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
+        recipe = Recipe(settings.recipe, NUM_CLASSES, image_size=settings.data.image_size)
+        recipe.check_parts(settings.towers.gpus_per_tower)
+    return []
+
+
+def check_optimizer(start: Start) -> list[str]:
+    """Checks that there is such an optimizer, and that the update mode can do what it does with gradients."""
+    recipe, update = start.settings.recipe, start.settings.towers.variable_update
+    averages_within = UPDATE_MODES.load(update).averages_within_optimizer
+    OPTIMIZERS.load(recipe.optimizer)
+    if recipe.clip_norm and averages_within:
+        raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
+                         f'--variable_update={update} averages those of each variable by themselves; use '
+                         '--variable_update=replicated, which takes the same steps')
+    if OPTIMIZERS.is_own(recipe.optimizer):
+        own_optimizer.check(recipe.optimizer, averages_within)
+    return []
+
+
+def choose_devices(start: Start) -> list[str]:
+    """Chooses devices of this machine, unless there are some already."""
+    towers = start.settings.towers
+    devices = start.devices or local_devices(towers)
+    if towers.xla and not devices.on_gpus:
+        raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
+    start.devices = devices
+    return []
+
+
+def check_directory(start: Start) -> list[str]:
+    """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
+    start.directory.check()
+    start.directory.refuse_another_process()
+    start.replaces = _replaces(start)
+    return []
+
+
+def decide(start: Start) -> list[str]:
+    """Decides on a Plan: where the run starts, how many towers it has, in which precision it computes, how long."""
+    # Checked before the images were prepared too, but only under the lock does no other process change the directory.
+    start.replaces = _replaces(start)
+    prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
+    stored = start.directory.stored() if prefix else None
+    undecided, notes = _undecided(start, prefix, stored)
+    intervals, rounded = _intervals(start.settings)
+    step, examples_seen = checkpoint.saved_progress(prefix) if prefix else (0, 0)
+    plan = plan_of(start.settings.replace(**undecided, **intervals), start.data, start.devices, prefix, step)
+    if plan.recipe.total_examples is not None:
+        remaining = max(plan.recipe.total_examples - examples_seen, 0)
+        plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
+    recipe = start.settings.recipe
+    notes += starts.code_changes(stored, network=recipe.network, optimizer=recipe.optimizer)
+    start.plan, warm = _with_warm_start(plan, stored, start.directory)
+    return [] if plan.finished else notes + rounded + warm + plan.recipe.warnings
+
+
+def recipe_of(settings: TrainSettings, data: Records) -> Recipe:
+    """Returns the recipe of a run, given its training images."""
+    return Recipe(settings.recipe, len(data.classes), settings.run.seed, data.count, settings.run.epochs, data.size)
+
+
+def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: str | None, step: int) -> Plan:
+    """Returns the Plan of a run whose settings are all decided; it ends after `max_steps`.
+
+    Args:
+      settings: with the number of towers, the batch size, the learning rates and the precision.
+      data: the training images.
+      devices: to spread the towers over.
+      prefix: of the checkpoint that the run starts from, or None.
+      step: that of the checkpoint.
+    """
+    towers = settings.towers
+    recipe = recipe_of(settings, data)
+    dtype = PRECISIONS.load(towers.precision).dtype
+    recipe.check_frozen(towers.batch_size, dtype)
+    recipe.check(towers.batch_size, dtype)
+    recipe.check_parts(towers.gpus_per_tower)
+    devices = devices.with_towers(towers.num_towers)
+    return Plan(settings, recipe, data, devices, mode_of(towers, devices), prefix, step, settings.run.max_steps)
+
+
+def mode_of(towers: TowerSettings, devices: Devices) -> UpdateMode:
+    """Returns a new update mode for a run, given the devices with its towers."""
+    mode = UPDATE_MODES.load(towers.variable_update)
+    return mode(devices, towers.local_steps) if mode.drifts else mode(devices)
+
+
+def refuse_other_images(start: Start) -> list[str]:
+    """Checks that a resumed run was trained on as many images of the same classes, if they exist already.
+
+    If single images are others, which may have been repaired, a note says so.
+    """
+    stored = start.directory.stored() if start.plan.checkpoint else None
+    if stored is None or not os.path.isdir(start.data.folder):
+        return []
+    holds = f'--train_dir={start.directory.path} holds a run on'
+    if stored.classes is not None and stored.classes != start.data.classes:
+        raise UsageError(f'{holds} other classes (now {difference(stored.classes, start.data.classes)}); {ANOTHER_RUN}')
+    if stored.examples not in (None, start.data.count):
+        raise UsageError(f'{holds} {stored.examples} images (now {start.data.count}); {ANOTHER_RUN}')
+    if stored.images_sha256 not in (None, start.data.digest()):
+        return ['changed    the training images: other files, or other contents']
+    return []
+
+
+def describe(start: Start) -> list[str]:
+    """Returns what a person wants to know of the training before the first step."""
+    plan = start.plan
+    settings = plan.settings
+    recipe, towers = settings.recipe, settings.towers
+    examples = plan.examples_per_step
+    each = f' ({towers.batch_size} of each tower)' if plan.mode.batches > 1 else ''
+    every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
+    averages = f', averaged every {every}' if towers.local_steps else ''
+    auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
+    servers = [server for server in plan.devices.servers if '/job:ps' in server]
+    idle = []
+    if servers and not plan.mode.uses_servers:
+        idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
+                'device; leave out --ps_hosts']
+    return [f'recipe     {plan.recipe}, {towers.precision}',
+             f'towers     {plan.devices.num_towers} on {plan.devices}',
+             f'update     {towers.variable_update}{averages}',
+             f'data       {plan.data}, fed as {plan.recipe.fed}',
+             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
+             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
+            *idle]
+
+
+def advise(start: Start) -> list[str]:
+    """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
+
+    A user who gives a rate needs none.
+    """
+    plan, given = start.plan, start.settings.recipe
+    recipe = plan.settings.recipe
+    if plan.checkpoint or not given.learning_rate is given.auxiliary_learning_rate is None:
+        return []
+    chosen, examples = default_rates(recipe.preset, recipe.optimizer), plan.examples_per_gradient
+    if examples == chosen.examples:
+        return []
+    epochs = plan.last_step * plan.examples_per_step / plan.data.count
+    to_try = rates.to_try(recipe.optimizer, chosen, examples, epochs)
+    flags = ' '.join(f'--{name}={value:.3g}' for name, value in to_try.items() if not getattr(given, name))
+    is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']
+    whose = f"the {recipe.preset} recipe's" if is_presets else f"{recipe.optimizer}'s default"
+    here = f'{examples:,}' if examples == plan.examples_per_step else f'{examples:,} of each tower'
+    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}']
+
+
+def describe_run(start: Start) -> list[str]:
+    """Returns where the run stands and where it is."""
+    plan = start.plan
+    run = plan.settings.run
+    lines = []
+    if plan.finished:
+        progress = f'at step {plan.step}'
+    elif plan.step:
+        progress = f'resumed at step {plan.step} of {plan.last_step}'
+    else:
+        progress = f'new, to step {plan.last_step}'
+    if run.epochs and not plan.step and 0 < plan.last_step < _FEW_STEPS:
+        count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
+        lines.append(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
+    lines += [f'run        {run.train_dir}, {progress}',
+              f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
+    if plan.finished:
+        flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
+        remedy = '' if plan.settings.recipe.schedule in TO_THE_END else f'; a larger {flag} continues it'
+        lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more{remedy}')
+    else:
+        lines += _untraced(plan)
+    return lines
+
+
+def _untraced(plan):
+    """Returns a line about steps that are to be traced, but are not among those of this start; none if all are."""
+    first, last = plan.settings.reports.traced_steps
+    if not first or plan.step < first <= last <= plan.last_step:
+        return []
+    begin, end = max(first, plan.step + 1), min(last, plan.last_step)
+    traced = 'none of them is' if begin > end else f'only {begin} to {end} are'
+    return [f'untraced   --profile_steps={first}:{last}: this start takes the steps {plan.step + 1} to '
+            f'{plan.last_step}, so {traced} traced']
+
+
+BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory)
+WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
+
+
+def local_devices(towers: TowerSettings) -> Devices:
+    """Returns the devices of this machine that the towers get."""
+    return choose(towers.num_gpus, towers.tower_device, towers.gpus_per_tower)
+
+
+def check_cluster(cluster: Cluster | None, towers: TowerSettings) -> None:
+    """Raises a UsageError if the update mode cannot train in a cluster."""
+    if cluster and not UPDATE_MODES.load(towers.variable_update).spans_machines:
+        raise UsageError(f'--variable_update={towers.variable_update} supports one machine only; use '
+                         'parameter_server, replicated, async or local')
+
+
+def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
+    """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only records.
+
+    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
+    """
+    stored = directory.stored()
+    if stored is None:
+        directory.refuse_records_without_run()
+    if stored is None or not directory.checkpoints():
+        return
+    before = stored.settings.flat()
+    now = settings.flat()
+    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.NEVER
+             and _identity(field.name, before[field.name]) != _identity(field.name, now[field.name])]
+    holds = f'--train_dir={directory.path} holds a run with'
+    remedy = f'repeat its flags to go on with it, {ANOTHER_RUN}'
+    if not names and before['epochs'] != now['epochs']:
+        if settings.recipe.schedule in TO_THE_END:
+            follows = 'at whose end the learning rate reaches 0'
+        elif ',' in (settings.recipe.sizes or ''):
+            follows = 'which the image sizes divide into parts'
+        else:
+            return
+        raise UsageError(f"{holds} epochs={before['epochs']:g} (now {now['epochs']:g}), {follows}; {remedy}")
+    if len(names) > 1 and before['preset'] != now['preset']:
+        names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
+    if names:
+        differences = ', '.join(_change(name, before[name], now[name]) for name in names)
+        raise UsageError(f'{holds} {differences}; {remedy}')
+
+
+def _change(name, before, now):
+    """Returns how a message shows the change of a setting; None is one that was not given."""
+    was = f'no {name}' if before is None else f'{name}={before}'
+    return f"{was} (now {'none' if now is None else now})"
+
+
+def _identity(name, value):
+    """Returns the part of a setting's value that identifies the run: the user's own files may be elsewhere by now."""
+    if (name == 'network' and NETWORKS.is_own(value)) or (name == 'optimizer' and OPTIMIZERS.is_own(value)):
+        return os.path.basename(value)  # FILE.py:FUNCTION without its folder
+    if name == 'dataset' and DATASETS.is_own(value):
+        return 'images of your own'  # their classes and their number are compared when they are there
+    return value
+
+
+def _replaces(start):
+    """Returns whether an earlier run is to be deleted; raises a UsageError if one must stay that is another run."""
+    if start.settings.run.restart:
+        return start.directory.check_restart(checkpoint.is_ours)
+    refuse_another_run(start.directory, start.settings)
+    return start.directory.stored() is not None and not start.directory.checkpoints()
+
+
+def rates_of(recipe: RecipeSettings, before: Mapping[str, Any]) -> dict[str, float | None]:
+    """Returns the values of the settings of learning rates: as given, else as before, else the optimizer's default.
+
+    Args:
+      recipe: settings that may leave them undecided.
+      before: what a run that is resumed has stored of them.
+    """
+    defaults = {}
+    if not OPTIMIZERS.is_own(recipe.optimizer):
+        defaults = default_rates(recipe.preset, recipe.optimizer)._asdict()
+    values = {}
+    for name in ('learning_rate', 'auxiliary_learning_rate'):
+        given = getattr(recipe, name)
+        values[name] = before.get(name, defaults.get(name)) if given is None else given
+    return values
+
+
+def _undecided(start, prefix, stored):
+    """Returns (values of the settings that were undecided, for this run; notes about changes).
+
+    A run keeps them unless the user gives others, and then a note says so.
+
+    Args:
+      start: with its devices.
+      prefix: of the checkpoint that the run starts from, or None.
+      stored: what the run has stored of itself, or None.
+    """
+    asked = start.settings.towers
+    devices = start.devices
+    notes = []
+    count = len(devices.groups)
+    num_towers = asked.num_towers
+    one_tower = UPDATE_MODES.load(asked.variable_update).one_tower_per_device
+    if one_tower:
+        if num_towers not in (None, count):
+            raise UsageError(f'--num_towers={num_towers} is incompatible with '
+                             f'--variable_update={asked.variable_update}, which has one tower on each of the {count} '
+                             'devices; leave it out')
+        num_towers = count
+    before = _reported_settings(prefix, stored)
+    num_towers = num_towers or before.get('num_towers', count)
+    batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
+    precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
+    values = dict(num_towers=num_towers, batch_size=batch_size, precision=precision,
+                  **rates_of(start.settings.recipe, before))
+    now = {**start.settings.flat(), **values}
+    # A setting that has a meaning only now, or only had one, follows another, whose change is reported.
+    follow = {field.name for field in fields(*GROUPS) if field.metadata['only_with']}
+    changes = [f'{name} from {value} to {now[name]}' for name, value in before.items()
+               if value != now[name] and not (name in follow and None in (value, now[name]))]
+    notes += warnings
+    if changes:
+        notes.append(f"changed    {', '.join(changes)}")
+    if num_towers < count:
+        kind = 'devices' if asked.gpus_per_tower == 1 else f'groups of {asked.gpus_per_tower} devices'
+        notes.append(f'idle       {count - num_towers} of {count} {kind}; --num_towers={count} would use them')
+    fewest = max(num_towers // count, 1)  # towers of a group of devices
+    if fewest < asked.gpus_per_tower:
+        why = f'{asked.variable_update} has only one tower on them' if one_tower else 'too few towers fill the gaps'
+        remedy = '' if one_tower else f'; --num_towers={asked.gpus_per_tower * count} or more would'
+        notes.append(f'gaps       the {asked.gpus_per_tower} devices of a tower wait for each other, because '
+                     f'{why}{remedy}')
+    return values, notes
+
+
+def _with_warm_start(plan, stored, directory):
+    """Returns (the plan with the model that a new run starts from, notes about it).
+
+    A run that goes on has the one that it started from, whatever the user gives now.
+
+    Args:
+      plan: the plan of the run so far.
+      stored: what the run has stored of itself, or None.
+      directory: the train_dir, whose run a start without a checkpoint deletes.
+    """
+    settings = plan.settings
+    given = settings.run.warm_start
+    if plan.checkpoint:
+        taken = stored.settings.run.warm_start if stored else None
+        notes = [f'ignored    --warm_start={given}: the run goes on from its own checkpoint'] if given else []
+        return plan._replace(settings=settings.replace(warm_start=taken)), notes
+    values, notes = {}, []
+    pattern = settings.recipe.freeze
+    variables = variables_of(plan) if given or pattern else {}
+    if given:
+        prefix = warm_start.find(given)
+        if best.deletes(directory, prefix):
+            raise UsageError(f'--warm_start={given} is a model of the run in {directory.path}, which this start '
+                             'deletes; use another --train_dir')
+        found = warm_start.read(prefix, variables)
+        plan = plan._replace(settings=settings.replace(warm_start=found.prefix), warm_start=found)
+        values = found.values
+        notes += [f'warm start {found}', *_other_classes(given, found, plan.data.classes)]
+    untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
+    if untrained:
+        notes.append(f'warning: --freeze={pattern} leaves {warm_start.listed(untrained)} at initial values, which '
+                     'nothing has trained; start from a model with --warm_start')
+    return plan, notes
+
+
+def _other_classes(given, found, classes):
+    """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
+    with contextlib.suppress(UsageError):  # what another program has stored
+        stored = TrainDir(os.path.dirname(found.prefix)).stored()
+        if stored and stored.classes and stored.classes != classes and len(stored.classes) == len(classes):
+            return [f'warning: --warm_start={given} was trained on other classes (now '
+                    f'{difference(stored.classes, classes)}), so its last layer stands for others than here']
+    return []
+
+
+def variables_of(plan: Plan) -> dict[str, Any]:
+    """Returns the variables of the network of a plan, as `Recipe.variables` does."""
+    towers = plan.settings.towers
+    return plan.recipe.variables(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
+
+
+def _intervals(settings):
+    """Returns (values of the intervals that must be multiples of `local_steps`, lines about those that are changed).
+
+    Between two averages no copy of the variables is that of the run, so there is nothing to save or to evaluate.
+    """
+    every = settings.towers.local_steps
+    if every is None:
+        return {}, []
+    reports = settings.reports
+    before = dict(save_steps=reports.save_steps, eval_steps=reports.eval_steps, keep_every=reports.keep_every)
+    now = {name: -(-value // every) * every for name, value in before.items()}
+    changes = [f'--{name} from {value} to {now[name]}' for name, value in before.items() if value != now[name]]
+    return now, [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []
+
+
+def _reported_settings(prefix, stored):
+    """Returns {name: earlier value} of the settings whose change is reported, as far as the run has stored them."""
+    if prefix is None:
+        return {}
+    division = checkpoint.stored_division(prefix)
+    settings = (stored or Stored.of_tutorial()).settings.flat()
+    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.REPORTED]
+    return {**division, **{name: settings[name] for name in names if name not in checkpoint.DIVISION}}
+
+
+def hardware_has(precision: str, on_gpus: bool) -> bool:
+    """Returns whether the GPUs, or the CPU, have instructions for a precision."""
+    found = PRECISIONS.load(precision)
+    return gpus.least_capability() >= found.gpu_capability if on_gpus else not found.is_emulated()
+
+
+def _precision(asked, stored, on_gpus):
+    """Returns (the name of the precision to compute in, warnings if it is slow here)."""
+    if asked == AUTO:
+        asked = stored.settings.towers.precision if stored else 'bf16' if hardware_has('bf16', on_gpus) else 'fp32'
+    if not on_gpus and PRECISIONS.load(asked).is_emulated():
+        return asked, [f'warning: this CPU has no {asked} instructions, so --precision={asked} is emulated and slow']
+    return asked, []
