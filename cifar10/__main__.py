@@ -2,6 +2,7 @@
 import importlib
 import sys
 
+from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
 
@@ -15,9 +16,9 @@ def main() -> None:
     """Runs the command that is named first."""
     command = sys.argv[1] if len(sys.argv) > 1 else None
     if command in (None, '-h', '--help'):
-        print('usage: python -m cifar10 COMMAND [--help] ...\n')
+        say('usage: python -m cifar10 COMMAND [--help] ...')
         for name, what in COMMANDS.items():
-            print(f'  {name:15}{what}')
+            say(f'  {name:15}{what}')
     elif command in COMMANDS:
         del sys.argv[:1]  # the command is the name of the program
         importlib.import_module(f'cifar10.programs.{command}').main()

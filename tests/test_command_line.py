@@ -126,3 +126,13 @@ def test_classic_defaults_are_kept():
 def test_settings_check_types(wrong):
     with pytest.raises(UsageError, match=f'--{next(iter(wrong))}='):
         train_settings(**wrong)
+
+
+@pytest.mark.parametrize('arguments, status, part', [
+    ([], 0, 'usage: python -m cifar10 COMMAND'), (['--help'], 0, '  local_cluster  starts a cluster'),
+    (['nowhere'], 2, 'cifar10: error: there is no command nowhere; give one of replay, show_inputs, local_cluster'),
+    (['replay', '--help'], 0, 'usage: replay '), (['replay', '--nostep'], 2, 'replay: error: '),
+    (['show_inputs', '--step=1'], 2, 'show_inputs: error: '), (['local_cluster'], 2, 'local_cluster: error: ')])
+def test_the_programs_beside_the_scripts_are_commands_of_one(arguments, status, part):
+    result = subprocess.run([sys.executable, '-m', 'cifar10', *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == status and part in result.stdout + result.stderr

@@ -26,14 +26,15 @@ def python(code):
 
 
 def test_tensorflow_starts_without_output():
-    result = python('from cifar10 import console; console.start_tensorflow(); import tensorflow as tf;'
+    result = python('from cifar10.base import console; console.start_tensorflow(); import tensorflow as tf;'
                     'print(tf.executing_eagerly())')
     assert (result.stdout, result.stderr) == ('False\n', '')
 
 
 @pytest.mark.stress
 def test_an_untested_version_gets_a_warning_and_runs():
-    result = python('from cifar10 import console; console.TESTED_VERSIONS = (9, 0), (9, 3); console.start_tensorflow();'
+    result = python('from cifar10.base import console; console.TESTED_VERSIONS = (9, 0), (9, 3);'
+                    'console.start_tensorflow();'
                     'print("on")')
     assert re.fullmatch(r'warning: TensorFlow 2\.\d+\.\S+ is outside 9\.0 to 9\.3, .*\non\n', result.stdout)
 
@@ -46,7 +47,7 @@ def test_setup_cfg_declares_the_tested_versions():
 
 
 def test_unknown_lines_are_passed_on_in_order():
-    result = python('import os; from cifar10 import console\n'
+    result = python('import os; from cifar10.base import console\n'
                     'with console.quiet_stderr():\n'
                     '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
                     'os.write(2, b"\\nafter\\n")')
@@ -168,7 +169,7 @@ def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
 
 @pytest.mark.stress
 def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_path):
-    code = ('import sys, time; from cifar10 import console; console.start_tensorflow()\n'
+    code = ('import sys, time; from cifar10.base import console; console.start_tensorflow()\n'
             'from cifar10.run import summaries\n'
             'print("on", flush=True)\n'
             'for folder in sys.stdin:\n'

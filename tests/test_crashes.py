@@ -254,7 +254,7 @@ def pictures(folder):
 
 
 def started(folder):
-    return 'from cifar10 import console; console.start_tensorflow(); ' + CONVERT, str(folder) + '/'
+    return 'from cifar10.base import console; console.start_tensorflow(); ' + CONVERT, str(folder) + '/'
 
 
 @pytest.mark.stress

@@ -34,19 +34,19 @@ FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
 # Trains with the settings that are given as JSON; the first GPU is split into logical ones if there are too few.
 TRAIN = """
 import json, sys
-from cifar10 import console
+from cifar10.base import console
 from cifar10.programs import program
 def main():
     console.start_tensorflow()
     import tensorflow as tf
-    from cifar10 import training
+    from cifar10.training import loop
     from cifar10.settings.training import train_settings
     settings = json.loads(sys.argv[1])
     gpus = tf.config.list_physical_devices('GPU')
     if settings['tower_device'] == 'gpu' and len(gpus) < settings['num_gpus']:
         parts = [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * settings['num_gpus']
         tf.config.set_logical_device_configuration(gpus[0], parts)
-    training.train(train_settings(**settings))
+    loop.train(train_settings(**settings))
 sys.exit(program.run(main))
 """
 
@@ -146,7 +146,7 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
 
 
 CLAIMED = """
-from cifar10 import console; console.start_tensorflow()
+from cifar10.base import console; console.start_tensorflow()
 import tensorflow as tf
 from cifar10.parallel import devices, gpus
 gpus.claim(devices.choose(%d, %r).num_gpus)

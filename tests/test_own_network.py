@@ -78,7 +78,7 @@ def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, cap
 # operations, such as those of the initial values, in a graph without a seed.
 DETERMINISTIC = """
 import json, runpy, sys
-from cifar10 import console
+from cifar10.base import console
 console.start_tensorflow()
 from cifar10.parallel import determinism
 determinism.turn_on()

@@ -243,7 +243,7 @@ def test_threads_share_the_memory():
 
 LIMITED = '''
 import resource, sys
-from cifar10 import console
+from cifar10.base import console
 console.start_tensorflow()
 from cifar10.data import pictures
 decoder = pictures.Decoder()

@@ -243,7 +243,7 @@ def test_leftovers_of_killed_processes_are_removed_although_the_data_set_exists(
 def test_processes_that_make_one_data_set_wait_for_each_other(tmp_path):
     begun = tmp_path / 'begun'
     begun.mkdir()
-    code = ('import os, sys, time; from cifar10 import files\n'
+    code = ('import os, sys, time; from cifar10.base import files\n'
             'open(f"{sys.argv[2]}/{os.getpid()}", "w").close()\n'
             'with files.making(sys.argv[1]):\n'
             '    print("made", not os.path.exists(sys.argv[1]), flush=True)\n'

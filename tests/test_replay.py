@@ -67,7 +67,7 @@ def run(tmp_path_factory, data_dir):
 def look(monkeypatch, capsys):
     """A function that runs the program in this process; returns (status, output, standard error)."""
     def call(*arguments):
-        monkeypatch.setattr('sys.argv', [str(ROOT / 'cifar10' / 'replay' / '__main__.py'), *arguments])
+        monkeypatch.setattr('sys.argv', ['replay', *arguments])
         monkeypatch.setattr('sys.stdout.reconfigure', lambda **options: None, raising=False)
         capsys.readouterr()
         status = program.run(replay.main)

@@ -7,6 +7,7 @@ from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.data.shapes import CLASSES
 from cifar10.parallel import devices
+from cifar10.programs import show_inputs as program
 from cifar10.tools import show_inputs
 from cifar10.training import loop
 from cifar10.training.plan import Start, decide
@@ -40,7 +41,7 @@ def test_the_plot_is_written(settings, data_dir, tmp_path, monkeypatch, capsys):
     pytest.importorskip('matplotlib')
     monkeypatch.setattr('sys.argv', ['show_inputs', '--dataset=shapes', f'--data_dir={data_dir}',
                                      f"--out={tmp_path / 'inputs.png'}"])
-    show_inputs.main()
+    program.main()
     assert (tmp_path / 'inputs.png').read_bytes().startswith(b'\x89PNG')
     assert capsys.readouterr().out == f"written    {tmp_path / 'inputs.png'}\n"
 
@@ -64,6 +65,6 @@ def test_a_path_that_no_plot_can_be_written_to_is_refused_before_the_work(tmp_pa
 def test_help_shows_the_flags_that_matter_and_all_flags_of_a_run_are_accepted(monkeypatch, capsys):
     monkeypatch.setattr('sys.argv', ['show_inputs', '--num_gpus=4', '--help'])
     with pytest.raises(SystemExit):
-        show_inputs.main()
+        program.main()
     output = capsys.readouterr().out
     assert '--out' in output and '--sizes' in output and '--num_gpus' not in output and 'Cluster' not in output

@@ -19,22 +19,21 @@ def run(main: Callable[[], None]) -> int:
       0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + the number of a
       signal that came before there was anything to save.
     """
-    program = name()
-    _reopen_closed(program)
+    _reopen_closed()
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:
         main()
         status = 0
     except UsageError as error:
-        status = _fail(program, error, 2)
+        status = _fail(error, 2)
     except RunError as error:
-        status = _fail(program, error, 1)
+        status = _fail(error, 1)
     except BrokenPipeError:
         discard(sys.stdout)  # the reader is gone
         status = 1
     except OSError as error:
-        status = _fail(program, describe_os_error(error), 1)
+        status = _fail(describe_os_error(error), 1)
     except BaseException as error:
         # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
         number = Termination.interrupted
@@ -42,17 +41,17 @@ def run(main: Callable[[], None]) -> int:
             if not isinstance(error, KeyboardInterrupt):
                 raise
             number = signal.SIGINT
-        status = _fail(program, 'interrupted', 128 + number)
+        status = _fail('interrupted', 128 + number)
     return status
 
 
 def name() -> str:
-    """Returns the name of the program that runs: its file, or the package that is run with -m."""
+    """Returns the name of the program that runs: its file, or the command of `python -m cifar10`."""
     folder, file = os.path.split(sys.argv[0])
     return os.path.basename(folder) if file == '__main__.py' else file
 
 
-def _reopen_closed(program):
+def _reopen_closed():
     """Opens the standard streams that were closed when the process started (`>&-`).
 
     Otherwise the next files that are opened would get their numbers, and libraries would print into them.
@@ -63,17 +62,17 @@ def _reopen_closed(program):
     os.close(number)
     if 2 in closed:
         os.dup2(1, 2)
-    for number, name in ((1, 'stdout'), (2, 'stderr')):
+    for number, stream in ((1, 'stdout'), (2, 'stderr')):
         if number in closed:
-            setattr(sys, name, open(number, 'w', buffering=1, errors='backslashreplace', closefd=False))
+            setattr(sys, stream, open(number, 'w', buffering=1, errors='backslashreplace', closefd=False))
     if 1 in closed:
-        print(f'{program}: warning: standard output is closed, so only errors are shown', file=sys.stderr)
+        print(f'{name()}: warning: standard output is closed, so only errors are shown', file=sys.stderr)
 
 
-def _fail(program, message, status):
+def _fail(message, status):
     line = printable(' '.join(str(message).split()))
     try:
-        print(f'{program}: error: {line}', file=sys.stderr, flush=True)
+        print(f'{name()}: error: {line}', file=sys.stderr, flush=True)
     except OSError:  # the terminal is gone
         discard(sys.stdout)
         discard(sys.stderr)
