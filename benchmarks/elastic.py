@@ -24,7 +24,7 @@ from cifar10.programs import (  # noqa: E402
     local_cluster,  # noqa: E402
     program,
 )
-from cifar10.run import metrics  # noqa: E402
+from cifar10.run import metrics  # noqa: E402, saved
 
 
 class Stage(NamedTuple):
@@ -84,8 +84,8 @@ def losses(train_dir, every):
 
 def fingerprint(train_dir):
     """Returns the SHA-256 of all variables in the newest checkpoint of a run, as hexadecimal digits."""
-    from cifar10.run import checkpoint
-    return checkpoint.digest(train_dir)
+    from cifar10.run import saved
+    return saved.digest(train_dir)
 
 
 def draw(path, whole, moved, ends):

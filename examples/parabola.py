@@ -32,7 +32,7 @@ from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.run.async_workers import AsyncWorkers  # noqa: E402
-from cifar10.run.checkpoint import plain_errors  # noqa: E402
+from cifar10.run.failures import plain_errors  # noqa: E402
 from cifar10.run.rate import due  # noqa: E402
 
 POINTS = 50

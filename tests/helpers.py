@@ -36,7 +36,7 @@ from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
-from cifar10.run.checkpoint import DIVISION, digest_of  # noqa: E402
+from cifar10.run.saved import DIVISION, digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.training import loop  # noqa: E402
 from cifar10.training.plan import Plan, rates_of, recipe_of  # noqa: E402

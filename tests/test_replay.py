@@ -14,7 +14,7 @@ from cifar10.base.errors import RunError
 from cifar10.programs import program
 from cifar10.programs import replay as replay
 from cifar10.run import metrics
-from cifar10.run.checkpoint import EXAMPLES_SEEN
+from cifar10.run.saved import EXAMPLES_SEEN
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay import report

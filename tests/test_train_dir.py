@@ -19,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cifar10.base import files
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
-from cifar10.run import checkpoint, metrics
+from cifar10.run import checkpoint, metrics, saved
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.training import loop
@@ -47,7 +47,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(se
     with open(newest, 'r+b') as stream:
         stream.seek(1000)
         stream.write(bytes([stream.read(1)[0] ^ 1]))
-    assert checkpoint.corruption(checkpoints(config.run.train_dir)[-1])
+    assert saved.corruption(checkpoints(config.run.train_dir)[-1])
 
 
 @pytest.fixture
@@ -78,8 +78,8 @@ def test_each_checkpoint_has_a_record_with_the_digest_of_its_variables(saving, t
         expected.append((step, hashlib.sha256(text).hexdigest()))
     found = metrics.read(str(tmp_path), metrics.CHECKPOINT)
     assert [(record['step'], record['sha256']) for record in found] == expected
-    assert [checkpoint.digest(prefix) for prefix in checkpoints(tmp_path)] == [sha256 for _, sha256 in expected]
-    assert len({checkpoint.digest_of(['a'], lambda _, value=value: value) for value in (
+    assert [saved.digest(prefix) for prefix in checkpoints(tmp_path)] == [sha256 for _, sha256 in expected]
+    assert len({saved.digest_of(['a'], lambda _, value=value: value) for value in (
         np.zeros(2, np.float32), np.zeros([1, 2], np.float32), np.zeros(2, np.int32), np.float32([0, -0.0]))}) == 4
 
 
@@ -231,9 +231,9 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
     monkeypatch.setattr(os, 'remove', break_off)
     directory = TrainDir(settings().run.train_dir)
     with pytest.raises(KeyboardInterrupt):
-        directory.restart(checkpoint.is_ours)
+        directory.restart(saved.is_ours)
     monkeypatch.undo()
-    directory.restart(checkpoint.is_ours)
+    directory.restart(saved.is_ours)
     assert os.listdir(settings().run.train_dir) == ['lock']
 
 
@@ -311,7 +311,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     before = os.stat(lock).st_ino
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        directory.restart(checkpoint.is_ours)
+        directory.restart(saved.is_ours)
         assert os.stat(lock).st_ino == before
         with pytest.raises(UsageError, match='another process is training'):
             loop.train(settings())
@@ -349,7 +349,7 @@ def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unread
     prefixes = set()
     try:
         while process.poll() is None and len(prefixes) < 100:
-            prefixes.add(checkpoint.newest(TrainDir(settings().run.train_dir)))
+            prefixes.add(saved.newest(TrainDir(settings().run.train_dir)))
     finally:
         process.kill()
         process.communicate()
@@ -432,13 +432,13 @@ def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(setting
         (directory / name).touch()
     os.remove(directory / 'model.ckpt-1.index')
     shutil.copytree(directory, directory.parent / 'mixed')
-    TrainDir(str(directory)).tidy(checkpoint.is_ours)
+    TrainDir(str(directory)).tidy(saved.is_ours)
     names = os.listdir(directory)
     assert not set(leftovers) & set(names) and set(users) <= set(names)
     # Beside a checkpoint of the tutorial, what it may have written stays.
     mixed = directory.parent / 'mixed'
     rewrite(checkpoints(mixed)[-1], to=str(mixed / 'model.ckpt-2'), without=['examples_seen'])
-    TrainDir(str(mixed)).tidy(checkpoint.is_ours)
+    TrainDir(str(mixed)).tidy(saved.is_ours)
     assert {leftovers[4]} == set(leftovers) & set(os.listdir(mixed))
 
 

@@ -15,7 +15,7 @@ from cifar10.data.pictures import NoPicture, shown
 from cifar10.data.shift import average, views
 from cifar10.evaluation import model
 from cifar10.parallel.session_config import session_config
-from cifar10.run import checkpoint
+from cifar10.run.failures import plain_errors
 from cifar10.settings.evaluation import EvalSettings
 
 _TOP = 3  # classes that are printed for each image
@@ -71,7 +71,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     decoder = (photos if size > LARGEST else pictures).Decoder(size, run.recipe.augmentation.centre)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
-    with checkpoint.plain_errors(), own.graph():
+    with plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])
         with tf.Session(config=session_config(devices)) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)

@@ -15,7 +15,7 @@ from cifar10.evaluation import model
 from cifar10.evaluation.evaluator import Evaluator, Result
 from cifar10.evaluation.report import Report
 from cifar10.parallel.session_config import refuse_absent, session_config
-from cifar10.run import checkpoint
+from cifar10.run import failures, saved
 from cifar10.run.train_dir import check_eval_dir
 from cifar10.settings.evaluation import EvalSettings
 
@@ -60,7 +60,7 @@ def _evaluate_run(settings, directory, devices, done):
         stored_now = directory.stored()
         return (stored_now.run if stored_now else None) != stored.run
 
-    with checkpoint.plain_errors(), own.graph():
+    with failures.plain_errors(), own.graph():
         evaluator = Evaluator(data, run.recipe, devices.tower_devices, settings.batch_size, settings.num_examples,
                               run.averaging)
         restorer = model.Restorer(run.use_ema)
@@ -145,7 +145,7 @@ def _watch(directory, settings, evaluate_one, is_another=lambda: False):
     while True:
         if is_another():
             return True
-        prefix = checkpoint.newest(directory)
+        prefix = saved.newest(directory)
         # With its time, because a new run may write a checkpoint of the same name.
         newest = (prefix, _modified(prefix)) if prefix else None
         if newest and newest != done:

@@ -14,7 +14,7 @@ from cifar10.base.own import place_of
 from cifar10.evaluation import model
 from cifar10.evaluation.classification import Classifier
 from cifar10.parallel.session_config import session_config
-from cifar10.run import checkpoint
+from cifar10.run import failures
 from cifar10.settings.evaluation import EvalSettings
 
 
@@ -32,7 +32,7 @@ def export(settings: EvalSettings) -> None:
     run = model.load_run(settings, directory)
     refuse_of_others(target, f'--export_dir={settings.export_dir}')
     make_dir(os.path.dirname(target), '--export_dir')
-    with checkpoint.plain_errors(), own.graph():
+    with failures.plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])
         _refuse_python(settings)
         signature = _signature(classifier, run.classes)

@@ -16,7 +16,7 @@ from cifar10.model.averages import SUFFIX, saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run import best, checkpoint, starts, trust
+from cifar10.run import best, saved, starts, trust
 from cifar10.run.train_dir import SingleCheckpoint, Stored, TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
@@ -119,7 +119,7 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     gpus.claim(devices.num_gpus)
     if settings.checkpoint:
         warn_of_others(os.path.dirname(settings.checkpoint), f'--checkpoint={settings.checkpoint}')
-        return SingleCheckpoint(checkpoint.named('checkpoint', settings.checkpoint)), devices
+        return SingleCheckpoint(saved.named('checkpoint', settings.checkpoint)), devices
     warn_of_others(settings.checkpoint_dir, f'--checkpoint_dir={settings.checkpoint_dir}')
     directory = TrainDir(settings.checkpoint_dir)
     _check_checkpoint_dir(directory, required)
@@ -157,7 +157,7 @@ class Restorer:
         """Restores a checkpoint; returns its step, or None if training deleted it before it was read."""
         try:
             self._check(prefix)
-            step = checkpoint.saved_step(prefix)
+            step, _ = saved.progress(prefix)
             self._saver.restore(session, prefix)
         except (tf.errors.OpError, ValueError):
             if not os.path.exists(prefix + '.index'):
@@ -168,7 +168,7 @@ class Restorer:
     def restore_newest(self, session: tf.Session, directory: TrainDir) -> tuple[str, int]:
         """Restores the newest checkpoint of a directory that can be read; returns its prefix and its step."""
         while True:
-            prefix = checkpoint.newest(directory)
+            prefix = saved.newest(directory)
             if prefix is None:
                 raise no_checkpoint(directory)
             step = self.restore(session, prefix)
@@ -177,12 +177,12 @@ class Restorer:
 
     def _check(self, prefix):
         """Raises a UsageError if a checkpoint does not have the variables of this graph."""
-        incompatibility = checkpoint.incompatibility(prefix, self._variables)
+        incompatibility = saved.incompatibility(prefix, self._variables)
         if incompatibility is None:
             return
         plain = {name.removesuffix(SUFFIX): variable
                  for name, variable in self._variables.items()}
-        if checkpoint.incompatibility(prefix, plain) is None:
+        if saved.incompatibility(prefix, plain) is None:
             remedy = 'use --use_ema=false'
         else:
             remedy = 'it belongs to another network'

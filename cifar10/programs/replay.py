@@ -78,7 +78,7 @@ def main() -> None:
 def replay(settings: ReplaySettings) -> None:
     """Takes the steps again and prints what happened in them."""
     # After the flags: TensorFlow takes seconds to import.
-    from cifar10.run import checkpoint
+    from cifar10.run import failures
     from cifar10.run.train_dir import TrainDir
     from cifar10.tools.replay import images, report
     from cifar10.tools.replay.probe import Probe
@@ -86,7 +86,7 @@ def replay(settings: ReplaySettings) -> None:
     from cifar10.tools.replay.verify import Verification
     directory = TrainDir(settings.train_dir)
     first, last = step_range('steps', settings.steps) if settings.steps else (settings.step, settings.step)
-    with checkpoint.plain_errors(), contextlib.ExitStack() as stack:
+    with failures.plain_errors(), contextlib.ExitStack() as stack:
         rerun = Rerun(directory, last, first, settings.from_, tower_device=settings.tower_device,
                       network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
                       data_dir=settings.data_dir)
@@ -122,10 +122,10 @@ def replay(settings: ReplaySettings) -> None:
 
 def compare(settings: ReplaySettings) -> None:
     """Prints where two runs part."""
-    from cifar10.run import checkpoint
+    from cifar10.run import failures
     from cifar10.run.train_dir import TrainDir
     from cifar10.tools.replay import against
-    with checkpoint.plain_errors():
+    with failures.plain_errors():
         _print(against.compare(
             TrainDir(settings.train_dir), TrainDir(settings.against), _with_bar, tower_device=settings.tower_device,
             network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,

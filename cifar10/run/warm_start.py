@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError
 from cifar10.model import averages
-from cifar10.run import checkpoint
+from cifar10.run import saved
 from cifar10.run.train_dir import TrainDir
 
 _MOST_NAMED = 4  # variables in a list
@@ -36,8 +36,8 @@ class WarmStart(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """The `checkpoint.digest_of` the values."""
-        return checkpoint.digest_of(self.values, self.values.__getitem__)
+        """The `saved.digest_of` the values."""
+        return saved.digest_of(self.values, self.values.__getitem__)
 
     def __str__(self):
         count = f'{len(self.values)} of {len(self.values) + len(self.misfits) + len(self.missing)}'
@@ -67,8 +67,8 @@ def find(given: str) -> str:
     warn_of_others(given if os.path.isdir(given) else os.path.dirname(given), f'--warm_start={given}')
     folders = 'the train_dir of a run, the folder best of an eval_dir, or '
     if not os.path.isdir(given):
-        prefix = checkpoint.named('warm_start', given, folders)
-    elif (prefix := checkpoint.newest(TrainDir(given))) is None:
+        prefix = saved.named('warm_start', given, folders)
+    elif (prefix := saved.newest(TrainDir(given))) is None:
         raise UsageError(f'--warm_start={given} holds no model.ckpt-<step> that can be read; give {folders}the prefix '
                          'of a checkpoint')
     return os.path.abspath(prefix)

@@ -26,7 +26,7 @@ from cifar10.data import pipeline, records
 from cifar10.data.photos import Photos
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose, spread
-from cifar10.run import checkpoint, metrics
+from cifar10.run import checkpoint, failures, metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.tools.explain.variant import SAME_BATCH, Variant
@@ -79,11 +79,11 @@ def check(settings: TrainSettings) -> None:
         if start.plan:
             each = ', in each process with towers' if len(set(start.plan.devices.hosts)) > 1 else ''
             say(f'memory     {_size(start.plan.data.memory_bytes)} for the training images{each}')
-            with checks.collected(), checkpoint.plain_errors():
+            with checks.collected(), failures.plain_errors():
                 _print_decoding(start.plan, has_devices and not cluster)
             with checks.collected():
                 _print_parts(start.plan)
-            with checks.collected(), checkpoint.plain_errors():
+            with checks.collected(), failures.plain_errors():
                 _try(start, checks, cluster)
     if start.plan and has_devices:
         settings = start.plan.settings

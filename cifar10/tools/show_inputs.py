@@ -34,7 +34,7 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
 
     from cifar10.data import draws, pipeline, records
     from cifar10.parallel import gpus
-    from cifar10.run import checkpoint
+    from cifar10.run import failures
     from cifar10.training.plan import recipe_of
     gpus.claim(0)  # which leaves them to a trainer
     seed = settings.run.seed
@@ -48,7 +48,7 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
         places.append(('in the second epoch', data.count))
     blocks = []
     on_cpu = tf.ConfigProto(device_count={'GPU': 0})
-    with (checkpoint.plain_errors(), tf.Graph().as_default(), tf.device('/cpu:0'),
+    with (failures.plain_errors(), tf.Graph().as_default(), tf.device('/cpu:0'),
           tf.Session(config=on_cpu) as session):
         memory, read = pipeline.load(data)
         first = tf.placeholder(tf.int64, [])

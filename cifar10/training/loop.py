@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
 from cifar10.base.console import reader_may_leave, say
-from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import NETWORKS, OPTIMIZERS, PRECISIONS
 from cifar10.base.signals import Termination
 from cifar10.data import pipeline, records
@@ -21,7 +21,7 @@ from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
-from cifar10.run import best, checkpoint, metrics, sessions, starts, summaries, trust, warm_start
+from cifar10.run import best, checkpoint, failures, metrics, saved, sessions, starts, summaries, trust, warm_start
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
 from cifar10.run.progress import Progress
@@ -63,7 +63,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     """
     start = prepared(settings, devices)
     directory = start.directory
-    with directory.locked(), checkpoint.plain_errors(directory):
+    with directory.locked(), failures.plain_errors(directory):
         decide(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
@@ -163,7 +163,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     with tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
         examples_seen = tf.get_variable(
-            checkpoint.EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
+            saved.EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
         checkpoint.make_division(devices.num_towers, batch_size)
         rates = recipe.learning_rates(examples_seen)
         with tf.name_scope('input'):
@@ -394,11 +394,11 @@ def _open_outputs(plan, graph, directory):
         plan.mode.synchronous, settings.reports.keep_every)
     if not plan.checkpoint:
         best.remove(directory)
-    text = directory.begin(plan.to_store(), None if plan.checkpoint else checkpoint.is_ours)
+    text = directory.begin(plan.to_store(), None if plan.checkpoint else saved.is_ours)
     for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
         if registry.is_own(name):
             trust.remember(directory.stored().run, name)
-    directory.tidy(checkpoint.is_ours)
+    directory.tidy(saved.is_ours)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
@@ -443,7 +443,5 @@ def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, r
     """
     for k, loss in enumerate(losses):
         if not math.isfinite(loss):
-            replay = f'; {checkpoint.describe_replay(directory, step)}' if repeatable else ''
-            fewer = ', or fewer --local_steps' if drifts else ''
-            raise RunError(f'step {step}: the loss of tower {k} is {loss}; '
-                           f'{checkpoint.describe_latest(directory)}; try a lower --learning_rate{fewer}{replay}')
+            remedy = 'try a lower --learning_rate' + ', or fewer --local_steps' * drifts
+            raise failures.diverged(directory, step, f'the loss of tower {k} is {loss}', repeatable, remedy)

@@ -21,7 +21,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
-from cifar10.run import best, checkpoint, starts, warm_start
+from cifar10.run import best, saved, starts, warm_start
 from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings import rates
@@ -150,11 +150,11 @@ def decide(start: Start) -> list[str]:
     """Decides on a Plan: where the run starts, how many towers it has, in which precision it computes, how long."""
     # Checked before the images were prepared too, but only under the lock does no other process change the directory.
     start.replaces = _replaces(start)
-    prefix = None if start.replaces else checkpoint.newest_of_run(start.directory)
+    prefix = None if start.replaces else saved.newest_of_run(start.directory)
     stored = start.directory.stored() if prefix else None
     undecided, notes = _undecided(start, prefix, stored)
     intervals, rounded = _intervals(start.settings)
-    step, examples_seen = checkpoint.saved_progress(prefix) if prefix else (0, 0)
+    step, examples_seen = saved.progress(prefix) if prefix else (0, 0)
     plan = plan_of(start.settings.replace(**undecided, **intervals), start.data, start.devices, prefix, step)
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
@@ -360,7 +360,7 @@ def _identity(name, value):
 def _replaces(start):
     """Returns whether an earlier run is to be deleted; raises a UsageError if one must stay that is another run."""
     if start.settings.run.restart:
-        return start.directory.check_restart(checkpoint.is_ours)
+        return start.directory.check_restart(saved.is_ours)
     refuse_another_run(start.directory, start.settings)
     return start.directory.stored() is not None and not start.directory.checkpoints()
 
@@ -500,10 +500,10 @@ def _reported_settings(prefix, stored):
     """Returns {name: earlier value} of the settings whose change is reported, as far as the run has stored them."""
     if prefix is None:
         return {}
-    division = checkpoint.stored_division(prefix)
+    division = saved.division(prefix)
     settings = (stored or Stored.of_tutorial()).settings.flat()
     names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.REPORTED]
-    return {**division, **{name: settings[name] for name in names if name not in checkpoint.DIVISION}}
+    return {**division, **{name: settings[name] for name in names if name not in saved.DIVISION}}
 
 
 def hardware_has(precision: str, on_gpus: bool) -> bool:

@@ -16,7 +16,7 @@ from cifar10.base.console import say
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
 from cifar10.parallel.devices import Devices
-from cifar10.run import checkpoint
+from cifar10.run import failures
 from cifar10.settings.training import TrainSettings
 from cifar10.tools import timeline
 from cifar10.tools.explain import ablations, report
@@ -48,7 +48,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
     start = loop.prepared(settings, devices)
     loop.decide(start, (decide, refuse_other_images, describe))
     plan = start.plan
-    with checkpoint.plain_errors(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
+    with failures.plain_errors(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         def variant(plan, **options):
             made = Variant(plan, tempfile.mkdtemp(dir=folder), before_session, **options)
             opened.callback(made.close)

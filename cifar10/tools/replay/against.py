@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base.errors import UsageError
-from cifar10.run import checkpoint, metrics, starts
+from cifar10.run import metrics, saved, starts
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir, step_of
 from cifar10.tools.replay.probe import Probe, norm
@@ -113,7 +113,7 @@ def _recorded(directory):
     for prefix in directory.checkpoints():
         if (_HASH, step_of(prefix)) not in figures:
             with contextlib.suppress(OSError):  # it cannot be read
-                figures[_HASH, step_of(prefix)] = checkpoint.digest(prefix)
+                figures[_HASH, step_of(prefix)] = saved.digest(prefix)
     if not figures:
         raise UsageError(f'the run in {directory.path} has no checkpoint and no record of a step yet; compare it later')
     return Recorded(directory, starts.read(directory.path), figures)
@@ -157,7 +157,7 @@ def _last_equal(runs, parting):
         for run in runs:
             prefix = f'{run.directory.checkpoint_prefix}-{step}'
             with contextlib.suppress(OSError):  # it is not kept, or can no longer be read
-                if checkpoint.digest(prefix) == run.figures[_HASH, step]:
+                if saved.digest(prefix) == run.figures[_HASH, step]:
                     return prefix, step
     for run in runs:
         begin = min((start.step for start in run.starts), default=0)
@@ -190,9 +190,9 @@ def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verific
 def differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
     """Returns the names of the variables whose bits differ, or that only one run has, in order.
 
-    How a step is divided does not count, as in `checkpoint.digest_of`.
+    How a step is divided does not count, as in `saved.digest_of`.
     """
-    names = (one.keys() | other.keys()).difference(checkpoint.DIVISION)
+    names = (one.keys() | other.keys()).difference(saved.DIVISION)
     return sorted(name for name in names if not (name in one and name in other and _same_bits(one[name], other[name])))
 
 

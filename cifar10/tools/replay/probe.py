@@ -17,7 +17,7 @@ from cifar10.model import classifier
 from cifar10.model.network_draws import at_position
 from cifar10.model.precision import LOSS_SCALE
 from cifar10.parallel.towers import build_towers, dense, tower_loss
-from cifar10.run import checkpoint
+from cifar10.run import saved
 from cifar10.tools.replay.rerun import Taken, assign, assignments
 from cifar10.training import loop
 from cifar10.training.plan import Plan
@@ -181,7 +181,7 @@ class Probe:
 
     def batch(self, taken: Taken, k: int) -> Batch:
         """Returns the batch of tower k in a step."""
-        step = taken.before[checkpoint.EXAMPLES_SEEN]
+        step = taken.before[saved.EXAMPLES_SEEN]
         first = step + k * self._plan.settings.towers.batch_size
         return Batch(*self._session.run(list(self._batch), dict(zip(self._positions, (first, step)))))
 

@@ -20,7 +20,7 @@ from cifar10.evaluation.model import present_name
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
 from cifar10.parallel.session_config import refuse_absent
-from cifar10.run import checkpoint, metrics, starts, trust, warm_start
+from cifar10.run import checkpoint, metrics, saved, starts, trust, warm_start
 from cifar10.run.rate import due, summary_due
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir, step_of
@@ -261,7 +261,7 @@ def _is_restored(name, values):
 
     `num_towers` and `batch_size` stay those of the plan. What a checkpoint may lack, such as a loss scale, begins anew.
     """
-    return name not in checkpoint.DIVISION and (name in values or not checkpoint.may_lack(name))
+    return name not in saved.DIVISION and (name in values or not checkpoint.may_lack(name))
 
 
 def _refuse_misfit(variables, values, prefix):
@@ -329,7 +329,7 @@ def _starting_point(directory, begin, given, recorded_from):
       recorded_from: the step of the first start that is known.
     """
     if given:
-        prefix = checkpoint.named('from', given)
+        prefix = saved.named('from', given)
         values = _read(prefix)
         step = int(values['global_step'])
         if step >= begin:
@@ -344,7 +344,7 @@ def _starting_point(directory, begin, given, recorded_from):
             continue
         try:
             return prefix, _read(prefix)
-        except Exception as error:  # of any type, as in `checkpoint.corruption`
+        except Exception as error:  # of any type, as in `saved.corruption`
             if os.path.exists(prefix + '.index'):  # otherwise training has removed it, as one too many
                 say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
     if recorded_from > 0:
@@ -359,9 +359,9 @@ def _read(prefix):
     """Returns the variables in a checkpoint: name -> array, with the examples that the run had seen."""
     reader = tf.train.load_checkpoint(prefix)
     values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    step, examples_seen = checkpoint.saved_progress(prefix)
+    step, examples_seen = saved.progress(prefix)
     # The tutorial's have a global_step in float32, and no count of examples.
-    return {**values, 'global_step': np.int64(step), checkpoint.EXAMPLES_SEEN: np.int64(examples_seen)}
+    return {**values, 'global_step': np.int64(step), saved.EXAMPLES_SEEN: np.int64(examples_seen)}
 
 
 def _divided(started, first, last):

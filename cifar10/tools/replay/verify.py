@@ -1,5 +1,5 @@
 """Compares steps that were taken again with what the run recorded of them, and says what may explain a difference."""
-from cifar10.run import checkpoint, metrics, starts
+from cifar10.run import metrics, saved, starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.rerun import Rerun, Segment, Taken
 
@@ -26,7 +26,7 @@ class Verification:
         self._rerun = rerun
         self._same, self._rounded, self._checkpoints = [], [], []
         self._difference = None
-        if rerun.prefix and self._hashes.get(rerun.step) not in (None, checkpoint.digest(rerun.prefix)):
+        if rerun.prefix and self._hashes.get(rerun.step) not in (None, saved.digest(rerun.prefix)):
             self._difference = rerun.step, f'{rerun.prefix} does not have the variables that the run recorded'
 
     @property
@@ -73,7 +73,7 @@ class Verification:
         sha256 = self._hashes.get(taken.step)
         if sha256 is None or taken.after is None or _adds_otherwise(self._rerun.segment_of(taken.step)):
             return
-        if checkpoint.digest_of(taken.saved, taken.after.__getitem__) == sha256:
+        if saved.digest_of(taken.saved, taken.after.__getitem__) == sha256:
             self._checkpoints.append(taken.step)
         else:
             self._difference = taken.step, 'other variables came out than those of its checkpoint'

@@ -1,0 +1,52 @@
+"""How a run fails: TensorFlow's errors as one line, and what a person can do then."""
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.errors import RunError, reason
+from cifar10.run import saved
+from cifar10.run.train_dir import TrainDir
+
+
+def describe_latest(directory: TrainDir) -> str:
+    """Returns a phrase that says from which checkpoint a user can continue."""
+    prefix = saved.newest(directory)
+    return f'the newest checkpoint is {prefix}' if prefix else 'there is no checkpoint yet'
+
+
+def diverged(directory: TrainDir, step: int, what: str, repeatable: bool, remedy: str = '') -> RunError:
+    """Returns the error of a step with a value that is not finite.
+
+    Args:
+      directory: the directory of the run.
+      step: the number of the step.
+      what: what is not finite.
+      repeatable: whether the step can be taken again, so that the error names the command that shows why it went wrong.
+      remedy: what else to do, if anything.
+    """
+    parts = [f'step {step}: {what}', describe_latest(directory)]
+    if remedy:
+        parts.append(remedy)
+    if repeatable:  # last, so that it can be copied
+        parts.append(f'to see why: python -m cifar10 replay --train_dir={shlex.quote(directory.path)} --step={step}')
+    return RunError('; '.join(parts))
+
+
+@contextlib.contextmanager
+def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
+    """Context that turns errors of TensorFlow into RunErrors, which are one line.
+
+    Args:
+      directory: the train_dir whose newest checkpoint the line names, so that the user knows where the run goes on.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        latest = f'; {describe_latest(directory)}' if directory else ''
+        # The message has where the operation was made, and where Python code of the user's raised an exception.
+        frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
+        raise RunError(f'{reason(error)}{own.place(frames)}{latest}') from error

@@ -1,0 +1,165 @@
+"""The checkpoints in a directory, as they lie there: found, checked and read.
+
+Those of the tutorial count too (see `tutorial`). What writes and restores checkpoints is in `checkpoint`.
+"""
+import hashlib
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError, reason
+from cifar10.run import tutorial
+from cifar10.run.train_dir import SETTINGS, TrainDir
+
+EXAMPLES_SEEN = 'examples_seen'  # the name of the variable that counts examples
+DIVISION = ('num_towers', 'batch_size')  # the names of the variables that say how a step is divided
+_RETRY_SECS = 0.5
+
+# Corrupt checkpoints that this process has reported. A watching evaluator looks for checkpoints again and
+# again, from several places, and reports each corrupt one only once.
+_reported = set()
+
+
+def newest(directory: TrainDir) -> str | None:
+    """Returns the prefix of the newest checkpoint that can be read completely, or None.
+
+    A corrupt checkpoint (a full disk, a broken copy) is reported once, in a line. One that a trainer removes
+    while it is being read, because there are newer ones, is not corrupt.
+    """
+    corrupt = set()
+    while candidates := [prefix for prefix in directory.checkpoints() if prefix not in corrupt]:
+        prefix = candidates[-1]
+        if corruption(prefix) is None:
+            return prefix
+        time.sleep(_RETRY_SECS)  # the trainer may be removing it, file by file
+        if prefix in directory.checkpoints() and (cause := corruption(prefix)):
+            corrupt.add(prefix)
+            if prefix not in _reported:
+                _reported.add(prefix)
+                say(f'warning: {prefix} cannot be read ({cause}); looking for the one before it')
+    return None
+
+
+def newest_of_run(directory: TrainDir) -> str | None:
+    """Returns the prefix of the checkpoint from which a run is resumed, or None if there are no checkpoints.
+
+    Raises:
+      UsageError: there are checkpoints, but none can be read, or it is unclear which program wrote them.
+    """
+    if directory.stored() is None:
+        for prefix in directory.checkpoints():
+            try:
+                tf.train.load_checkpoint(prefix)
+            except Exception as error:  # of any type, as in `corruption`
+                raise UsageError(f'{prefix} cannot be read, and there is no {SETTINGS} beside it; use another '
+                                 '--train_dir') from error
+    prefix = newest(directory)
+    if prefix is None and directory.checkpoints():
+        raise UsageError(f'no checkpoint in --train_dir={directory.path} can be read; use another --train_dir, or '
+                         '--restart to delete that run')
+    return prefix
+
+
+def named(flag: str, given: str, others: str = '') -> str:
+    """Returns the prefix of a checkpoint that the user names; raises a UsageError if it cannot be read completely.
+
+    Args:
+      flag: the flag that names it.
+      given: its value: the prefix, or the name of the index.
+      others: what else the flag takes, for the message, such as 'a directory, or '.
+    """
+    prefix = given.removesuffix('.index')
+    if not os.path.exists(prefix + '.index'):
+        folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
+        example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
+        raise UsageError(f'--{flag}={given}: there is no such checkpoint; give {others}the prefix of one, such as '
+                         f'{example}')
+    if cause := corruption(prefix):
+        raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
+    return prefix
+
+
+def corruption(prefix: str) -> str | None:
+    """Returns why a checkpoint cannot be read, as a phrase, or None if it can."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)  # checks lengths and checksums
+    except Exception as error:  # of any type: the reader translates some of its errors and not others
+        return reason(error)
+    return None
+
+
+def is_ours(prefix: str) -> bool:
+    """Returns whether this program wrote a checkpoint; the tutorial's scripts count no examples."""
+    try:
+        return tf.train.load_checkpoint(prefix).has_tensor(EXAMPLES_SEEN)
+    except Exception:
+        return True  # corrupted since it was written: no run begins beside a checkpoint that cannot be read
+
+
+def progress(prefix: str) -> tuple[int, int]:
+    """Returns (the global_step in a checkpoint, how many examples the run had seen by then)."""
+    reader = tf.train.load_checkpoint(prefix)
+    step = int(reader.get_tensor('global_step'))
+    if not reader.has_tensor(EXAMPLES_SEEN):
+        return step, tutorial.examples_seen(step)
+    return step, int(reader.get_tensor(EXAMPLES_SEEN))
+
+
+def division(prefix: str) -> dict[str, int]:
+    """Returns the `num_towers` and `batch_size` with which a checkpoint was written; nothing of the tutorial's."""
+    reader = tf.train.load_checkpoint(prefix)
+    return {name: int(reader.get_tensor(name)) for name in DIVISION if reader.has_tensor(name)}
+
+
+def digest(prefix: str) -> str:
+    """Returns the `digest_of` the variables in a checkpoint.
+
+    Raises:
+      OSError: the checkpoint cannot be read.
+    """
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        return digest_of(reader.get_variable_to_shape_map(), reader.get_tensor)
+    except Exception as error:  # of any type, as in `corruption`
+        raise OSError(reason(error)) from error
+
+
+def digest_of(names: Collection[str], value: Callable[[str], np.ndarray]) -> str:
+    """Returns the SHA-256 of a run's variables, as hexadecimal digits.
+
+    How the step is divided is left out, because it is a setting of a start rather than a result of training.
+
+    Args:
+      names: the names of all variables that a checkpoint holds; their order does not matter.
+      value: function name -> array. Its type and shape count as well as its bytes.
+    """
+    sha256 = hashlib.sha256()
+    for name in sorted(set(names).difference(DIVISION)):
+        array = np.asarray(value(name))
+        sha256.update(f'{name} {array.dtype} {list(array.shape)}\n'.encode())
+        sha256.update(array.tobytes())
+    return sha256.hexdigest()
+
+
+def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | None:
+    """Returns a phrase for the first variable that does not fit a checkpoint, or None if all fit.
+
+    A restore into resource variables does not check shapes, and what happens afterwards is undefined.
+
+    Args:
+      prefix: the checkpoint's prefix.
+      variables: name in the checkpoint -> variable.
+    """
+    saved = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    for name, variable in sorted(variables.items()):
+        if name not in saved:
+            return f'has no {name}'
+        if saved[name] != variable.shape.as_list():
+            return f'has {name} of shape {saved[name]} instead of {variable.shape.as_list()}'
+    return None

@@ -1,0 +1,10 @@
+"""What is known of the runs of TensorFlow's CIFAR-10 tutorial, whose checkpoints are resumed and evaluated too.
+
+Variables have the same names there. But global_step is a float32, nothing counts examples, and no settings are stored.
+"""
+_BATCH_SIZE = 128  # examples of one step
+
+
+def examples_seen(step: int) -> int:
+    """Returns how many examples a run had seen by a step."""
+    return step * _BATCH_SIZE
