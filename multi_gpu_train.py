@@ -6,7 +6,6 @@
 import sys
 
 from cifar10.base import console, plots, signals
-from cifar10.cluster import membership
 from cifar10.programs import flags, program
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.training import api
@@ -39,10 +38,9 @@ def explain(settings, termination):
     """Measures where the time of a step goes."""
     if settings.run.plot:
         plots.check_plot(settings.run.plot)
-    cluster = membership.resolve(settings.cluster)
     console.start_tensorflow(verbose=settings.reports.log_device_placement)
     from cifar10.tools.explain.program import explain
-    api.take_part(cluster, settings, termination, explain)
+    api.take_part(settings, termination, explain)
 
 
 def run():

@@ -163,6 +163,8 @@ def _imported(verbose):
     with (_garbage_collection_off() if is_new else contextlib.nullcontext(),
           contextlib.nullcontext() if verbose else quiet_stderr()):
         import tensorflow.compat.v1 as tf
+
+        from cifar10.base.cpu_session import cpu_session
         warning = _version_warning(tf.__version__)
         if warning:
             say(warning)
@@ -172,9 +174,8 @@ def _imported(verbose):
         warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
         # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
         tf.config.list_physical_devices()
-        with tf.Session(graph=tf.Graph(), config=tf.ConfigProto(device_count={'GPU': 0})) as session:
-            with session.graph.as_default():
-                session.run(tf.no_op())
+        with cpu_session() as session:
+            session.run(tf.no_op())
     return tf
 
 

@@ -15,10 +15,13 @@ class Own(NamedTuple):
       form: how it is written, for messages: 'FILE.py:FUNCTION'.
       pattern: a regular expression that matches such names.
       load: 'module:function' of the function that takes the name and returns the object.
+      check: 'module:function' of the function that takes the name, and what `Registry.check` is given, and raises a
+        UsageError if the object breaks a rule; None where nothing is checked.
     """
     form: str
     pattern: str
     load: str
+    check: str | None = None
 
 
 class Registry(dict):
@@ -60,6 +63,11 @@ class Registry(dict):
             return _imported(self._own.load)(name)
         return _imported(self[name])
 
+    def check(self, name: str, *arguments: Any) -> None:
+        """Raises a UsageError if the user's own object of this name breaks a rule; the arguments follow the name."""
+        if self.is_own(name):
+            _imported(self._own.check)(name, *arguments)
+
 
 def _imported(entry):
     module, _, attribute = entry.partition(':')
@@ -91,7 +99,8 @@ OPTIMIZERS = Registry({
     'nesterov': 'cifar10.model.optimizers:nesterov',
     'muon': 'cifar10.model.optimizers:muon',
     'adam': 'cifar10.model.optimizers:adam',
-    'adamw': 'cifar10.model.optimizers:adamw'}, Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_optimizer:optimizer'))
+    'adamw': 'cifar10.model.optimizers:adamw'},
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_optimizer:optimizer', 'cifar10.model.own_optimizer:check'))
 
 # An `optim.schedule.Schedule`.
 SCHEDULES = Registry({

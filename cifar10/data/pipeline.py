@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.cpu_session import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions, shuffled
 from cifar10.data.photos import PhotoFiles, Photos
@@ -258,8 +259,7 @@ def decoding_rate(photos: Photos, augmentation: Augmentation, count: int) -> flo
       count: about how many photos to decode, some of them several times if there are fewer.
     """
     batch_size = max(count // 10, 1)
-    on_cpu = tf.ConfigProto(device_count={'GPU': 0})
-    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
+    with cpu_session() as session:
         source = Source(photos, ['/cpu:0'], 1, augmentation, batch_size, seed=0)
         batches = tf.placeholder_with_default(tf.constant(10, tf.int64), [])
         next_batch, starts = source.batches(tf.constant(0, tf.int64), batches * batch_size)

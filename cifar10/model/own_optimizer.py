@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
+from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError
 
 _FLAG = 'optimizer'
@@ -156,8 +157,7 @@ def _step_rule(applied, variables, gradients, rate):
     feeds = [{gradient: random.normal(size=gradient.shape) for gradient in gradients} for _ in range(_STEPS)]
     initialise = tf.global_variables_initializer()
     ends = []
-    config = tf.ConfigProto(device_count={'GPU': 0})  # the first session with GPUs sets their memory options for all
-    with tf.Session(config=config) as session:
+    with cpu_session(tf.get_default_graph()) as session:
         for value in (_RATE, _RATE / 2):
             session.run(initialise)
             begin = session.run(variables)

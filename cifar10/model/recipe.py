@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
+from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.data import records
@@ -97,9 +98,7 @@ class Recipe:
         if not self._network.learn:
             return {}
         count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
-        # Without GPUs: the first session that has any sets their memory options for the whole process.
-        on_cpu = tf.ConfigProto(device_count={'GPU': 0})
-        with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu) as session:
+        with cpu_session() as session:
             planes = resized_planes(tf.constant(data.planes(count)), data.size)
             images = session.run(self.augmentation.plain(planes))
         return self._network.learn(images)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
+from cifar10.base.cpu_session import cpu_session
 from cifar10.model.network_draws import at_position
 from cifar10.model.parts import divided
 from cifar10.model.statistics import MOVING_STATISTICS, MovingStatistic
@@ -268,7 +269,7 @@ def _output_rule(images, logits):
     variables, random = tf.trainable_variables(), np.random.default_rng(0)
     outputs = []
     try:
-        with tf.Session(config=tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True)) as session:
+        with cpu_session(tf.get_default_graph()) as session:
             session.run(tf.global_variables_initializer())
             for scale in _SCALES:
                 for variable in variables:

@@ -20,7 +20,7 @@ from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS, PRECISIONS
-from cifar10.cluster import membership, watch
+from cifar10.cluster import watch
 from cifar10.cluster.address import own_addresses
 from cifar10.data import pipeline, records
 from cifar10.data.photos import Photos
@@ -30,7 +30,7 @@ from cifar10.run import checkpoint, failures, metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.tools.explain.variant import SAME_BATCH, Variant
-from cifar10.training import loop, plan
+from cifar10.training import api, loop, plan
 from cifar10.training.plan import mode_of
 
 _WIDTH = 110
@@ -49,8 +49,7 @@ def check(settings: TrainSettings) -> None:
         with checks.collected():
             loop.refuse_without_clock(settings.towers)
     with checks.collected():
-        cluster = membership.resolve(settings.cluster)
-        plan.check_cluster(cluster, settings.towers)
+        cluster = api.cluster_of(settings)
     if cluster:
         _print_cluster(cluster)
         with checks.collected():

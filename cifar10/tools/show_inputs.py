@@ -32,6 +32,7 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
     """
     import tensorflow.compat.v1 as tf
 
+    from cifar10.base.cpu_session import cpu_session
     from cifar10.data import draws, pipeline, records
     from cifar10.parallel import gpus
     from cifar10.run import failures
@@ -47,9 +48,7 @@ def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
     else:
         places.append(('in the second epoch', data.count))
     blocks = []
-    on_cpu = tf.ConfigProto(device_count={'GPU': 0})
-    with (failures.plain_errors(), tf.Graph().as_default(), tf.device('/cpu:0'),
-          tf.Session(config=on_cpu) as session):
+    with failures.plain_errors(), cpu_session() as session:
         memory, read = pipeline.load(data)
         first = tf.placeholder(tf.int64, [])
         augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)

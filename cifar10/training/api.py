@@ -125,10 +125,9 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     """
     _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     given = train_settings(**settings)
-    cluster = membership.resolve(given.cluster)
     with _prepared(say, on_record, given.reports.log_device_placement) as notes:
         from cifar10.training import loop
-        ended = take_part(cluster, given, termination, loop.train)
+        ended = take_part(given, termination, loop.train)
     if ended is None:
         return None
     evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
@@ -228,12 +227,20 @@ def _prepared(say, on_record, verbose=False) -> Iterator[list[str]]:
         raise raised
 
 
-def take_part(cluster: membership.Cluster | None, settings: TrainSettings, termination: Termination | None,
-              train: Callable) -> Any:
+def cluster_of(settings: TrainSettings) -> membership.Cluster | None:
+    """Returns this process's cluster, or None; raises a UsageError if the update mode cannot train in a cluster."""
+    cluster = membership.resolve(settings.cluster)
+    update = settings.towers.variable_update
+    if cluster and not UPDATE_MODES.load(update).spans_machines:
+        raise UsageError(f'--variable_update={update} supports one machine only; use parameter_server, replicated, '
+                         'async or local')
+    return cluster
+
+
+def take_part(settings: TrainSettings, termination: Termination | None, train: Callable) -> Any:
     """Calls a function that trains: alone, or as the chief of a cluster. Other tasks of a cluster serve until its end.
 
     Args:
-      cluster: this process's cluster, or None.
       settings: of the run.
       termination: handles the signals that end the run; or None.
       train: function with the parameters of `training.train`.
@@ -241,13 +248,13 @@ def take_part(cluster: membership.Cluster | None, settings: TrainSettings, termi
     Returns:
       What `train` returns; None in a task that does not call it.
     """
+    cluster = cluster_of(settings)
     if cluster is None:
         return train(settings, termination)
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import determinism, devices
     from cifar10.training import plan
-    plan.check_cluster(cluster, settings.towers)
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         determinism.turn_on()
     local, files = devices.NONE, ()

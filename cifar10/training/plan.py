@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from cifar10.base.errors import UsageError, difference
 from cifar10.base.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
-from cifar10.cluster.membership import Cluster
 from cifar10.data.records import Records
-from cifar10.model import NUM_CLASSES, own_optimizer
+from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
@@ -123,8 +122,7 @@ def check_optimizer(start: Start) -> list[str]:
         raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
                          f'--variable_update={update} averages those of each variable by themselves; use '
                          '--variable_update=replicated, which takes the same steps')
-    if OPTIMIZERS.is_own(recipe.optimizer):
-        own_optimizer.check(recipe.optimizer, averages_within)
+    OPTIMIZERS.check(recipe.optimizer, averages_within)
     return []
 
 
@@ -302,13 +300,6 @@ WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
 def local_devices(towers: TowerSettings) -> Devices:
     """Returns the devices of this machine that the towers get."""
     return choose(towers.num_gpus, towers.tower_device, towers.gpus_per_tower)
-
-
-def check_cluster(cluster: Cluster | None, towers: TowerSettings) -> None:
-    """Raises a UsageError if the update mode cannot train in a cluster."""
-    if cluster and not UPDATE_MODES.load(towers.variable_update).spans_machines:
-        raise UsageError(f'--variable_update={towers.variable_update} supports one machine only; use '
-                         'parameter_server, replicated, async or local')
 
 
 def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
