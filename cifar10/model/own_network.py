@@ -37,17 +37,12 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
         # Resource variables, also where a file has asked for others.
         with tf.variable_scope(tf.get_variable_scope(), use_resource=True, auxiliary_name_scope=False):
             logits = function(images, num_classes, training)
-        if not _are_logits(logits, images, num_classes):
+        are_logits = isinstance(logits, tf.Tensor) and logits.dtype.is_floating and logits.shape.rank == 2 and (
+            logits.shape[1] == num_classes) and logits.shape[:1].is_compatible_with(images.shape[:1])
+        if not are_logits:
             raise UsageError(f'--network={name}: it returns {describe(logits)}; return logits, float [images, '
                              f'{num_classes}] (it {fed}, {describe(images)})')
         return tf.cast(logits, tf.float32)
-
-
-def _are_logits(result, images, num_classes):
-    """Returns whether what a network returned is a float tensor [n, num_classes] for n images."""
-    if not isinstance(result, tf.Tensor) or not result.dtype.is_floating or result.shape.rank != 2:
-        return False
-    return result.shape.as_list()[1] == num_classes and result.shape[:1].is_compatible_with(images.shape[:1])
 
 
 def _check(name: str, *arguments) -> list[str]:

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError
+from cifar10.model.rehearsal import saving_rule
 
 _FLAG = 'optimizer'
 _STEPS = 4  # of a rehearsal
@@ -95,7 +96,7 @@ def _rehearse(make, averages_within):
             return violation
         with tf.name_scope(_SCOPE):
             applied = made.apply_gradients([*zip(gradients, variables), (None, unused)], global_step)
-        return _variable_rule(known) or _step_rule(applied, variables, gradients, rate)
+        return saving_rule() or _variable_rule(known) or _step_rule(applied, variables, gradients, rate)
 
 
 # Each function below checks some rules. It returns a phrase as `_rehearse` does.
@@ -127,18 +128,8 @@ def _constructor_rule(known):
 
 
 def _variable_rule(known):
-    """An optimizer's variables are saved in checkpoints, are not trained, can be averaged, and keep their names."""
-    for variable in tf.local_variables():
-        return (f'the variable {variable.op.name} is a local variable, which checkpoints do not contain; do not add it '
-                'to the collection tf.GraphKeys.LOCAL_VARIABLES')
-    saved = {variable.op.name for variable in tf.global_variables()}
-    for operation in tf.get_default_graph().get_operations():
-        if operation.type in ('VariableV2', 'VarHandleOp') and operation.name not in saved:
-            return (f'the variable {operation.name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
-                    'neither initialised nor saved; leave out collections=')
+    """An optimizer's variables are not trained, can be averaged, and keep their names."""
     for variable in tf.global_variables():
-        if variable.op.type != 'VarHandleOp':
-            return f'the variable {variable.op.name} is not a resource variable; leave out use_resource=False'
         if variable.op.name not in known and variable.trainable:
             return f'the variable {variable.op.name} would be trained; make it with trainable=False'
         dtype = variable.dtype.base_dtype

@@ -2,11 +2,11 @@
 
 It does not know towers, devices, or the files of a run.
 """
+import contextlib
 import functools
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -149,10 +149,8 @@ class Recipe:
         Args:
           batch_size, dtype: as for `check`.
         """
-        with own.graph(self._seed), parts.divided(), at_position(self._seed, tf.zeros([], tf.int64)):
-            step = tf.train.get_or_create_global_step()  # a network may ask for it
-            side = max(self.augmentation.image_sizes())
-            self.inference(tf.placeholder(dtype, [batch_size, side, side, 3]), True)
+        with self._built(batch_size, dtype):
+            step = tf.train.get_global_step()
             return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
 
     def check_parts(self, devices: int) -> None:
@@ -169,13 +167,23 @@ class Recipe:
         Args:
           batch_size, dtype: as for `check`.
         """
-        side = max(self.augmentation.image_sizes())
-        with own.graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
-            tf.train.get_or_create_global_step()  # a network may ask for it
-            images = tf.placeholder(dtype, [batch_size, side, side, 3])
-            return division.sizes(images, self.inference(images, True))
+        with self._built(batch_size, dtype) as (division, images, logits):
+            return division.sizes(images, logits)
 
-    def divided(self, devices: Sequence[str], gate: Callable | None = None) -> AbstractContextManager:
+    @contextlib.contextmanager
+    def _built(self, batch_size, dtype):
+        """Context in a graph of its own in which the network is built for training; gives (Division, images, logits).
+
+        Without a batch size it is built for evaluation.
+        """
+        training = batch_size is not None
+        sizes = self.augmentation.image_sizes()
+        side = max(sizes) if training else sizes[-1]
+        with own.graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
+            images = tf.placeholder(dtype, [batch_size, side, side, 3])
+            yield division, images, self.inference(images, training)
+
+    def divided(self, devices: Sequence[str], gate: Callable | None = None) -> contextlib.AbstractContextManager:
         """Returns the context in which `inference` divides the network over the devices of a tower.
 
         Args:
@@ -186,9 +194,7 @@ class Recipe:
     @functools.cached_property
     def _parts(self):
         """The number of parts of the network, which is built to count them."""
-        side = self.augmentation.image_sizes()[-1]
-        with own.graph(self._seed), parts.divided() as division:
-            self.inference(tf.placeholder(tf.float32, [None, side, side, 3]))
+        with self._built(None, tf.float32) as (division, _, _):
             return division.parts
 
     @property

@@ -143,22 +143,30 @@ def _variable_rule():
                         f'own; {_FOR_STATISTICS}')
             return (f'the variable {_relative(name)} was not made with tf.get_variable, so each tower would have its '
                     'own; use tf.get_variable (for layers of Keras, docs/keras-to-tower.md says how)')
-        if variable.op.type != 'VarHandleOp':
-            return f'the variable {name} is not a resource variable; leave out use_resource=False'
         if re.search(r'/part_\d+$', name):
             return f'the variable {name} is part of a partitioned variable; leave out the partitioner'
-    for variable in tf.local_variables():
-        return (f'the variable {variable.op.name} is a local variable, which checkpoints do not contain; do not '
-                'add it to the collection tf.GraphKeys.LOCAL_VARIABLES')
-    saved = {variable.op.name for variable in tf.global_variables()}
-    for operation in tf.get_default_graph().get_operations():
-        if operation.type == 'VarHandleOp' and operation.name not in saved:
-            return (f'the variable {operation.name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so '
-                    'it is neither initialised nor saved; leave out collections=')
+    if violation := saving_rule():
+        return violation
     for variable in tf.trainable_variables():
         if variable.dtype.base_dtype != tf.float32:
             return (f'the variable {variable.op.name} is not float32, as all trainable variables must be; make '
                     'it float32 and cast its value, or make it with trainable=False')
+    return None
+
+
+def saving_rule() -> str | None:
+    """Variables of the current graph are resource variables that checkpoints hold; for networks and optimizers."""
+    for variable in tf.local_variables():
+        return (f'the variable {variable.op.name} is a local variable, which checkpoints do not contain; do not add it '
+                'to the collection tf.GraphKeys.LOCAL_VARIABLES')
+    saved = {variable.op.name for variable in tf.global_variables()}
+    for operation in tf.get_default_graph().get_operations():
+        if operation.type in ('VariableV2', 'VarHandleOp') and operation.name not in saved:
+            return (f'the variable {operation.name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
+                    'neither initialised nor saved; leave out collections=')
+    for variable in tf.global_variables():
+        if variable.op.type != 'VarHandleOp':
+            return f'the variable {variable.op.name} is not a resource variable; leave out use_resource=False'
     return None
 
 
@@ -193,11 +201,8 @@ def _collection_rule():
 def _is_valid_statistic(entry):
     if not isinstance(entry, MovingStatistic) or entry.variable.trainable:
         return False
-    if {entry.value.dtype, entry.variable.dtype.base_dtype} != {tf.float32}:
-        return False
-    if entry.value.shape != entry.variable.shape:
-        return False
-    return 0 <= entry.keep <= 1
+    types = {entry.value.dtype, entry.variable.dtype.base_dtype}
+    return types == {tf.float32} and entry.value.shape == entry.variable.shape and 0 <= entry.keep <= 1
 
 
 def _scope_rule(scope):
