@@ -69,7 +69,7 @@ def test_tf_config_describes_a_cluster_too(monkeypatch):
 def test_spaces_around_addresses_are_ignored():
     cluster = membership.resolve(config(job_name='worker', worker_hosts='a:1, b:2 ', ps_hosts=' [::1]:3', task_index=1))
     assert cluster.workers == ('a:1', 'b:2') and cluster.ps == ('[::1]:3',)
-    assert membership.split_address(cluster.ps[0]) == ('::1', 3)
+    assert address.split_address(cluster.ps[0]) == ('::1', 3)
 
 
 def test_tf_config_may_number_its_tasks_without_gaps(monkeypatch):
@@ -92,7 +92,7 @@ def test_tf_config_without_a_cluster_is_a_single_machine(text, monkeypatch):
 def alone():
     """A function that returns the own addresses of a worker at an address, the only task of its cluster."""
     def make(name, limit=5):
-        return address.own_addresses(membership.Cluster((name,), (), 'worker', 0), limit)
+        return membership.Cluster((name,), (), 'worker', 0).own_addresses(limit)
     return make
 
 

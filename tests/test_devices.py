@@ -122,7 +122,7 @@ def test_sessions_are_configured_as_the_process_is(pretend):
 
 def test_missing_devices_are_named_by_task_type_and_number():
     local = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True)
-    both = devices.spread(local, 2, 0, 'grpc://a:1')
+    both = local.spread(2, 0, 'grpc://a:1')
     present = [f'/job:worker/replica:0/task:{i}/device:GPU:0' for i in (0, 1)]
     present += ['/job:worker/replica:0/task:1/device:GPU:1', '/job:worker/replica:0/task:0/device:CPU:1']
     assert devices.absent(both, present) == ['/job:worker/task:0/gpu:1']

@@ -179,7 +179,7 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     with pytest.raises(UsageError, match=part):
         records.prepare(path, '/nowhere', test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
-        records.expected(path, '/nowhere', 0.1)  # as --check does
+        records.expected(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
     assert not [name for name in os.listdir(path) if name.startswith('cifar-bin-') or name.startswith('.')]
 
 

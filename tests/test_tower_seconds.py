@@ -164,7 +164,7 @@ def test_where_operations_must_be_deterministic_nothing_is_measured(settings, da
 def test_a_place_names_the_devices_and_in_a_cluster_the_worker():
     local = devices.Devices((('/gpu:0', '/gpu:1'), ('/gpu:2', '/gpu:3')), on_gpus=True)
     assert local.place(1) == local.with_towers(4).place(3) == '/gpu:2+/gpu:3'
-    spread = devices.spread(devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True), 2, 1, 'grpc://here:1')
+    spread = devices.Devices((('/gpu:0',), ('/gpu:1',)), on_gpus=True).spread(2, 1, 'grpc://here:1')
     assert spread.place(2) == '/job:worker/task:1/gpu:0 (worker 1)'
 
 

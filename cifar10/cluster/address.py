@@ -1,24 +1,38 @@
-"""Where a task of a cluster listens: those addresses of its host name that belong to this machine."""
+"""Addresses of the form 'host:port': whether something listens there, and which of them this machine has."""
 import errno
 import socket
 import time
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
-from cifar10.cluster.membership import Cluster, split_address
 
 
-def own_addresses(cluster: Cluster, limit: float) -> list[str]:
-    """Returns the IP addresses at which this task can listen, after checking its port and that others reach it.
+def split_address(address: str) -> tuple[str, int]:
+    """Returns (host without brackets, port) of 'host:port' or '[IPv6 address]:port'."""
+    host, _, port = address.rpartition(':')
+    return host.strip('[]'), int(port)
+
+
+def reachable(address: str, timeout: float = 1.0) -> bool:
+    """Returns whether something listens at 'host:port'. A process that is only stopped (SIGSTOP) still does."""
+    try:
+        with socket.create_connection(split_address(address), timeout):
+            return True
+    except OSError:
+        return False
+
+
+def own_addresses(task: str, address: str, limit: float) -> list[str]:
+    """Returns the IP addresses at which a task of this machine can listen, after checking its port.
 
     Args:
-      cluster: the cluster that this process belongs to.
+      task: its name, for messages.
+      address: its 'host:port'.
       limit: seconds to wait until the host name resolves; a Kubernetes pod's resolves once the pod is ready.
     """
-    host, port = split_address(cluster.address)
     local = []
     failure = None
-    for family, _, _, _, (ip, *_) in _resolved(host, port, limit):
+    for family, _, _, _, (ip, port, *_) in _resolved(*split_address(address), limit):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -30,11 +44,7 @@ def own_addresses(cluster: Cluster, limit: float) -> list[str]:
     if failure and (not local or failure.errno == errno.EADDRINUSE):
         why = {errno.EADDRINUSE: 'the port is in use: does another task have this --task_index?',
                errno.EADDRNOTAVAIL: 'that is not an address of this machine'}.get(failure.errno, failure.strerror)
-        raise UsageError(f'{cluster.job} {cluster.index} cannot listen at {cluster.address}: {why}') from failure
-    other_hosts = {split_address(peer)[0] for peer in cluster.others().values()} - {host}
-    if all(map(_is_loopback, local)) and not all(map(_is_loopback, other_hosts)):
-        raise UsageError(f'{host} is {local[0]} here, which no other machine can reach; give its address in the '
-                         'network')
+        raise UsageError(f'{task} cannot listen at {address}: {why}') from failure
     return local
 
 
@@ -55,5 +65,6 @@ def _resolved(host, port, limit):
         time.sleep(1)
 
 
-def _is_loopback(host):
+def is_loopback(host: str) -> bool:
+    """Returns whether a host is this machine for itself, which no other machine can reach."""
     return host == 'localhost' or host.startswith('127.') or host == '::1'

@@ -13,10 +13,10 @@ from cifar10.base.console import say
 from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.base.signals import Termination
 from cifar10.cluster import listener, watch
-from cifar10.cluster.address import own_addresses
-from cifar10.cluster.membership import Cluster, split_address
+from cifar10.cluster.address import split_address
+from cifar10.cluster.membership import Cluster
 from cifar10.parallel import gpus
-from cifar10.parallel.devices import Devices, absent, spread
+from cifar10.parallel.devices import Devices, absent
 from cifar10.parallel.session_config import LEADER, session_config
 
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
@@ -55,7 +55,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     status = 1
     try:
         member.wait_for_peers()
-        devices = spread(local_devices, len(cluster.workers), len(cluster.ps), member.target)
+        devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.target)
         member.check_devices(devices)
         member.check_files(files)
         ended = train(devices, lambda: member.before_session(devices, files))
@@ -92,7 +92,7 @@ class Member:
         """Returns a running server that accepts only connections to this task's address, from other tasks if it can."""
         cluster = self._cluster
         port = split_address(cluster.address)[1]
-        addresses = own_addresses(cluster, _START_FACTOR * self._timeout)
+        addresses = cluster.own_addresses(_START_FACTOR * self._timeout)
         gpus.claim(local_devices.num_gpus)
         config = session_config(local_devices)
         config.experimental.collective_group_leader = LEADER

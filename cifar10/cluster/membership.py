@@ -5,6 +5,7 @@ import os
 
 from cifar10.base.errors import UsageError
 from cifar10.cluster import slurm
+from cifar10.cluster.address import is_loopback, own_addresses, reachable, split_address
 from cifar10.settings.training import ClusterSettings
 
 
@@ -43,6 +44,28 @@ class Cluster:
         """Returns the addresses of all other tasks by their names, such as 'worker 1'."""
         return {f'{job} {index}': address for (job, index), address in self.tasks.items()
                 if (job, index) != (self.job, self.index)}
+
+    def own_addresses(self, limit: float) -> list[str]:
+        """Returns the IP addresses at which this task can listen, after checking its port and that others reach it.
+
+        Args:
+          limit: seconds to wait until the task's host name resolves.
+        """
+        local = own_addresses(f'{self.job} {self.index}', self.address, limit)
+        host, _ = split_address(self.address)
+        other_hosts = {split_address(peer)[0] for peer in self.others().values()} - {host}
+        if all(map(is_loopback, local)) and not all(map(is_loopback, other_hosts)):
+            raise UsageError(f'{host} is {local[0]} here, which no other machine can reach; give its address in the '
+                             'network')
+        return local
+
+    def describe(self) -> list[str]:
+        """Returns lines that say which task this process is, and which others answer already."""
+        chief = ', the chief' if self.is_chief else ''
+        answers = {True: 'answers', False: 'does not answer yet'}
+        return [f'cluster    {self.job} {self.index} at {self.address}{chief}',
+                *(f'peer       {name} at {address} {answers[reachable(address)]}'
+                  for name, address in self.others().items())]
 
 
 def resolve(settings: ClusterSettings) -> Cluster | None:
@@ -115,12 +138,6 @@ def _in_order(addresses):
     if not all(isinstance(address, str) for address in addresses) or isinstance(addresses, str):
         raise TypeError('the addresses of a job must be a list of strings')
     return list(addresses)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Returns (host without brackets, port) of 'host:port' or '[IPv6 address]:port'."""
-    host, _, port = address.rpartition(':')
-    return host.strip('[]'), int(port)
 
 
 def _check(cluster):

@@ -4,28 +4,18 @@ TensorFlow's session waits for a lost process silently and without a limit, and 
 """
 import contextlib
 import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 
 from cifar10.base.console import say
-from cifar10.cluster.membership import split_address
+from cifar10.cluster.address import reachable
 
 _INTERVAL_SECS = 0.5  # between two checks
 # A peer is lost after this time and this many failed checks; a process that ends normally is not reported.
 _GRACE_SECS = 2.0
 _MIN_FAILURES = 3
-
-
-def reachable(address: str, timeout: float = 1.0) -> bool:
-    """Returns whether something listens at 'host:port'. A process that is only stopped (SIGSTOP) still does."""
-    try:
-        with socket.create_connection(split_address(address), timeout):
-            return True
-    except OSError:
-        return False
 
 
 def wait_for(peers: dict[str, str], limit: float, answers: Callable[[str, str], bool],

@@ -58,6 +58,7 @@ class _ImageFolder(Dataset):
     """
     _WHAT, _MADE, _REMEDY = 'the converted images are', 'the conversion', 'convert them again'
 
+    how: str = 'converting it'
     path: str = ''
     is_divided: bool = True
     test_fraction: float | None = None
@@ -109,6 +110,7 @@ class _ImageFolder(Dataset):
 @dataclasses.dataclass(frozen=True)
 class _PhotoFolder(_ImageFolder):
     """The images below a folder, which stay in their files."""
+    how: str = 'decoding each file once for a manifest'
     _WHAT, _MADE, _REMEDY = 'the manifest of its photos is', 'the manifest was made', 'have it made again'
 
     def records(self, name, folder, part, count, classes, image_size):

@@ -22,6 +22,7 @@ _SCALES = (1, 2, 4, 8)
 _PARALLEL = len(os.sched_getaffinity(0))  # photos that are decoded at a time; of the chief, if it has other cores
 _ROW_BYTES = 100  # of a row of the manifest, about
 _BUCKETS = 2 ** 63 - 1  # of fingerprints
+_MEASURED = 100  # photos that are decoded to measure how long it takes
 _EXAMINED = 64  # height and width to which a file is decoded to see whether it can be
 
 _as_graph = tf.autograph.experimental.do_not_convert
@@ -46,6 +47,16 @@ class Photos(Records):
 
     def digest(self):
         return download.sha256(self.files[0])  # its rows have the fingerprint of each photo
+
+    def describe(self, augmentation, batch_size):
+        from cifar10.data import pipeline  # which imports this file
+        lines = super().describe(augmentation, batch_size)
+        if not os.path.exists(self.files[0]):
+            return lines
+        rate = pipeline.decoding_rate(self, augmentation, _MEASURED)
+        ahead = (1 + pipeline.batches_ahead(False)) * batch_size * 3 * self.size ** 2 * 4  # float32
+        return [*lines, f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores; the batches ahead '
+                f'of each device take {ahead / 1e6:.2f} MB']
 
     def planes(self, n):
         on_cpu = tf.ConfigProto(device_count={'GPU': 0})

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,7 @@ class Dataset:
       size: height and width of the images in the files.
       archive: (name, size in bytes) of what `make` downloads unless it is in data_dir; None if it downloads
         nothing.
+      how: how `make` begins, as a phrase, where it downloads nothing.
     """
     folder: str
     make: Callable[[str], None]
@@ -59,6 +60,7 @@ class Dataset:
     label: int = 0
     size: int = SIZE
     archive: tuple[str, int] | None = None
+    how: str = 'making it'
 
     @property
     def record_bytes(self) -> int:
@@ -139,6 +141,16 @@ class Records:
         status = [os.stat(path) for path in self.files]
         return _sha256(self.files, tuple((each.st_size, each.st_mtime_ns) for each in status))
 
+    def describe(self, augmentation: Any, batch_size: int) -> list[str]:
+        """Returns lines about what the images cost a process with towers.
+
+        Args:
+          augmentation: what is applied to them.
+          batch_size: of a tower.
+        """
+        del augmentation, batch_size
+        return [f'memory     {self.memory_bytes / 1e6:.2f} MB for the training images, in each process with towers']
+
     def planes(self, n: int) -> np.ndarray:
         """Returns the first images of the first file, at most n: uint8 [n, 3, stored_size, stored_size]."""
         rows = np.fromfile(self.files[0], np.uint8, n * self.record_bytes).reshape(-1, self.record_bytes)
@@ -160,28 +172,39 @@ def _sha256(files, status):
     return sha256.hexdigest()
 
 
-def expected(name: str, data_dir: str, test_fraction: float | None = None,
-             image_size: int = SIZE) -> dict[str, Records] | None:
-    """Returns the Records of each part as `prepare` will make them, or None if the files exist already.
+class Expected(NamedTuple):
+    """A data set whose files do not exist yet.
 
-    In a folder of images every file counts as an image. Raises a UsageError if the files cannot be made. The
-    arguments are those of `prepare`.
+    Attributes:
+      parts: the Records of each part, as `prepare` will make them. In a folder of images every file counts as an image.
+      how: how `prepare` begins, such as 'downloading 170 MB'.
+      num_bytes: what the files will take on the disk, with a download.
     """
-    dataset, folder = _locate(name, data_dir, test_fraction, image_size)
+    parts: dict[str, Records]
+    how: str
+    num_bytes: int
+
+
+def expected(settings: Any) -> Expected | None:
+    """Returns what `of` will make, given a run's `DataSettings`, or None if the files exist already.
+
+    Raises a UsageError if the files cannot be made.
+    """
+    dataset, folder = _locate(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
     if os.path.isdir(folder):
         return None
     dataset.check()
     classes, counts = dataset.expected()
-    return {part: dataset.records(name, folder, part, counts[part], classes, image_size) for part in dataset.files}
-
-
-def download_bytes(name: str, data_dir: str) -> int:
-    """Returns how many bytes `prepare` would download to make a data set."""
-    archive = DATASETS.load(name).archive
-    if archive is None:
-        return 0
-    archive_name, size = archive
-    return 0 if os.path.isfile(os.path.join(data_dir, archive_name)) else size
+    parts = {part: dataset.records(settings.dataset, folder, part, counts[part], classes, settings.image_size)
+             for part in dataset.files}
+    how, num_bytes = dataset.how, sum(part.count * part.record_bytes for part in parts.values())
+    if dataset.archive:
+        name, size = dataset.archive
+        how = 'unpacking it'
+        if not os.path.isfile(os.path.join(settings.data_dir, name)):
+            how = f'downloading {size / 1e6:.0f} MB'
+            num_bytes += size
+    return Expected(parts, how, num_bytes)
 
 
 def _locate(name, data_dir, test_fraction, image_size):

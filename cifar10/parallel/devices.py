@@ -80,6 +80,21 @@ class Devices:
         return dataclasses.replace(self, groups=self.groups[:num_towers], group_hosts=self.group_hosts[:num_towers],
                                    num_towers=num_towers)
 
+    def spread(self, num_workers: int, num_ps: int, target: str = '') -> 'Devices':
+        """Returns the Devices of all workers of a cluster, each of which has these.
+
+        Args:
+          num_workers: how many worker tasks there are.
+          num_ps: how many ps tasks hold the shared variables; if none does, worker 0 holds them.
+          target: target of the session that reaches all tasks.
+        """
+        tasks = [f'/job:worker/task:{i}' for i in range(num_workers)]
+        servers = [f'/job:ps/task:{i}/cpu:0' for i in range(num_ps)] or [tasks[0] + '/cpu:0']
+        groups = [tuple(task + name for name in group) for task in tasks for group in self.groups]
+        group_hosts = [task + '/cpu:0' for task in tasks for _ in self.groups]
+        return dataclasses.replace(self, groups=tuple(groups), group_hosts=tuple(group_hosts), servers=tuple(servers),
+                                   target=target, num_towers=0)
+
     def __str__(self):
         kind = 'GPU' if self.on_gpus else 'CPU device'
         plural = 's' if self.count > 1 else ''
@@ -154,20 +169,3 @@ def _identity(name, with_task):
     if with_task:
         return spec.job, spec.task, spec.device_type, spec.device_index
     return spec.device_type, spec.device_index  # within one process, names leave out job and task
-
-
-def spread(local: Devices, num_workers: int, num_ps: int, target: str) -> Devices:
-    """Returns the Devices of all workers of a cluster.
-
-    Args:
-      local: the Devices of one worker; all workers have the same.
-      num_workers: how many worker tasks there are.
-      num_ps: how many ps tasks hold the shared variables; if none does, worker 0 holds them.
-      target: target of the session that reaches all tasks.
-    """
-    tasks = [f'/job:worker/task:{i}' for i in range(num_workers)]
-    servers = [f'/job:ps/task:{i}/cpu:0' for i in range(num_ps)] or [tasks[0] + '/cpu:0']
-    groups = [tuple(task + name for name in group) for task in tasks for group in local.groups]
-    group_hosts = [task + '/cpu:0' for task in tasks for _ in local.groups]
-    return dataclasses.replace(local, groups=tuple(groups), group_hosts=tuple(group_hosts), servers=tuple(servers),
-                               target=target, num_towers=0)

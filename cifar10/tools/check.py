@@ -1,17 +1,18 @@
 """`--check`: prints what a training command would do, or what prevents it; writes nothing.
 
-It takes the stages of `plan` that training takes, and continues after one that fails.
+It takes the stages of `plan` that training takes, and some of its own. A stage that fails ends those that need it.
 """
 import collections
 import contextlib
+import dataclasses
 import os
-import platform
 import shutil
 import tempfile
 import textwrap
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
@@ -20,120 +21,72 @@ from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS, PRECISIONS
-from cifar10.cluster import watch
-from cifar10.cluster.address import own_addresses
-from cifar10.data import pipeline, records
-from cifar10.data.photos import Photos
-from cifar10.parallel import determinism, gpus
-from cifar10.parallel.devices import choose, spread
-from cifar10.run import checkpoint, failures, metrics
+from cifar10.run import checkpoint, failures, metrics, starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.tools.explain.variant import SAME_BATCH, Variant
 from cifar10.training import api, loop, plan
-from cifar10.training.plan import mode_of
 
 _WIDTH = 110
-_PHOTOS = 100  # that are decoded to measure how long it takes
 
 
 def check(settings: TrainSettings) -> None:
     """Prints what a run would do. Raises a UsageError if it could not start, after printing all reasons."""
-    checks = _Checks()
-    start = plan.Start(settings)
-    cluster = None
-    if settings.towers.deterministic:
-        determinism.turn_on()
-    _print_versions()
-    if settings.run.explain:
-        with checks.collected():
-            loop.refuse_without_clock(settings.towers)
-    with checks.collected():
-        cluster = api.cluster_of(settings)
-    if cluster:
-        _print_cluster(cluster)
-        with checks.collected():
-            own_addresses(cluster, limit=0)
-    if cluster is None or cluster.job == 'worker':
-        checks.decide(start, [plan.check_network])
-        checks.decide(start, [plan.check_optimizer])
-        checks.decide(start, [plan.choose_devices])
-        has_devices = start.devices is not None
-        if has_devices:
-            say(f'devices    {start.devices}')
-        else:  # CPU devices stand in for the missing ones, so that the rest can be checked
-            start.devices = choose(settings.towers.num_gpus, 'cpu', settings.towers.gpus_per_tower)
-        gpus.claim(start.devices.num_gpus)
-        with checks.collected():
-            start.data = _expected_data(settings, checks)
-    if cluster is None or cluster.is_chief:
-        checks.decide(start, [plan.check_directory])
-        with checks.collected():
-            if start.replaces:
-                say(f'restart    the run in {start.directory.path} would be deleted')
-        if start.data:
-            if cluster:
-                start.devices = spread(start.devices, len(cluster.workers), len(cluster.ps), '')
-            checks.decide(start, plan.WITH_DATA, prints=has_devices)
-        if start.plan:
-            each = ', in each process with towers' if len(set(start.plan.devices.hosts)) > 1 else ''
-            say(f'memory     {_size(start.plan.data.memory_bytes)} for the training images{each}')
-            with checks.collected(), failures.plain_errors():
-                _print_decoding(start.plan, has_devices and not cluster)
-            with checks.collected():
-                _print_parts(start.plan)
-            with checks.collected(), failures.plain_errors():
-                _try(start, checks, cluster)
-    if start.plan and has_devices:
-        settings = start.plan.settings
-    _print_settings(settings)
-    checks.end()
+    look = _Look(settings)
+    look.take(_EVERYWHERE)
+    if look.cluster is None or look.cluster.job == 'worker':
+        look.take(_WITH_TOWERS)
+    if look.cluster is None or look.cluster.is_chief:
+        look.take(_OF_THE_CHIEF)
+    look.end()
 
 
-class _Checks:
-    """Collects the problems that the checks find.
+class _Stage(NamedTuple):
+    """A function that gets a _Look and returns lines, and the stages without which it makes no sense."""
+    take: Callable
+    needs: Collection[Callable] = ()
+
+
+@dataclasses.dataclass
+class _Look(plan.Start):
+    """A start that is looked at, and what was found so far.
 
     Attributes:
-      outlook: the line that says what the run would do if there are no problems.
+      cluster: this process's cluster, or None.
+      passed: the stages that found no problem.
+      problems: those of the other stages.
+      needed: bytes that the run would write, by the number of the disk.
+      graph: the graph of the training.
     """
+    cluster: Any = None
+    passed: set[Callable] = dataclasses.field(default_factory=set)
+    problems: list[str] = dataclasses.field(default_factory=list)
+    needed: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    graph: loop.TrainingGraph | None = None
 
-    def __init__(self):
-        self.outlook = 'ready      without --check the run would start'
-        self._problems = []
-        self._needed = collections.Counter()  # bytes that the run would write, by the number of the disk
-
-    def decide(self, start, stages, prints=True):
-        """Takes stages until one fails, and collects its problem.
-
-        Args:
-          start: a `plan.Start`.
-          stages: functions of `plan`, each of which needs those before it.
-          prints: whether to print the lines that they return.
-        """
-        with self.collected():
-            for stage in stages:
-                for line in stage(start):
-                    if prints:
+    def take(self, stages: Iterable[_Stage]) -> None:
+        """Takes stages in order and prints their lines; each but those that need a stage that did not pass."""
+        for stage in stages:
+            if self.passed.issuperset(stage.needs):
+                with self._collected():
+                    for line in stage.take(self):
                         say(line)
+                    self.passed.add(stage.take)
 
     @contextlib.contextmanager
-    def collected(self):
-        """Context that an error ends early; the error is collected as a problem, unless it was already."""
+    def _collected(self):
+        """Context that an error ends early; it is collected as a problem."""
         try:
-            yield
+            with failures.plain_errors():
+                yield
         except (UsageError, RunError) as error:
-            problem = str(error)
+            self.problems.append(str(error))
         except OSError as error:
-            problem = describe_os_error(error)
+            self.problems.append(describe_os_error(error))
         except Exception as error:  # with which the run would end too
-            problem = f'{type(error).__name__}: {reason(error)}'
-        else:
-            return
-        if problem not in self._problems:
-            self._problems.append(problem)
+            self.problems.append(f'{type(error).__name__}: {reason(error)}')
 
-    def require_space(self, size, what, flag, path):
-        """Prints the free space of a disk; raises a UsageError if it is too little for the run.
+    def require_space(self, size: int, what: str, flag: str, path: str) -> Iterator[str]:
+        """Yields a line with the free space of a disk; raises a UsageError if it is too little for the run.
 
         Args:
           size: bytes that the run would write there, beyond those of earlier calls.
@@ -144,84 +97,90 @@ class _Checks:
         folder = existing(path)
         free = shutil.disk_usage(folder).free
         disk = os.stat(folder).st_dev
-        say(f'disk       {free / 1e9:.1f} GB free in {path}; {what}')
-        earlier = self._needed[disk]
-        self._needed[disk] += size
-        if self._needed[disk] > free:
+        yield f'disk       {free / 1e9:.1f} GB free in {path}; {what}'
+        earlier = self.needed[disk]
+        self.needed[disk] += size
+        if self.needed[disk] > free:
             addition = f' in addition to {earlier / 1e6:.1f} MB' if earlier else ''
             raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}){addition}; free some space, '
                              f'or use another {flag}')
 
-    @property
-    def found_none(self):
-        """Whether there are no problems so far."""
-        return not self._problems
-
-    def end(self):
-        """Prints all problems and raises a UsageError if there are any; otherwise prints the outlook."""
-        for problem in self._problems:
+    def end(self) -> None:
+        """Prints the settings and all problems; raises a UsageError if there are any."""
+        settings = self.plan.settings if self.plan else self.settings
+        text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
+        for line in textwrap.wrap(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
+                                  break_on_hyphens=False):
+            say(line)
+        for problem in self.problems:
             say(f'problem    {problem}')
-        if len(self._problems) == 1:
-            raise UsageError("the run cannot start; see the line 'problem' above")
-        if self._problems:
-            raise UsageError(f"the run cannot start; see the {len(self._problems)} lines 'problem' above")
-        say(self.outlook)
+        if self.problems:
+            lines = "line 'problem'" if len(self.problems) == 1 else f"{len(self.problems)} lines 'problem'"
+            raise UsageError(f'the run cannot start; see the {lines} above')
+        is_ended = self.plan and self.plan.finished
+        say('ended      without --check nothing would be done' if is_ended else
+            'ready      without --check the run would start')
 
 
-def _print_versions():
-    build = tf2.sysconfig.get_build_info()
-    cuda = f"for CUDA {build['cuda_version']}" if build.get('cuda_version') else 'without CUDA'
-    say(f'versions   Python {platform.python_version()}, TensorFlow {tf.__version__} {cuda}, NumPy {np.__version__}')
-    names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
-             for gpu in tf.config.list_physical_devices('GPU')]
-    say(f"GPUs       {', '.join(names) or gpus.why_no_gpu() or 'none that TensorFlow can use'}")
+# The stages of a check, beside those of `plan`.
+
+def _versions(look):
+    found = starts.versions(on_gpus=bool(tf.config.list_physical_devices('GPU')))
+    return [f"versions   {', '.join(f'{name} {version}' for name, version in found.items())}"]
 
 
-def _print_cluster(cluster):
-    """Prints what this process is in a cluster, and which peers answer already."""
-    chief = ', the chief' if cluster.is_chief else ''
-    say(f'cluster    {cluster.job} {cluster.index} at {cluster.address}{chief}')
-    for name, address in cluster.others().items():
-        answer = 'answers' if watch.reachable(address) else 'does not answer yet'
-        say(f'peer       {name} at {address} {answer}')
+def _clock(look):
+    if look.settings.run.explain:
+        loop.refuse_without_clock(look.settings.towers)
+    return []
 
 
-def _print_decoding(plan, can_compute):
-    """Prints how fast photos are decoded here, for how many towers that is enough, and what batches take in memory."""
-    if not isinstance(plan.data, Photos):
-        return
-    images = (1 + pipeline.batches_ahead(False)) * plan.settings.towers.batch_size
-    ahead = f'the batches ahead of each device take {_size(4 * images * 3 * plan.recipe.image_size ** 2)}'
-    data = plan.settings.data
-    with tempfile.TemporaryDirectory() as folder:
-        photos = plan.data
-        if not os.path.exists(photos.files[0]):
-            dataset = DATASETS.load(data.dataset).configured(data.test_fraction, data.image_size)
-            photos = dataset.sample(folder, _PHOTOS, data.image_size)
-        if not photos.count:
-            raise UsageError(f'--dataset={data.dataset}: none of the files that were tried can be decoded; mend them')
-        rate = pipeline.decoding_rate(photos, plan.recipe.augmentation, _PHOTOS)
-        feeds = f', enough for {rate / _images_taken(plan, photos, folder):.1f} towers' if can_compute else ''
-    say(f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores{feeds}; {ahead}')
+def _cluster(look):
+    look.cluster = api.cluster_of(look.settings)
+    return look.cluster.describe() if look.cluster else []
 
 
-def _images_taken(plan, photos, folder):
-    """Returns how many images a second a tower takes that never waits for its input, and is alone."""
-    devices = plan.devices.with_towers(1)
-    tower = Variant(plan._replace(settings=plan.settings.replace(eval_steps=0), data=photos, devices=devices,
-                                  mode=mode_of(plan.settings.towers, devices), checkpoint=None), folder)
-    with contextlib.closing(tower):
-        tower.take(1, SAME_BATCH)  # optimises the graph
-        return plan.settings.towers.batch_size / min(tower.take(2, SAME_BATCH))
+def _address(look):
+    if look.cluster:
+        look.cluster.own_addresses(limit=0)
+    return []
 
 
-def _print_parts(plan):
-    """Prints for each part of the network the memory that its variables and a tower's activations take."""
-    towers = plan.settings.towers
-    sizes = plan.recipe.part_sizes(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
-    for number, size in enumerate(sizes):
-        say(f'part {number:<5} {_size(size.variables)} of variables, {_size(size.activations)} of activations in a '
-              'tower')
+def _devices(look):
+    return [*plan.choose_devices(look), f'devices    {look.devices}']
+
+
+def _space_for_data(look):
+    """Checks that the data set can be made where it would be."""
+    if look.expected:
+        flag = '--dataset' if DATASETS.is_own(look.settings.data.dataset) else '--data_dir'
+        parent, num_bytes = os.path.dirname(look.data.folder), look.expected.num_bytes
+        refuse_of_others(parent, f'{flag}={parent}')
+        check_dir(parent, flag)
+        yield from look.require_space(num_bytes, f'the data take {num_bytes / 1e6:.1f} MB', flag, parent)
+
+
+def _restart(look):
+    return [f'restart    the run in {look.directory.path} would be deleted'] if look.replaces else []
+
+
+def _plan(look):
+    if look.cluster:
+        look.devices = look.devices.spread(len(look.cluster.workers), len(look.cluster.ps))
+    for stage in plan.WITH_DATA:
+        yield from stage(look)
+
+
+def _images(look):
+    return look.data.describe(look.plan.recipe.augmentation, look.plan.settings.towers.batch_size)
+
+
+def _parts(look):
+    """Says what the variables of each part of the network, and a tower's activations, take in memory."""
+    towers = look.plan.settings.towers
+    sizes = look.plan.recipe.part_sizes(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
+    return [f'part {i:<5} {_size(size.variables)} of variables, {_size(size.activations)} of activations in a tower'
+            for i, size in enumerate(sizes)]
 
 
 def _size(count):
@@ -229,94 +188,57 @@ def _size(count):
     return f'{count / 1e6:.2f} MB' if count >= 1e5 else f'{count / 1e3:.2f} kB'
 
 
-def _print_settings(settings):
-    text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
-    for line in textwrap.wrap(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
-                              break_on_hyphens=False):
-        say(line)
-
-
-def _expected_data(settings, checks):
-    """Returns the Records of the training images; if they do not exist yet, prints how the run would make them."""
-    dataset = settings.data.dataset
-    data_dir = settings.data.data_dir
-    parts = records.expected(dataset, data_dir, settings.data.test_fraction, settings.data.image_size)
-    if parts is None:
-        if settings.reports.eval_steps:
-            records.of(settings.data, records.TEST)
-        return records.of(settings.data)
-    data = parts[records.TRAIN]
-    parent = os.path.dirname(data.folder)
-    download = records.download_bytes(dataset, data_dir)
-    flag = '--data_dir'
-    state = 'there'
-    if DATASETS.is_own(dataset):
-        flag = '--dataset'
-        state = 'examined' if isinstance(data, Photos) else 'converted'
-        action = 'decoding each file once for a manifest' if isinstance(data, Photos) else 'converting it'
-    elif download:
-        action = f'downloading {download / 1e6:.0f} MB'
-    elif DATASETS.load(dataset).archive:
-        action = 'unpacking it'
-    else:
-        action = 'making it'
-    say(f'data       {dataset} is not {state} yet; the run would begin by {action}, into {data.folder}')
-    size = download + sum(part.count * part.record_bytes for part in parts.values())
-    with checks.collected():
-        refuse_of_others(parent, f'{flag}={parent}')
-        check_dir(parent, flag)
-        checks.require_space(size, f'the data take {size / 1e6:.1f} MB', flag, parent)
-    return data
-
-
-def _try(start, checks, cluster):
-    """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
-    plan = start.plan
-    has_data = os.path.exists(plan.data.files[0])
-    learnt = plan.recipe.learn(plan.data) if has_data and not plan.checkpoint else {}
-    seed = plan.settings.run.seed
-    with tempfile.TemporaryDirectory() as folder, own.graph(seed), tf.device(plan.devices.home):
-        graph = loop.build(plan, learnt)
-        with checks.collected():
-            _check_space(start, checks)
-        # Compares the variables. It writes nothing, or only to the folder.
-        checkpoints = checkpoint.Checkpoints(TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen,
-                                             1, metrics.Metrics(folder), repeatable=False)
-        if plan.finished or not checks.found_none:
-            return
-        if cluster or not has_data:
-            why = 'it takes all tasks of the cluster' if cluster else 'the images are not there yet'
-            say(f'not tried  the first step, because {why}')
-            return
-        if validation := loop.validation_of(plan):
-            validation.close()
-        with plan.mode.scope(), loop.begun(plan, graph, checkpoints) as session:
-            losses = session.run(graph.fetches)['losses']
-            loop.refuse_divergence(plan.step + 1, losses, start.directory, repeatable=False)
-            checkpoints.refuse_divergence(session, plan.step + 1)
-        say(f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps are not')
-
-
-def _check_space(start, checks):
-    """Checks that there is space for the checkpoints of the run, whose variables are those of the current graph."""
-    settings = start.plan.settings
-    size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
-    reports = settings.reports
-    keep = reports.max_to_keep
-    if keep:
+def _graph(look):
+    """Builds the graph, and checks that there is space for checkpoints of its variables."""
+    plan, reports = look.plan, look.plan.settings.reports
+    learnt = plan.recipe.learn(plan.data) if os.path.exists(plan.data.files[0]) and not plan.checkpoint else {}
+    with own.graph(plan.settings.run.seed), tf.device(plan.devices.home):
+        look.graph = loop.build(plan, learnt)
+        size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
+    if keep := reports.max_to_keep:
         # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
-        count = max(keep + 1 - len(start.directory.checkpoints()), 1)
+        count = max(keep + 1 - len(look.directory.checkpoints()), 1)
         limit = f'--max_to_keep={keep}'
         if every := reports.keep_every:
-            count += start.plan.last_step // every - start.plan.step // every
+            count += plan.last_step // every - plan.step // every
             limit += f', --keep_every={every}'
     else:
-        count = start.plan.last_step // reports.save_steps - start.plan.step // reports.save_steps + 1
+        count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 1
         limit = f'all are kept, --save_steps={reports.save_steps}'
     if reports.keep_best:
         count += 2  # the best so far, and one that may be better
         limit += ', --keep_best'
-    if start.plan.finished:
-        checks.outlook = 'ended      without --check nothing would be done'
-    checks.require_space(
-        size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}', '--train_dir', start.directory.path)
+    return look.require_space(
+        size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}', '--train_dir', look.directory.path)
+
+
+def _first_step(look):
+    """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
+    plan, graph = look.plan, look.graph
+    with (tempfile.TemporaryDirectory() as folder, graph.losses.graph.as_default(), tf.device(plan.devices.home),
+          plan.mode.scope()):
+        # Compares the variables. It writes nothing, or only to the folder.
+        checkpoints = checkpoint.Checkpoints(TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen,
+                                             1, metrics.Metrics(folder), repeatable=False)
+        if plan.finished or look.problems:
+            return
+        if look.cluster or not os.path.exists(plan.data.files[0]):
+            why = 'it takes all tasks of the cluster' if look.cluster else 'the images are not there yet'
+            yield f'not tried  the first step, because {why}'
+            return
+        if validation := loop.validation_of(plan):
+            validation.close()
+        with loop.begun(plan, graph, checkpoints) as session:
+            losses = session.run(graph.fetches)['losses']
+            loop.refuse_divergence(plan.step + 1, losses, look.directory, repeatable=False)
+            checkpoints.refuse_divergence(session, plan.step + 1)
+        yield f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps are not'
+
+
+_EVERYWHERE = (_Stage(_versions), _Stage(_clock), _Stage(_cluster), _Stage(_address, [_cluster]))
+_WITH_TOWERS = (_Stage(plan.check_network), _Stage(plan.check_optimizer), _Stage(_devices), _Stage(plan.expect_data),
+                _Stage(_space_for_data, [plan.expect_data]))
+_OF_THE_CHIEF = (
+    _Stage(plan.check_directory), _Stage(_restart, [plan.check_directory]),
+    _Stage(_plan, [plan.check_network, plan.check_optimizer, _devices, plan.expect_data, plan.check_directory]),
+    _Stage(_images, [_plan]), _Stage(_parts, [_plan]), _Stage(_graph, [_plan]), _Stage(_first_step, [_graph]))

@@ -1,7 +1,7 @@
 """The plan of a run: all that is decided before its graph is built, and what makes a run another run.
 
 Deciding is a list of stages. A stage looks at the machine and at train_dir, adds what it decides to a Start, and
-returns the lines that a person should read; it prints nothing and changes nothing. Training stops at the first stage
+returns the lines that a person should read; it prints nothing and writes nothing. Training stops at the first stage
 that fails, `--check` continues with the others.
 """
 import contextlib
@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from cifar10.base.errors import UsageError, difference
 from cifar10.base.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
+from cifar10.data import records
 from cifar10.data.records import Records
 from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
-from cifar10.parallel import gpus
+from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
 from cifar10.run import best, saved, starts, warm_start
@@ -85,12 +86,14 @@ class Start:
       settings: as the user gave them.
       devices: those of the towers; given beforehand, as in a cluster, or chosen by a stage.
       data: the training images, which the caller provides before the stages of WITH_DATA.
+      expected: the data set, if its files do not exist yet.
       replaces: whether an earlier run in the directory is to be deleted: with `--restart`, or without a checkpoint.
       plan: the result.
     """
     settings: TrainSettings
     devices: Devices | None = None
     data: Records | None = None
+    expected: records.Expected | None = None
     replaces: bool = False
     plan: Plan | None = None
 
@@ -127,13 +130,34 @@ def check_optimizer(start: Start) -> list[str]:
 
 
 def choose_devices(start: Start) -> list[str]:
-    """Chooses devices of this machine, unless there are some already."""
+    """Chooses devices of this machine and claims their GPUs for this process, unless there are devices already."""
     towers = start.settings.towers
     devices = start.devices or local_devices(towers)
     if towers.xla and not devices.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
+    if start.devices is None:
+        gpus.claim(devices.num_gpus)
+    if towers.deterministic:
+        determinism.turn_on()
     start.devices = devices
     return []
+
+
+def expect_data(start: Start) -> list[str]:
+    """Finds the training images and makes no files, for a look at a start; says how the run would begin to make them.
+
+    A start that goes on to train has its data from its caller, who makes their files.
+    """
+    settings = start.settings
+    start.expected = records.expected(settings.data)
+    if start.expected is None:
+        if settings.reports.eval_steps:
+            records.of(settings.data, records.TEST)
+        start.data = records.of(settings.data)
+        return []
+    start.data = start.expected.parts[records.TRAIN]
+    return [f'data       {settings.data.dataset}: the run would begin by {start.expected.how}, into '
+            f'{start.data.folder}']
 
 
 def check_directory(start: Start) -> list[str]:
