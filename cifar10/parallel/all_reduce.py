@@ -47,9 +47,9 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -
     for group, device in enumerate(devices.tower_devices[:num_groups]):
         with tf.device(device), tf.name_scope(f'all_reduce_{group}'):
             member = _Member(num_groups, hint)
-            # Each piece on its own, so that a large gradient is on its way while the others are still being computed.
-            packed, (unpack, *_) = zip(*[pack(tensors) for tensors in towers[group::num_groups]])
-            means.append(unpack([_mean(values, len(towers), member) for values in zip(*packed)]))
+            # Each packet on its own, so that a large gradient is on its way while the others are still being computed.
+            packets_of_towers, (unpack, *_) = zip(*[pack(tensors) for tensors in towers[group::num_groups]])
+            means.append(unpack([_mean(packets, len(towers), member) for packets in zip(*packets_of_towers)]))
     return means
 
 

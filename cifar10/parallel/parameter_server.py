@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.packing import pack_gradients
+from cifar10.parallel.packing import average_packed
 from cifar10.parallel.towers import average_gradients, shared_variables
 from cifar10.parallel.update import Update, UpdateMode
 
@@ -28,13 +28,9 @@ class ParameterServer(UpdateMode):
         return [Update(gradients, statistics, range(len(towers)), '/cpu:0')]
 
     def average(self, tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
-        """Returns what `average_gradients` returns; gradients of GPUs are packed on their way."""
-        if not self.devices.on_gpus:
-            return average_gradients(tower_grads)
-        # A transfer from a GPU costs more in delay than in bytes, so small gradients travel as one tensor.
+        """Returns what `average_gradients` returns; small gradients of GPUs travel together."""
         # Between CPU devices nothing travels, and packing would only copy.
-        packed_grads, unpack = pack_gradients(tower_grads)
-        return unpack(average_gradients(packed_grads))
+        return (average_packed if self.devices.on_gpus else average_gradients)(tower_grads)
 
     def _create_on_server(self, next_creator, **arguments):
         """Creates a variable on the server that holds the fewest elements so far."""
