@@ -43,8 +43,9 @@ class Local(CopiedVariables):
     def __init__(self, devices, local_steps=1):
         super().__init__(devices, devices.num_towers)
         self._local_steps = local_steps
-        self._num_scaling = 0  # how many variables the optimizer of a copy makes before it has seen a gradient
-        self._frozen = set()  # numbers of the variables of a copy that no update changes
+        # Names of primaries:
+        self._scaling = set()  # a loss scale and its count of good steps
+        self._frozen = set()  # those that no update changes
 
     def build(self, tower_fn, make_optimizer, global_step, **options):
         step = super().build(tower_fn, make_optimizer, global_step, **options)
@@ -53,15 +54,14 @@ class Local(CopiedVariables):
 
     def optimizers(self, make_optimizer):
         optimizers = super().optimizers(make_optimizer)
-        self._num_scaling = len(self.copies.variables[0])
+        self._scaling = _names(self.copies.variables[0])  # what an optimizer makes before it has seen a gradient
         return optimizers
 
     def reduce(self, towers):
         # The first update also increments the global step, which any tower may read: it waits for all.
         everyone = range(len(towers))
-        moved = {variable.op for value, variable in towers[0].gradients + towers[0].statistics if value is not None}
-        self._frozen = {i for i, variable in enumerate(self.copies.variables[0])  # the slots do not exist yet
-                        if i >= self._num_scaling and variable.op not in moved}
+        moved = [variable for value, variable in towers[0].gradients + towers[0].statistics if value is not None]
+        self._frozen = _names(self.copies.variables[0]) - self._scaling - _names(moved)  # the slots do not exist yet
         return [Update(tower.gradients, tower.statistics, [k] if k else everyone, device)
                 for k, (tower, device) in enumerate(zip(towers, self.copy_devices))]
 
@@ -89,37 +89,38 @@ class Local(CopiedVariables):
         go_on = tf.group(*self._assigned(starts))
         return Average(tf.group(equalise, *moved), equalise, go_on, steps, self.copies.variables)
 
+    def _copies(self):
+        """Returns for each copy its variables that updates change: name of the primary -> variable."""
+        names = [primary.op.name for primary in self.copies.variables[0]]
+        return [{name: variable for name, variable in zip(names, copy) if name not in self._frozen}
+                for copy in self.copies.variables]
+
     def _means(self):
-        """Returns for each group of devices what its copies become: the number of a variable of a copy -> tensor."""
-        primaries = self.copies.variables[0]
+        """Returns for each group of devices what its copies become: name of the primary -> tensor."""
+        primaries, *_ = copies = self._copies()
         # A loss scale, with its count of good steps, becomes the smallest of any copy: a mean would be no power of two,
-        # and would overflow where the smallest did. Only these, and no slots, exist before the first gradient.
-        changed = [i for i in range(len(primaries)) if i not in self._frozen]
-        least = [i for i in changed if i < self._num_scaling or not primaries[i].dtype.is_floating]
-        means = [i for i in changed if i not in least]
-        reads = [{i: _read(copy[i]) for i in changed} for copy in self.copies.variables]
+        # and would overflow where the smallest did.
+        least = [name for name in primaries if name in self._scaling or not primaries[name].dtype.is_floating]
+        averaged = [name for name in primaries if name not in least]
+        values = [{name: _read(variable) for name, variable in copy.items()} for copy in copies]
         # What an optimizer keeps as float16 or bfloat16 is averaged as float32.
-        averaged = means_over_towers([[tf.cast(read[i], tf.float32) for i in means] for read in reads], self.devices)
+        means = means_over_towers([[tf.cast(copy[name], tf.float32) for name in averaged] for copy in values],
+                                  self.devices)
         with tf.device('/cpu:0'):
-            smallest = {i: _smallest([read[i] for read in reads]) for i in least}
-        return [{**smallest, **{i: tf.cast(mean, primaries[i].dtype.base_dtype) for i, mean in zip(means, of_group)}}
-                for of_group in averaged]
+            smallest = {name: _smallest([copy[name] for copy in values]) for name in least}
+        return [{**smallest, **{name: tf.cast(mean, primaries[name].dtype.base_dtype)
+                                for name, mean in zip(averaged, of_group)}} for of_group in means]
 
     def _starts(self, means, now):
-        """Builds the momentum of the averages.
+        """Builds the momentum of the averages of trained variables, at the step `now`.
 
         Each group of devices has its state, so that nothing but the means travels. That of group 0 is saved.
 
-        Args:
-          means: as `_means` returns them.
-          now: the global step.
-
         Returns:
-          (for each group of devices the values from which its copies start after an average on schedule: the number of
-          a trained variable -> tensor, the operations that update the state in such an average).
+          (what the copies of each group start from after an average on schedule, in the form of `means`; the operations
+          that update the state in such an average).
         """
-        trained = {variable.op for variable in self.copies.trainable[0]}
-        numbers = [i for i, variable in enumerate(self.copies.variables[0]) if variable.op in trained and i in means[0]]
+        trained = [primary.op.name for primary in self.copies.trainable[0] if primary.op.name in means[0]]
         state = Copies(len(means))
         with tf.device('/cpu:0'):
             averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.constant_initializer(-1), trainable=False)
@@ -129,30 +130,34 @@ class Local(CopiedVariables):
             with tf.control_dependencies([has_state]):
                 updates = [averaged_at.assign(now, read_value=False)]
         starts = []
-        for group, of_group in enumerate(means):
+        for group, (copy, mean) in enumerate(zip(self._copies(), means)):
             starts.append({})
-            for i in numbers:
-                variable, mean = self.copies.variables[group][i], of_group[i]
-                with tf.device(variable.device):
+            for name in trained:
+                with tf.device(copy[name].device):
                     with state.created(group):
                         start, velocity = [
-                            tf.get_variable(f'{self.copies.variables[0][i].op.name}/{each}', variable.shape, tf.float32,
-                                            tf.zeros_initializer(), trainable=False) for each in (START, VELOCITY)]
-                    starts[group][i] = tf.where_v2(is_now, start.read_value(), variable.read_value())
-                    way = tf.where_v2(has_state, mean - start.read_value(), 0.0)
+                            tf.get_variable(f'{name}/{each}', copy[name].shape, tf.float32, tf.zeros_initializer(),
+                                            trainable=False) for each in (START, VELOCITY)]
+                    starts[group][name] = tf.where_v2(is_now, start.read_value(), copy[name].read_value())
+                    way = tf.where_v2(has_state, mean[name] - start.read_value(), 0.0)
                     faster = OUTER_MOMENTUM * velocity.read_value() + way
                     updates += [velocity.assign(faster, read_value=False),
-                                start.assign(mean + OUTER_MOMENTUM * faster, read_value=False)]
+                                start.assign(mean[name] + OUTER_MOMENTUM * faster, read_value=False)]
         return starts, updates
 
     def _assigned(self, values):
         """Returns the operations that give the copies of each group of devices their values."""
         assigned = []
-        for k, copy in enumerate(self.copies.variables):
-            for i, value in values[self.devices.group_of(k)].items():
-                with tf.device(copy[i].device):
-                    assigned.append(copy[i].assign(value, read_value=False))
+        for k, copy in enumerate(self._copies()):
+            for name, value in values[self.devices.group_of(k)].items():
+                with tf.device(copy[name].device):
+                    assigned.append(copy[name].assign(value, read_value=False))
         return assigned
+
+
+def _names(variables):
+    """Returns the set of the names of variables."""
+    return {variable.op.name for variable in variables}
 
 
 def _smallest(values):
