@@ -8,7 +8,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.run import checkpoint
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.metrics import Metrics
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
 from tests.helpers import checkpoints, variables
 
 LAST_STEP = 40

@@ -18,7 +18,7 @@ from cifar10.base.errors import UsageError
 from cifar10.data import download, records
 from cifar10.evaluation import evaluation, export
 from cifar10.run import metrics
-from cifar10.run.train_dir import step_of
+from cifar10.run.names import step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import loop

@@ -11,7 +11,8 @@ from cifar10.base.errors import UsageError
 from cifar10.evaluation import classification, evaluation, export
 from cifar10.evaluation.validation import Validation
 from cifar10.run import metrics
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import loop

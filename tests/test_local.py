@@ -12,7 +12,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.data import records
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import completed, train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun

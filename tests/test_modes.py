@@ -13,7 +13,8 @@ from cifar10.parallel import devices
 from cifar10.programs import flags
 from cifar10.run import metrics
 from cifar10.run.async_workers import AsyncWorkers
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TowerSettings, train_settings
 from cifar10.training import loop
 from tests.helpers import (

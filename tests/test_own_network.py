@@ -13,7 +13,8 @@ from cifar10.data import records
 from cifar10.evaluation import evaluation
 from cifar10.model import own_network
 from cifar10.model.rehearsal import rehearse
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay.probe import Probe

@@ -14,8 +14,9 @@ from cifar10.base.errors import RunError
 from cifar10.programs import program
 from cifar10.programs import replay as replay
 from cifar10.run import metrics
+from cifar10.run.names import step_of
 from cifar10.run.saved import EXAMPLES_SEEN
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay import report
 from cifar10.tools.replay.probe import Probe

@@ -19,8 +19,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cifar10.base import files
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
-from cifar10.run import checkpoint, metrics, saved
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run import checkpoint, deletion, metrics, saved
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.training import loop
 from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, train
@@ -231,9 +232,9 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
     monkeypatch.setattr(os, 'remove', break_off)
     directory = TrainDir(settings().run.train_dir)
     with pytest.raises(KeyboardInterrupt):
-        directory.restart(saved.is_ours)
+        deletion.restart(directory)
     monkeypatch.undo()
-    directory.restart(saved.is_ours)
+    deletion.restart(directory)
     assert os.listdir(settings().run.train_dir) == ['lock']
 
 
@@ -311,7 +312,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     before = os.stat(lock).st_ino
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        directory.restart(saved.is_ours)
+        deletion.restart(directory)
         assert os.stat(lock).st_ino == before
         with pytest.raises(UsageError, match='another process is training'):
             loop.train(settings())
@@ -432,13 +433,13 @@ def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(setting
         (directory / name).touch()
     os.remove(directory / 'model.ckpt-1.index')
     shutil.copytree(directory, directory.parent / 'mixed')
-    TrainDir(str(directory)).tidy(saved.is_ours)
+    deletion.tidy(TrainDir(str(directory)))
     names = os.listdir(directory)
     assert not set(leftovers) & set(names) and set(users) <= set(names)
     # Beside a checkpoint of the tutorial, what it may have written stays.
     mixed = directory.parent / 'mixed'
     rewrite(checkpoints(mixed)[-1], to=str(mixed / 'model.ckpt-2'), without=['examples_seen'])
-    TrainDir(str(mixed)).tidy(saved.is_ours)
+    deletion.tidy(TrainDir(str(mixed)))
     assert {leftovers[4]} == set(leftovers) & set(os.listdir(mixed))
 
 

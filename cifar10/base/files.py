@@ -7,18 +7,21 @@ removes it.
 import contextlib
 import errno
 import fcntl
+import math
 import os
 import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 
 RANDOM = '[a-z0-9_]{8}'  # a regular expression for the random characters of a private name
+_RETRY_SECS = 0.05  # between two attempts to take a lock
 
 
 def existing(path: str) -> str:
@@ -165,13 +168,86 @@ def remove(path: str) -> None:
         os.remove(path)
 
 
+class Held(Exception):
+    """Another process holds a lock; the message is what that process has written into the file."""
+
+
+class Lock:
+    """A lock that this process holds, as `locked` gives it.
+
+    Attributes:
+      missing: why this file system has no locks, so that other processes may hold it too; None if it has them.
+    """
+
+    def __init__(self, path: str, stream: BinaryIO, missing: str | None):
+        self.missing = missing
+        self._path = path
+        self._stream = stream
+
+    def is_lost(self) -> bool:
+        """Returns whether its file was moved or removed, so that another process may lock a new one of this name."""
+        if self.missing:
+            return False
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return not os.path.samestat(os.fstat(self._stream.fileno()), os.stat(self._path))
+        return True
+
+    def write(self, text: str) -> None:
+        """Replaces what is in the file, which those see who find it locked."""
+        self._stream.truncate(0)
+        os.pwrite(self._stream.fileno(), text.encode(), 0)
+
+
 @contextlib.contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Context that holds the lock of a folder; waits while another process holds it."""
-    with open(opened(os.path.join(folder, 'lock'), os.O_RDWR | os.O_CREAT)) as stream:
-        with contextlib.suppress(OSError):  # on a file system without locks
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> Iterator[Lock]:
+    """Context that holds the lock of a file; makes the file and the folder that it is in.
+
+    It is opened for writing, because NFS keeps such a lock on its server, for all machines, whereas a lock on a folder
+    holds on one machine only.
+
+    Args:
+      path: the path of the file.
+      seconds: how long to wait while another process holds the lock.
+      waiting: a line to say before waiting, if any.
+
+    Raises:
+      Held: another process still holds it.
+    """
+    while True:
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # a process that failed may have removed it
+        try:
+            stream = open(opened(path, os.O_RDWR | os.O_CREAT), 'r+b', buffering=0)
+        except FileNotFoundError:
+            continue
+        with stream:
+            lock = Lock(path, stream, _lock(stream, fcntl.LOCK_EX, seconds, waiting))
+            if not lock.is_lost():  # its last holder may have removed the file
+                yield lock
+                return
+
+
+def refuse_held(path: str) -> None:
+    """Raises Held if another process holds the lock of a file. Makes nothing."""
+    with contextlib.suppress(FileNotFoundError), open(opened(path, os.O_RDWR), 'r+b', buffering=0) as stream:
+        _lock(stream, fcntl.LOCK_SH, 0)
+
+
+def _lock(stream, kind, seconds, waiting=None):
+    """Takes the lock of a file, exclusive or shared; returns None, or why this file system has no locks."""
+    limit = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(stream, kind | fcntl.LOCK_NB)
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # held by another process; the second by NFS
+                return error.strerror
+        if time.monotonic() >= limit:
+            raise Held(os.pread(stream.fileno(), 200, 0).decode(errors='replace').strip())
+        if waiting:
+            say(waiting)
+            waiting = None
+        time.sleep(_RETRY_SECS)
 
 
 @contextlib.contextmanager
@@ -182,19 +258,17 @@ def making(path: str) -> Iterator[None]:
     waits nor removes anything.
     """
     folder, name = os.path.split(os.path.abspath(path))
-    lock = os.path.join(folder, f'.{name}.lock')
-    descriptor = _acquire(lock, path)
-    try:
-        if descriptor is not None:
-            for entry in os.listdir(folder):
-                if is_private(entry, name):
-                    remove(os.path.join(folder, entry))
-        yield
-    finally:
-        if descriptor is not None:
+    path_of_lock = os.path.join(folder, f'.{name}.lock')
+    with locked(path_of_lock, waiting=f'waiting    for another process that makes {path}') as lock:
+        try:
+            if not lock.missing:
+                for entry in os.listdir(folder):
+                    if is_private(entry, name):
+                        remove(os.path.join(folder, entry))
+            yield
+        finally:
             with contextlib.suppress(OSError):
-                os.remove(lock)
-            os.close(descriptor)
+                os.remove(path_of_lock)
 
 
 def remove_leftovers(path: str) -> None:
@@ -204,31 +278,3 @@ def remove_leftovers(path: str) -> None:
         if any(entry == f'.{name}.lock' or is_private(entry, name) for entry in os.listdir(folder)):
             with making(path):
                 pass
-
-
-def _acquire(lock, path):
-    """Waits for a lock; returns the descriptor of its file, or None on a file system without locks."""
-    announced = False
-    while True:
-        os.makedirs(os.path.dirname(lock), exist_ok=True)  # a process that failed may have removed it
-        try:
-            descriptor = opened(lock, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # held by another process; the second by NFS
-                os.remove(lock)
-                os.close(descriptor)
-                return None
-            if not announced:
-                say(f'waiting    for another process that makes {path}')
-                announced = True
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # Its last holder may have removed the file. Then the lock is worthless: others lock the file that has
-        # the name.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
-                return descriptor
-        os.close(descriptor)

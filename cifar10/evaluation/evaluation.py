@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
 from cifar10.base.console import say
+from cifar10.base.directories import make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
@@ -16,7 +17,8 @@ from cifar10.evaluation.evaluator import Evaluator, Result
 from cifar10.evaluation.report import Report
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.run import failures, saved
-from cifar10.run.train_dir import check_eval_dir
+from cifar10.run.names import LIST, SETTINGS
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
 
@@ -43,9 +45,19 @@ def evaluate(settings: EvalSettings, done: Callable[[Evaluated], Any] = lambda e
       done: function that gets each evaluation once it is reported.
     """
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
-    check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
+    _check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
     while _evaluate_run(settings, directory, devices, done):
         say(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
+
+
+def _check_eval_dir(path, checkpoint_dir):
+    """Makes an eval_dir; raises a UsageError if it holds a run: TensorBoard would mix the curves of both."""
+    refuse_of_others(path, f'--eval_dir={path}')
+    make_dir(path, '--eval_dir')
+    if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
+        raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')
+    if TrainDir(path).checkpoints() or {LIST, SETTINGS} & set(os.listdir(path)):
+        raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
 
 
 def _evaluate_run(settings, directory, devices, done):

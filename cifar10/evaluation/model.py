@@ -17,7 +17,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import best, saved, starts, trust
-from cifar10.run.train_dir import SingleCheckpoint, Stored, TrainDir
+from cifar10.run.train_dir import Stored, TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
 
@@ -119,11 +119,26 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     gpus.claim(devices.num_gpus)
     if settings.checkpoint:
         warn_of_others(os.path.dirname(settings.checkpoint), f'--checkpoint={settings.checkpoint}')
-        return SingleCheckpoint(saved.named('checkpoint', settings.checkpoint)), devices
+        return _SingleCheckpoint(saved.named('checkpoint', settings.checkpoint)), devices
     warn_of_others(settings.checkpoint_dir, f'--checkpoint_dir={settings.checkpoint_dir}')
     directory = TrainDir(settings.checkpoint_dir)
     _check_checkpoint_dir(directory, required)
     return directory, devices
+
+
+class _SingleCheckpoint(TrainDir):
+    """The directory of a checkpoint, of which this is the only one that is looked at.
+
+    Args:
+      prefix: of the checkpoint, whatever its name is.
+    """
+
+    def __init__(self, prefix: str):
+        super().__init__(os.path.dirname(prefix) or '.')
+        self._prefix = prefix
+
+    def checkpoints(self):
+        return [self._prefix] if os.path.exists(self._prefix + '.index') else []
 
 
 def _check_checkpoint_dir(directory, required):

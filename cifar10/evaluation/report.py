@@ -1,6 +1,7 @@
 """Reports of evaluations: lines, TensorBoard's file, metrics.jsonl, and the best checkpoint."""
 import contextlib
 import datetime
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ class Report:
         table = confusion.markdown(result.confusion, self._classes)
         self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
         self._events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
-        with files.locked(self._eval_dir):  # another evaluator may use the folder
+        with files.locked(os.path.join(self._eval_dir, 'lock')):  # another evaluator may use the folder
             record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                                          **self._evaluation)
             is_best = self._best and self._best.offer(candidate, step, **result.figures)

@@ -16,7 +16,8 @@ from typing import Any
 from cifar10.base import files
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
-from cifar10.run.train_dir import BEST, SETTINGS, TrainDir, is_of_checkpoint, parts
+from cifar10.run.names import BEST, SETTINGS, is_of_checkpoint, parts
+from cifar10.run.train_dir import TrainDir
 
 _FIGURES = 'best.json'
 _EVALUATION = 'of'  # the key in best.json under which the evaluation is
@@ -104,11 +105,11 @@ class Best:
     def _new_folder(self):
         """Context with an empty candidate, whose lock this process holds; it is deleted unless it becomes the best."""
         with contextlib.ExitStack() as stack:
-            with contextlib.nullcontext() if self._is_locked else files.locked(self._directory):
+            with contextlib.nullcontext() if self._is_locked else files.locked(os.path.join(self._directory, _LOCK)):
                 if not self._is_locked:
                     self.tidy()
                 folder = files.private(self.path, os.mkdir)
-                stack.enter_context(files.locked(folder))
+                stack.enter_context(files.locked(os.path.join(folder, _LOCK)))
             try:
                 yield folder
             finally:

@@ -7,12 +7,13 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.model.precision import LOSS_SCALE
 from cifar10.parallel.local import OUTER_STATE
-from cifar10.run import metrics
+from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
+from cifar10.run.names import step_of
 from cifar10.run.rate import due
 from cifar10.run.saved import DIVISION, EXAMPLES_SEEN, digest, incompatibility, is_ours, newest, progress
 from cifar10.run.sessions import LOST
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.train_dir import TrainDir
 
 
 def may_lack(name: str) -> bool:
@@ -40,7 +41,7 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
     stored = directory.stored()
     if stored is None:
         return
-    directory.tidy(is_ours)
+    deletion.tidy(directory)
     before = stored.settings.reports.max_to_keep
     keep = max(before, max_to_keep) if before and max_to_keep else 0  # 0: all
     rotate(directory, [prefix for prefix in directory.checkpoints() if is_ours(prefix)], keep,

@@ -13,7 +13,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.run import tutorial
-from cifar10.run.train_dir import SETTINGS, TrainDir
+from cifar10.run.names import SETTINGS
+from cifar10.run.train_dir import TrainDir
 
 EXAMPLES_SEEN = 'examples_seen'  # the name of the variable that counts examples
 DIVISION = ('num_towers', 'batch_size')  # the names of the variables that say how a step is divided

@@ -14,7 +14,7 @@ from tensorboard.summary import v1 as tensorboard_summary
 
 from cifar10.base.errors import RunError, reason
 from cifar10.parallel.update import Step
-from cifar10.run.train_dir import EVENTS_SUFFIX
+from cifar10.run.names import EVENTS_SUFFIX
 
 # The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
 # first.

@@ -1,5 +1,7 @@
 """A trace of some steps: which operation ran when, on which device and thread, for Chrome or Perfetto."""
 import json
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,15 +17,21 @@ class Trace:
 
     Args:
       first, last: the steps; both 0 for none.
-      path: function (first step, last step) -> the path of a file that holds these.
+      folder: where the file is, named by the steps that it holds.
     """
 
-    def __init__(self, first: int, last: int, path: Callable[[int, int], str]):
+    def __init__(self, first: int, last: int, folder: str):
         self._first = first
         self._last = last
-        self._path = path
+        self._folder = folder
         self._stats = {}  # number of a step -> its StepStats; one that is repeated after a loss replaces the first
         self._is_awaited = False  # whether steps before the first were seen, and none that is to be traced
+
+    def drop_after(self, step: int) -> None:
+        """Removes the traces with steps after `step`, which are repeated."""
+        for name in os.listdir(self._folder):
+            if (last := re.fullmatch(r'trace-\d+-(\d+)\.json', name)) and int(last[1]) > step:
+                os.remove(os.path.join(self._folder, name))
 
     def run(self, session: tf.Session, fetches: dict[str, Any], step: int) -> dict[str, Any]:
         """Returns what `session.run(fetches)` does, and traces the step if it is one of those.
@@ -52,7 +60,7 @@ class Trace:
     def write(self, say: Callable[[str], Any]) -> None:
         """Writes what was traced and is not written yet, if there is anything; `say` gets a line about it."""
         if self._stats:
-            path = self._path(min(self._stats), max(self._stats))
+            path = os.path.join(self._folder, f'trace-{min(self._stats)}-{max(self._stats)}.json')
             files.replace(path, json.dumps(dict(traceEvents=trace_events(self._stats), displayTimeUnit='ms')))
             number = 'one step' if len(self._stats) == 1 else f'{len(self._stats)} steps'
             say(f'traced     {path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')

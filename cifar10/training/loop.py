@@ -21,14 +21,27 @@ from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
-from cifar10.run import best, checkpoint, failures, metrics, saved, sessions, starts, summaries, trust, warm_start
+from cifar10.run import (
+    best,
+    checkpoint,
+    deletion,
+    failures,
+    metrics,
+    saved,
+    sessions,
+    starts,
+    summaries,
+    trust,
+    warm_start,
+)
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
+from cifar10.run.names import step_of
 from cifar10.run.progress import Progress
 from cifar10.run.rate import due
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.trace import Trace
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
 
@@ -317,7 +330,7 @@ def _loop(session, plan, graph, outputs, validation, reads, termination):
     # What tells of later steps goes: they are taken again.
     log.drop_after(step)
     events.drop_after(step)
-    directory.drop_traces_after(step)
+    trace.drop_after(step)
     outputs.best.tidy(step)
     if step < plan.last_step:
         log.add(metrics.START, step, **starts.describe(plan.to_store(), plan.devices, plan.last_step, plan.warm_start))
@@ -393,16 +406,16 @@ def _open_outputs(plan, graph, directory):
         directory, plan.checkpoint, graph.global_step, graph.examples_seen, settings.reports.max_to_keep, log,
         plan.mode.synchronous, settings.reports.keep_every)
     if not plan.checkpoint:
-        best.remove(directory)
-    text = directory.begin(plan.to_store(), None if plan.checkpoint else saved.is_ours)
+        deletion.restart(directory)
+    text = directory.begin(plan.to_store())
     for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
         if registry.is_own(name):
             trust.remember(directory.stored().run, name)
-    directory.tidy(saved.is_ours)
+    deletion.tidy(directory)
     events = summaries.Events(directory.path)
     events.begin(tf.get_default_graph(), plan.step)
     events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
-    trace = Trace(*settings.reports.traced_steps, directory.trace_path)
+    trace = Trace(*settings.reports.traced_steps, directory.path)
     return _Outputs(directory, checkpoints, events, log, trace, _best(plan, directory))
 
 

@@ -21,7 +21,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
-from cifar10.run import best, saved, starts, warm_start
+from cifar10.run import best, deletion, saved, starts, warm_start
 from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings import rates
@@ -333,7 +333,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     """
     stored = directory.stored()
     if stored is None:
-        directory.refuse_records_without_run()
+        deletion.refuse_records_without_run(directory)
     if stored is None or not directory.checkpoints():
         return
     before = stored.settings.flat()
@@ -375,7 +375,7 @@ def _identity(name, value):
 def _replaces(start):
     """Returns whether an earlier run is to be deleted; raises a UsageError if one must stay that is another run."""
     if start.settings.run.restart:
-        return start.directory.check_restart(saved.is_ours)
+        return deletion.has_run(start.directory)
     refuse_another_run(start.directory, start.settings)
     return start.directory.stored() is not None and not start.directory.checkpoints()
 

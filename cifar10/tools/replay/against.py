@@ -13,8 +13,9 @@ import numpy as np
 
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics, saved, starts
+from cifar10.run.names import step_of
 from cifar10.run.starts import Started
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.probe import Probe, norm
 from cifar10.tools.replay.rerun import Rerun, Taken
 from cifar10.tools.replay.verify import Verification, named_steps

@@ -21,9 +21,10 @@ from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
 from cifar10.parallel.session_config import refuse_absent
 from cifar10.run import checkpoint, metrics, saved, starts, trust, warm_start
+from cifar10.run.names import step_of
 from cifar10.run.rate import due, summary_due
 from cifar10.run.starts import Started
-from cifar10.run.train_dir import TrainDir, step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training import loop
 from cifar10.training.plan import Plan, mode_of, recipe_of, variables_of

@@ -1,0 +1,75 @@
+"""What a start deletes in a train_dir: an earlier run, and what killed processes left behind.
+
+Files of other programs are left alone. A restart deletes only files that provably belong to a run of this program.
+"""
+import os
+
+from cifar10.base import files
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
+from cifar10.run import best, metrics
+from cifar10.run.names import SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
+from cifar10.run.saved import is_ours
+from cifar10.run.train_dir import TrainDir
+
+
+def tidy(directory: TrainDir) -> None:
+    """Removes what killed processes of a run left behind; the caller holds its lock.
+
+    That is unfinished files, and data files of checkpoints without an index: checkpoints that were being
+    written or removed. If another program wrote checkpoints here, whatever may be its own stays.
+    """
+    if directory.stored() is None:
+        return
+    checkpoints = directory.checkpoints()
+    indexed = {step_of(prefix) for prefix in checkpoints}
+    last_of_others = max((step_of(prefix) for prefix in checkpoints if not is_ours(prefix)), default=-1)
+    for name in os.listdir(directory.path):
+        step = step_without_index(name)
+        is_abandoned = step is not None and step > last_of_others and step not in indexed
+        if is_abandoned or is_unfinished(name):
+            os.remove(os.path.join(directory.path, name))
+
+
+def refuse_records_without_run(directory: TrainDir) -> None:
+    """Raises a UsageError if there are records that no run here wrote: a new run would drop some."""
+    if os.path.exists(os.path.join(directory.path, metrics.NAME)):
+        raise UsageError(f'--train_dir={directory.path} holds a {metrics.NAME}, but no run of this program; is it an '
+                         '--eval_dir? Use another --train_dir')
+
+
+def has_run(directory: TrainDir) -> bool:
+    """Returns whether there is an earlier run of this program that `restart` would delete.
+
+    Raises:
+      UsageError: it is not certain that this program wrote all checkpoints.
+    """
+    if directory.stored() is None:
+        if directory.checkpoints():
+            raise UsageError(f'--restart: {directory.path} holds checkpoints, but no {SETTINGS} of this program, so '
+                             'they are not deleted; use another --train_dir')
+        refuse_records_without_run(directory)
+        return False
+    foreign = [prefix for prefix in directory.checkpoints() if not is_ours(prefix)]
+    if foreign:
+        raise UsageError(f'--restart: {foreign[0]} was not written by this program, so it is not deleted; '
+                         'use another --train_dir')
+    return True
+
+
+def restart(directory: TrainDir) -> None:
+    """Deletes the files of an earlier run of this program, and its best checkpoint; the caller holds its lock."""
+    if not has_run(directory):
+        return
+    best.remove(directory)
+    names = [name for name in sorted(os.listdir(directory.path)) if is_of_run(name)]
+    if directory.checkpoints():
+        say(f'restart    deleting the {len(names)} files of the earlier run in {directory.path}')
+    else:
+        say(f'replaced   the run in {directory.path} that ended before its first checkpoint')
+    # The settings go last: while they are there, the remaining files are known to be this program's, so a
+    # restart that was interrupted can be repeated.
+    for name in sorted(names, key=lambda name: name == SETTINGS):
+        if name == SETTINGS:
+            files.sync(directory.path)
+        os.remove(os.path.join(directory.path, name))

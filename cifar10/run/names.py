@@ -1,0 +1,57 @@
+"""The names of the files of a run."""
+import os
+import re
+
+from cifar10.base import files
+from cifar10.run import metrics
+
+SETTINGS = 'config.json'
+BEST = 'best'  # the folder of the best checkpoint, in an eval_dir too
+LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
+CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix
+KEPT = '.kept'  # the suffix of the empty file that keeps a checkpoint for good
+EVENTS_SUFFIX = '.cifar10'
+_WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
+_PART = rf'\.(?:index|meta|{_WITHOUT_INDEX})'  # the suffixes of a checkpoint's files
+_PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
+_TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file that it is writing
+_REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
+_UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|\.{_REPLACED}\.{files.RANDOM}'
+_EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
+
+
+def is_of_run(name: str) -> bool:
+    """Returns whether a file in a train_dir is named like one that this program writes, whole or unfinished."""
+    return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{_EVENTS}|{_UNFINISHED}', name))
+
+
+def is_unfinished(name: str) -> bool:
+    """Returns whether a file in a train_dir is named like one that this program is still writing."""
+    return bool(re.fullmatch(_UNFINISHED, name))
+
+
+def is_of_checkpoint(name: str) -> bool:
+    """Returns whether a file is named like one of a checkpoint of this program, whole or unfinished."""
+    return bool(re.fullmatch(rf'\.?{_PART_OF_ANY}(?:{_TEMPORARY})?', name))
+
+
+def step_of(prefix: str) -> int:
+    """Returns the step in a checkpoint's name."""
+    return int(prefix.rsplit('-', 1)[1])
+
+
+def step_without_index(name: str) -> int | None:
+    """Returns the step of the checkpoint that a file belongs to, if a kill may leave it there without the index."""
+    part = re.fullmatch(rf'{re.escape(CHECKPOINT)}-(\d+)\.(?:{_WITHOUT_INDEX})', name)
+    return int(part[1]) if part else None
+
+
+def parts(prefix: str) -> list[str]:
+    """Returns the paths of the files of a checkpoint, its index last: without an index it is no checkpoint.
+
+    Only what TensorFlow and this program write: a backup beside it, model.ckpt-1000.tar, is the user's.
+    """
+    folder, base = os.path.split(prefix)
+    suffixes = [name.removeprefix(base) for name in os.listdir(folder or '.') if name.startswith(base)]
+    found = [suffix for suffix in suffixes if re.fullmatch(f'{_PART}(?:{_TEMPORARY})?', suffix)]
+    return [prefix + suffix for suffix in sorted(found, key=lambda suffix: suffix.startswith('.index'))]
