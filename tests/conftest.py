@@ -14,7 +14,7 @@ from cifar10.base import signals
 from cifar10.data import records
 from cifar10.programs import local_cluster, program
 from cifar10.settings.training import train_settings
-from tests.helpers import LINEAR, ROOT, WITH_GPUS, loop, tf  # it starts TensorFlow with the GPUs hidden
+from tests.helpers import ROOT, WITH_GPUS, loop, tf  # it starts TensorFlow with the GPUs hidden
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -69,7 +69,7 @@ def settings(request, data_dir, tmp_path):
     The network is that of linear.py, with which a run takes half the time, unless a network or a preset is given or the
     test is marked `classic`.
     """
-    linear = {} if request.node.get_closest_marker('classic') else dict(network=LINEAR)
+    linear = {} if request.node.get_closest_marker('classic') else dict(network='linear')
 
     def make(**changes):
         network = {} if changes.keys() & {'network', 'preset'} else linear

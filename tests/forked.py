@@ -19,7 +19,7 @@ import threading
 import time
 
 _PRELOADED = ('cifar10.training.loop', 'cifar10.cluster.member', 'cifar10.tools.check', 'cifar10.evaluation.evaluation',
-              'cifar10.evaluation.classification', 'cifar10.model.classic')
+              'cifar10.evaluation.classification', 'cifar10.model.classic', 'tests.linear')
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
 
@@ -139,6 +139,7 @@ def preload():
     gc.disable()  # as `console.start_tensorflow` does
     for name in _PRELOADED:
         importlib.import_module(name)
+    sys.modules['tests.linear'].register()
     gc.freeze()
     gc.enable()
 

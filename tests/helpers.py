@@ -40,10 +40,12 @@ from cifar10.run.saved import DIVISION, digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.training import loop  # noqa: E402
 from cifar10.training.plan import Plan, rates_of, recipe_of  # noqa: E402
+from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LINEAR = f'{ROOT}/tests/linear.py:network'  # for tests that are not about the network
+LINEAR = f'{ROOT}/tests/linear.py:network'  # for processes that tests start, where they are not about the network
+linear.register()
 
 
 @contextlib.contextmanager

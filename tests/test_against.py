@@ -175,6 +175,7 @@ def test_a_difference_is_put_down_to_the_average_of_local_steps_where_the_update
     assert lines['starts'] == ['local_steps=2 and 4']
 
 
+@pytest.mark.stress
 def test_everything_that_both_runs_recorded_is_compared(runs, plain, report):
     short = runs.train('short', max_steps=6)  # its only checkpoint is of step 6
     lines = report(plain, short)
@@ -206,6 +207,7 @@ def test_everything_that_both_runs_recorded_is_compared(runs, plain, report):
     assert 'learning_rate=0.05 and 0.1; ' in lines['starts'][0]
 
 
+@pytest.mark.stress
 def test_what_has_changed_since_a_run_is_not_said_to_be_unexplained(runs, report, data_dir):
     folder = runs.folder / 'images'
     shutil.copytree(os.path.join(data_dir, 'shapes-bin'), folder / 'shapes-bin')

@@ -281,6 +281,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.stress  # by default, a signal to the program: test_processes.py
 def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
     settings = dict(small, max_steps=60, save_steps=20, log_frequency=1)
     process = subprocess.Popen([sys.executable, '-c', INTERRUPTED, json.dumps(settings)], stdout=subprocess.PIPE,
@@ -309,6 +310,7 @@ def test_importing_costs_nothing():
         cifar10.trian  # noqa: B018
 
 
+@pytest.mark.stress  # its calls, by default: above
 def test_the_example_of_the_page_runs(tmp_path):
     page = (ROOT / 'docs' / 'python.md').read_text()
     first, second = re.findall(r'```python\n(.*?)```', page, re.S)

@@ -189,6 +189,7 @@ def test_throughput_measures_its_cells(cells, data_dir, tmp_path):
     assert 'memory' not in figures or 100 < figures['memory'][0] < 3000
 
 
+@pytest.mark.stress
 def test_throughput_measures_the_input(data_dir):
     result = run_within('throughput.py', '--dataset=shapes', '--data_dir=' + data_dir, '--steps=4', '--inside=input')
     assert result.returncode == 0, result.stderr
@@ -318,6 +319,7 @@ def test_convergence_compares_at_equal_images_and_seconds():
     assert lines[3] == '| alike | `async` | 100 | 40.0% (40.0-40.0) | 40.0% (40.0-40.0) of 2 s |'
 
 
+@pytest.mark.stress
 def test_convergence_runs_with_a_slowed_tower(data_dir):
     result = run_within('convergence.py', '--dataset=shapes', '--data_dir=' + data_dir, '--images=1280', '--every=640',
                         '--one', 'async', '0.01', '0')

@@ -189,9 +189,10 @@ def test_an_error_of_the_chief_ends_all(small, settings):
     assert ends['worker 1'][0] == 1 and 'the chief, worker 0 at ' in ends['worker 1'][1]
 
 
+@pytest.mark.stress  # by default, one with other devices: below
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
-@pytest.mark.parametrize('comes_back', [False, pytest.param(True, marks=pytest.mark.stress)])
+@pytest.mark.parametrize('comes_back', [False, True])
 def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path):
     folder = os.path.join(small['data_dir'], 'shapes-bin')
     other = tmp_path / 'other'
@@ -217,6 +218,7 @@ def test_a_worker_with_other_data_is_refused_by_name(comes_back, small, tmp_path
     assert f"worker 1 at {address}: its {path} differs from the chief's" in ends['worker 0'][1]
 
 
+@pytest.mark.stress
 def test_a_missing_worker_is_named_at_the_start(small):
     with Tasks(2, 0, started=['worker 0'], **dict(small, cluster_timeout_secs=1)) as tasks:
         output, _ = tasks['worker 0'].communicate(timeout=SECONDS)

@@ -39,7 +39,7 @@ LINE = re.compile(r'^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: '
 def run(tmp_path_factory, data_dir):
     """The train_dir of a run of 40 steps."""
     config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
-                            batch_size=32, max_steps=40, save_steps=39, tower_device='cpu')
+                            batch_size=8, max_steps=40, save_steps=39, tower_device='cpu')
     with tf.Graph().as_default():
         loop.train(config)
     return config.run.train_dir

@@ -44,6 +44,7 @@ def files_of(folder):
     return sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(folder))
 
 
+@pytest.mark.stress
 def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, capsys):
     config = settings(num_gpus=2, batch_size=4, network=f'{CAUSES}:slow_tower', summary_steps=0)
     loop.train(config)

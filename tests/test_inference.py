@@ -26,7 +26,7 @@ def run(tmp_path_factory, data_dir):
     """The train_dir of a short run."""
     path = str(tmp_path_factory.mktemp('run') / 'train')
     result = run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=path, tower_device='cpu',
-                        batch_size=32, max_steps=40, save_steps=20)
+                        batch_size=8, max_steps=40, save_steps=20)
     assert result.returncode == 0, result.stderr
     return path
 

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError
 from lessons import parts, solutions
-from tests.helpers import ROOT, patient
+from tests.helpers import ROOT, mostly_stress, patient
 
 LESSONS = ROOT / 'lessons'
 PAGE = (ROOT / 'docs' / 'learn.md').read_text()
@@ -156,6 +156,7 @@ def moved(parameters, rate, gradients):
     return [parameter - rate * gradient for parameter, gradient in zip(parameters, gradients)]
 
 
+@pytest.mark.stress
 def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_the_mean(call_lesson):
     status, text, error = call_lesson('processes.py', '--device=cpu')
     assert (status, error) == (0, '')
@@ -242,7 +243,7 @@ def test_gradients_are_as_stale_as_printed_and_the_losses_are_those_of_numpy(cal
     assert sum(int(count) for _, count in by_tower) == int(counts['asynchronous'])
 
 
-@pytest.mark.parametrize('script', ['stale.py', 'parts.py'])
+@pytest.mark.parametrize('script', mostly_stress(['stale.py', 'parts.py'], 'parts.py'))
 def test_the_pictures_are_drawn(script, call_lesson, tmp_path):
     pytest.importorskip('matplotlib')
     path = tmp_path / 'picture.png'

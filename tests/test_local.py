@@ -181,8 +181,8 @@ def test_with_an_average_in_every_step_gradient_descent_takes_the_steps_of_repli
 def run(tmp_path_factory, data_dir):
     """(flags of a run of five steps, an average after every second, on two devices; what it printed)."""
     flags = dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')), batch_size=8,
-                 max_steps=5, tower_device='cpu', variable_update='local', local_steps=2, num_gpus=2, num_towers=2,
-                 save_steps=1, eval_steps=3, optimizer='momentum', learning_rate=0.02)
+                 network='linear', max_steps=5, tower_device='cpu', variable_update='local', local_steps=2, num_gpus=2,
+                 num_towers=2, save_steps=1, eval_steps=3, optimizer='momentum', learning_rate=0.02)
     output = io.StringIO()
     with tf.Graph().as_default(), contextlib.redirect_stdout(output):
         train(train_settings(**flags))
@@ -197,7 +197,7 @@ def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_i
     saved = {step_of(prefix): variables(prefix) for prefix in checkpoints(flags['train_dir'])}
     assert list(saved) == [2, 4, 5] and saved[5]['examples_seen'] == 5 * 2 * 8
     keep = (1 + 5) / (10 + 5)  # the classic decay at the beginning of a run
-    for name in ('conv2/biases', 'softmax_linear/weights'):
+    for name in ('linear/biases', 'linear/weights'):
         average = name + '/ExponentialMovingAverage'
         assert not np.array_equal(saved[5][name], saved[4][name])
         np.testing.assert_allclose(
@@ -255,7 +255,7 @@ def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run, tmp_
             verification.compare(taken)
             if taken.before is None:
                 continue
-            weights = [taken.read_by(k)['local4/weights'] for k in range(2)]
+            weights = [taken.read_by(k)['linear/weights'] for k in range(2)]
             assert np.array_equal(*weights) == (taken.step not in (18, 20))  # those that follow no average
             found = [tower.loss for tower in probe.at(taken).towers]
             np.testing.assert_allclose(found, taken.losses, rtol=1e-5)

@@ -165,14 +165,15 @@ def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(UPDATE_MODES, 'first_tower', 'first_tower_alone:FirstTowerAlone')
     tower_flags = flags.parse([TowerSettings], '', ['--variable_update=first_tower'])
-    variables_of_two = train(settings(**tower_flags, num_gpus=2, max_steps=1))
-    expected = train(settings(max_steps=1, train_dir=str(tmp_path / 'alone')))
+    variables_of_two = train(settings(**tower_flags, network='linear', num_gpus=2, max_steps=1))
+    expected = train(settings(network='linear', max_steps=1, train_dir=str(tmp_path / 'alone')))
     assert variables_of_two.pop('examples_seen') == 2 * expected.pop('examples_seen')
     assert_same_bits(variables_of_two, expected)
 
 
 def test_asynchronous_training_takes_every_batch_once_and_stops_at_the_step(settings, capsys):
-    config = settings(variable_update='async', num_gpus=3, max_steps=100, save_steps=25, summary_steps=5)
+    config = settings(network='linear', variable_update='async', num_gpus=3, max_steps=100, save_steps=25,
+                      summary_steps=5)
     last = train(config)
     assert (last['global_step'], last['examples_seen']) == (100, 100 * 8)
     for prefix in checkpoints(config.run.train_dir):  # saved with no tower in the middle of an update

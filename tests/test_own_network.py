@@ -93,6 +93,7 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.stress
 def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp_path, data_dir):
     network = linear('from cifar10.model import next_part; bias = tf.get_variable("bias", [10], '
                      'initializer=tf.truncated_normal_initializer())', 'next_part(pixels) @ weights + bias')
@@ -331,7 +332,8 @@ def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_p
 
 @pytest.mark.parametrize('result, line', [
     ('tf.ensure_shape(tf.numpy_function(lambda x: 1 / 0, [x], tf.float32), x.shape) + x', 8),
-    ('tf.debugging.check_numerics(tf.where(x > 1e9, x, x / 0.0), "mine") + x', 8)])
+    pytest.param('tf.debugging.check_numerics(tf.where(x > 1e9, x, x / 0.0), "mine") + x', 8,
+                 marks=pytest.mark.stress)])
 def test_an_error_in_a_step_names_the_line_and_python_code_is_not_exported(call, tmp_path, result, line):
     for name in ('helper', 'late_helper'):
         (tmp_path / f'{name}.py').write_text('SCALE = 1.0')
@@ -391,6 +393,7 @@ def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path,
         own_network.network(f"{tmp_path / 'mine.py'}:f")
 
 
+@pytest.mark.stress
 def test_a_file_that_was_moved_is_still_the_same_network(call, linear, tmp_path, capsys):
     name = linear()
     assert call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')[0] == 0
@@ -536,6 +539,7 @@ def test_dropout_resumes_to_the_bit_where_tensorflow_mirrors_variables(dropped):
                      dropped('whole', dict(max_steps=6), **given))
 
 
+@pytest.mark.stress  # by default, on other devices: test_same_bits.py
 def test_towers_drop_what_one_tower_with_the_whole_batch_drops(dropped):
     whole, fourth = (dropped(str(n), dict(max_steps=3, num_towers=n, batch_size=32 // n)) for n in (1, 4))
     for name, value in whole.items():

@@ -55,8 +55,8 @@ def train_here(flags, train_dir):
     return train(train_settings(**dict(flags, train_dir=str(train_dir))))
 
 
-@pytest.mark.classic
-@pytest.mark.parametrize('begins', [(11,), pytest.param((1, 21, 51), marks=pytest.mark.stress)])
+@pytest.mark.parametrize('begins', [
+    (11,), pytest.param((1, 21, 51), marks=[pytest.mark.stress, pytest.mark.classic])])
 def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins, small, tmp_path):
     last = begins[-1] + 29
     small.update(max_steps=last, save_steps=10)
@@ -127,7 +127,7 @@ def check_curves_in_tensorboard(train_dir, steps):
 
 
 @pytest.mark.parametrize('number', mostly_stress(  # by default, SIGTERM is in the test of a second signal
-    [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT, signal.SIGHUP))
+    [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], signal.SIGINT))
 def test_a_signal_ends_the_run_in_good_order(small, number):
     process = start_script(SCRIPT, **dict(small, max_steps=100000, save_steps=100000))
     read_until(process, 'step 5,')
@@ -172,8 +172,8 @@ def test_a_terminal_that_is_closed_ends_the_run_in_good_order(small):
     assert arrays['global_step'] >= 1 and arrays['examples_seen'] == 16 * arrays['global_step']
 
 
-@pytest.mark.parametrize('closed, stream', [('>&-', 'stderr'), *[
-    pytest.param(*each, marks=pytest.mark.stress) for each in (('2>&-', 'stdout'), ('>&- 2>&- <&-', None))]])
+@pytest.mark.stress
+@pytest.mark.parametrize('closed, stream', [('>&-', 'stderr'), ('2>&-', 'stdout'), ('>&- 2>&- <&-', None)])
 def test_closed_streams_are_neither_silent_nor_written_into(small, closed, stream):
     os.makedirs(small['train_dir'])
     small['train_dir'].joinpath('config.json').write_text('{}')
@@ -226,6 +226,7 @@ def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path
     assert not os.path.exists(tmp_path / 'fresh') or os.listdir(tmp_path / 'fresh') in ([], ['shapes-bin'])
 
 
+@pytest.mark.stress  # a full disk, by default: test_api.py
 @pytest.mark.classic
 def test_a_full_disk_ends_with_1_one_line_and_the_last_checkpoint_whole(small):
     good = train_here(dict(small, max_steps=3), small['train_dir'])

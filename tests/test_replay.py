@@ -263,10 +263,11 @@ LOG = 'flat = flat + tf.log(1. - bad, name="culprit")'
 UNTRAINED = 'tf.get_variable("{}", [1], initializer=tf.constant_initializer({}), trainable=False)'
 
 
+@pytest.mark.stress  # by default, a logarithm of one tower: above
 @pytest.mark.parametrize('line, culprit', [
     ('flat = tf.cond(bad > 0, lambda: flat / tf.zeros_like(flat), lambda: flat * 2., name="culprit")', 'culprit'),
-    pytest.param('flat = tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, tf.nn.relu(h) / (1. - bad)), '
-                 '[0, flat], name="culprit")[1]', 'culprit', marks=pytest.mark.stress),
+    ('flat = tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, tf.nn.relu(h) / (1. - bad)), [0, flat], '
+     'name="culprit")[1]', 'culprit'),
     # Infinities in every step, which do not reach the loss; variables that are large or infinite from the start, a
     # scalar, and one without values.
     ('flat = flat + tf.minimum(tf.exp(1e3 * tf.abs(flat)), 1.); '
@@ -334,6 +335,7 @@ def test_bad_input_is_one_line_with_the_remedy(run, look, arguments, part):
     assert part.format(run=run) in errors
 
 
+@pytest.mark.stress
 def test_steps_that_the_run_did_not_take_are_not_shown_as_its_own(run, look, tmp_path, data_dir):
     copied = tmp_path / 'copied'
     shutil.copytree(run, copied)

@@ -8,7 +8,7 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.evaluation import evaluation
 from cifar10.model.rehearsal import rehearse
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, tf, train
+from tests.helpers import ROOT, mostly_stress, tf, train
 
 PATH = ROOT / 'examples' / 'resnet18.py'
 
@@ -34,8 +34,7 @@ def test_every_mode_trains_it_and_the_evaluator_reads_it(mode, settings, tmp_pat
     assert 'of 20), step 3' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('size, stem, last', [
-    pytest.param(32, 3, 4, marks=pytest.mark.stress), (64, 3, 8), (224, 7, 7)])
+@pytest.mark.parametrize('size, stem, last', mostly_stress([(32, 3, 4), (64, 3, 8), (224, 7, 7)], (224, 7, 7)))
 def test_it_follows_the_rules_at_every_size(size, stem, last, resnet18):
     def inference(images, training):
         return resnet18.narrow(images, 10, training)

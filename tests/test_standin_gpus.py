@@ -196,7 +196,7 @@ def check_what_travels(name, ways):
 
 
 @pytest.mark.parametrize('names', [
-    pytest.param(['parameter_server', 'replicated'], id='two'),
+    pytest.param(['parameter_server'], id='one'),
     pytest.param([name for name, _ in RUNS], marks=pytest.mark.stress, id='all')])
 def test_every_mode_trains_to_the_bits_of_cpu_devices_and_only_what_must_travels(names, train, tmp_path):
     runs = [(name, changes) for name, changes in RUNS if name in names]
@@ -313,6 +313,7 @@ finally:
 """
 
 
+@pytest.mark.stress  # what a process claims, by default: test_devices.py
 def test_processes_beside_each_other_take_the_memory_they_need_of_the_gpus_they_use(gpus, settings, data_dir, tmp_path):
     helpers.train(settings(num_gpus=2))
     trainer = ['multi_gpu_train.py', '--dataset=shapes', '--data_dir=' + data_dir, f"--train_dir={tmp_path / 'train'}",

@@ -256,6 +256,7 @@ def test_frozen_initial_values_are_warned_of(tuned, capsys):
             'initial values, which nothing has trained; start from a model') in capsys.readouterr().out
 
 
+@pytest.mark.stress  # that it is evaluated: test_modes.py
 def test_a_frozen_run_is_evaluated_with_what_it_froze(tuned, source, tmp_path, capsys):
     train(tuned(warm_start=source[0], freeze='^first/', max_steps=3, learning_rate=0.0, eval_steps=3))
     within, = metrics.read(tuned().run.train_dir, metrics.EVAL)
