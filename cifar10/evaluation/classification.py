@@ -14,7 +14,7 @@ from cifar10.data.folders import LARGEST
 from cifar10.data.pictures import NoPicture, shown
 from cifar10.data.shift import average, views
 from cifar10.evaluation import model
-from cifar10.parallel.session_config import session_config
+from cifar10.evaluation.evaluator import trained_session
 from cifar10.run.failures import plain_errors
 from cifar10.settings.evaluation import EvalSettings
 
@@ -73,7 +73,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     width = max(len(shown(path)) for path in settings.image)
     with plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])
-        with tf.Session(config=session_config(devices)) as session:
+        with trained_session(devices) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
             if not settings.json:
                 say(f'model      {prefix}, step {step}')

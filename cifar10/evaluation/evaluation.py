@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import tensorflow.compat.v1 as tf
-
 from cifar10.base import own
 from cifar10.base.console import say
 from cifar10.base.directories import make_dir, refuse_of_others
@@ -13,9 +11,8 @@ from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
 from cifar10.evaluation import model
-from cifar10.evaluation.evaluator import Evaluator, Result
+from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
 from cifar10.evaluation.report import Report
-from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.run import failures, saved
 from cifar10.run.names import LIST, SETTINGS
 from cifar10.run.train_dir import TrainDir
@@ -77,8 +74,7 @@ def _evaluate_run(settings, directory, devices, done):
                               run.averaging)
         restorer = model.Restorer(run.use_ema)
         report = _report(settings, run)
-        with tf.Session(config=session_config(devices)) as session:
-            refuse_absent(session, devices)
+        with trained_session(devices) as session:
             session.run(evaluator.read)
 
             def evaluate_one(prefix):

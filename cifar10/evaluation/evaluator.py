@@ -13,6 +13,8 @@ from cifar10.data import pipeline, records
 from cifar10.data.shift import average, views
 from cifar10.model import classifier
 from cifar10.model.recipe import Recipe
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import build_towers
 
 
@@ -137,3 +139,15 @@ def _batch_sums(recipe, images, labels, num_classes, averaging):
     if averaging:
         sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64))
     return sums
+
+
+def trained_session(devices: Devices, graph: tf.Graph | None = None) -> tf.Session:
+    """Returns a session for a trained model; raises a UsageError if this process lacks a device of it.
+
+    Args:
+      devices: those of the model, which this process has.
+      graph: that of the model; default: the current one.
+    """
+    session = tf.Session(graph=graph, config=session_config(devices))
+    refuse_absent(session, devices)
+    return session

@@ -13,7 +13,7 @@ from cifar10.base.files import making, new_folder, remove_leftovers
 from cifar10.base.own import place_of
 from cifar10.evaluation import model
 from cifar10.evaluation.classification import Classifier
-from cifar10.parallel.session_config import session_config
+from cifar10.evaluation.evaluator import trained_session
 from cifar10.run import failures
 from cifar10.settings.evaluation import EvalSettings
 
@@ -36,7 +36,7 @@ def export(settings: EvalSettings) -> None:
         classifier = Classifier(run, devices.tower_devices[0])
         _refuse_python(settings)
         signature = _signature(classifier, run.classes)
-        with tf.Session(config=session_config(devices)) as session:
+        with trained_session(devices) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
             with making(target), new_folder(target) as temporary:
                 if _is_used(target):  # by another export, which was being made

@@ -6,12 +6,11 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
 from cifar10.data import records
-from cifar10.evaluation.evaluator import Evaluator, Result
+from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
 from cifar10.evaluation.report import result_line, scalars_of
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
-from cifar10.parallel.session_config import session_config
 from cifar10.run import summaries
 from cifar10.run.metrics import EVAL, Metrics
 from cifar10.run.progress import Progress
@@ -43,7 +42,7 @@ class Validation:
                 self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
                                 for name, variable in variables.items()}
                 self._assign = [variable.assign(self._values[name]).op for name, variable in variables.items()]
-        self._session = tf.Session(graph=graph, config=session_config(devices))
+        self._session = trained_session(devices, graph)
         self._session.run(self._evaluator.read)
 
     def reads(self) -> dict[str, tf.Tensor]:
