@@ -9,9 +9,8 @@ from cifar10.data import augment, pictures, pipeline, records, resize, shift
 from cifar10.evaluation import classification, evaluation, export
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
-from cifar10.tools import show_inputs
 from cifar10.tools.check import check
-from cifar10.training import loop
+from cifar10.training import inputs, loop
 from tests.helpers import any_size_network, assert_same_bits, last_variables, mostly_stress, tf
 
 ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
@@ -223,7 +222,7 @@ def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, d
 
 def test_show_inputs_and_check_say_the_sizes(trained, capsys):
     settings, whole = trained
-    block = show_inputs.inputs(settings('none'), 4)[0]
+    block = inputs.of_run(settings('none'), 4)[0]
     assert block.originals.shape == (4, 48, 48, 3) and block.augmented.shape == (4, 36, 36, 3)
     check(settings('none'))
     output = capsys.readouterr().out

@@ -19,10 +19,9 @@ from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.tools import show_inputs
 from cifar10.tools.check import check
 from cifar10.tools.replay import rerun, verify
-from cifar10.training import loop
+from cifar10.training import inputs, loop
 from tests.helpers import (
     Tasks,
     any_size_network,
@@ -463,7 +462,7 @@ def test_the_consumers_follow(flags, folder, tmp_path, capsys, monkeypatch):
     classification.classify(eval_settings(checkpoint_dir=settings.run.train_dir, image=files, tower_device='cpu'),
                             lambda line: None)
     assert sorted(decoded) == sorted(files)
-    blocks = show_inputs.inputs(settings, 4)
+    blocks = inputs.of_run(settings, 4)
     assert blocks[0].originals.shape == (4, SIZE, SIZE, 3) and blocks[0].augmented.shape == (4, SIZE, SIZE, 3)
 
 

@@ -11,7 +11,6 @@ from cifar10.base import console, plots
 from cifar10.programs import flags
 from cifar10.settings.definition import setting
 from cifar10.settings.training import GROUPS, train_settings
-from cifar10.tools import show_inputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,5 +28,8 @@ def main() -> None:
     settings = train_settings(**given)
     plots.check_plot(out)
     console.start_tensorflow()
-    show_inputs.draw(out, show_inputs.inputs(settings))
+    # After the flags: TensorFlow takes seconds to import.
+    from cifar10.tools import show_inputs
+    from cifar10.training import inputs
+    show_inputs.draw(out, inputs.of_run(settings))
     console.say(f'written    {out}')

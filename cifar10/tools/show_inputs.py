@@ -1,65 +1,7 @@
-"""Plots the images that a run feeds its network, before and after augmentation, with the names of their classes.
-"""
+"""Plots the images that a run feeds its network, before and after augmentation, with the names of their classes."""
 import warnings
-from typing import NamedTuple
 
-import numpy as np
-
-from cifar10.settings.training import TrainSettings
-
-_COLUMNS = 10
-
-
-class Inputs(NamedTuple):
-    """Consecutive images of the stream that feeds a run.
-
-    Attributes:
-      title: where in the run they are.
-      names: the names of their classes.
-      originals: uint8 [n, image_size, image_size, 3], before augmentation.
-      augmented: float32 [n, height, width, 3], as the network gets them.
-    """
-    title: str
-    names: list[str]
-    originals: np.ndarray
-    augmented: np.ndarray
-
-
-def inputs(settings: TrainSettings, n: int = _COLUMNS) -> list[Inputs]:
-    """Returns the first n images of a run, or all if it has fewer, and the last n.
-
-    If the length of the run is a number of steps, the first of the second epoch take the place of the last.
-    """
-    import tensorflow.compat.v1 as tf
-
-    from cifar10.base.cpu_session import cpu_session
-    from cifar10.data import draws, pipeline, records
-    from cifar10.parallel import gpus
-    from cifar10.run import failures
-    from cifar10.training.plan import recipe_of
-    gpus.claim(0)  # which leaves them to a trainer
-    seed = settings.run.seed
-    data = records.of(settings.data)
-    recipe = recipe_of(settings, data)
-    places = [('at the beginning', 0)]
-    if recipe.total_examples:
-        n = min(n, recipe.total_examples)
-        places.append(('at the end', recipe.total_examples - n))
-    else:
-        places.append(('in the second epoch', data.count))
-    blocks = []
-    with failures.plain_errors(), cpu_session() as session:
-        memory, read = pipeline.load(data)
-        first = tf.placeholder(tf.int64, [])
-        augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
-        examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, seed)
-        _, planes = memory.take(examples)
-        session.run(read)
-        for title, position in places:
-            images, classes, originals = session.run([augmented, labels, planes], {first: position})
-            names = [data.classes[i] for i in classes]
-            blocks.append(Inputs(title, names, originals.transpose(0, 2, 3, 1), images))
-    return blocks
+from cifar10.training.inputs import Inputs
 
 
 def draw(path: str, blocks: list[Inputs]) -> None:
