@@ -4,8 +4,8 @@
     python benchmarks/explain.py --data_dir=/tmp/cifar10_data
 
 For each cause it runs `multi_gpu_train.py --explain` with the cause, and prints which cause is named and what a step
-would take without it; then it trains without the cause. It also compares forecasts for more devices with trainings on
-them. The slow network needs the rights to make network namespaces, and is left out without them.
+would take without it; then it trains without the cause. The slow network needs the rights to make network namespaces,
+and is left out without them.
 """
 import contextlib
 import os
@@ -27,8 +27,6 @@ _NEVER = 10 ** 6  # steps between checkpoints: a report would count them, and sh
 _GUESS = 0.02  # seconds of a step
 _HOSTS = ['10.98.0.1', '10.98.0.2']
 WOULD = re.compile(r'^would be +([\d.]+) \(\S+ ?(per image)?.*?; ([\d.]+)-([\d.]+)(?:, uncertain)?\)  (.*)$', re.M)
-_FORECAST = re.compile(r'([\d.]+) s with (\d+) such devices')
-_FORECAST_LINK = re.compile(r'([\d.]+) s with two such machines at 1 Gbit/s')
 
 
 class Case(NamedTuple):
@@ -179,29 +177,6 @@ def rows(options, names):
                f'{median:.4f}, {min(after):.4f}-{max(after):.4f} | {found.seconds / median - 1:+.0%} |')
 
 
-def forecasts(options):
-    """Yields a row for each forecast of more devices, from 1 and from 2 that sleep."""
-    for devices in (1, 2):
-        base = [f'--num_gpus={devices}', *_TWO_SLEEPING[1:]]
-        options.train_dir = os.path.join(tempfile.gettempdir(), 'never-written')
-        text = output_of(options, 'multi_gpu_train.py', [*base, '--explain'], 0, None)
-        print(text, file=sys.stderr)
-        for seconds, towers in _FORECAST.findall(text):
-            arguments = [f'--num_gpus={towers}', *_TWO_SLEEPING[1:]]
-            yield _forecast_row(options, f'{towers} devices, from {devices}', float(seconds), arguments)
-        if devices == 1:
-            seconds = float(_FORECAST_LINK.search(text)[1])
-            yield _forecast_row(
-                options, '2 workers at 1 Gbit/s, from 1 process', seconds, _TWO_SLEEPING[1:], 2, '1gbit')
-
-
-def _forecast_row(options, name, seconds, arguments, workers=0, rate=None):
-    after = [step_seconds(options, arguments, workers, rate, guess=seconds) for _ in range(options.rounds)]
-    median = sorted(after)[len(after) // 2]
-    return (f'| {name} | {seconds:.4f} | {median:.4f}, {min(after):.4f}-{max(after):.4f} | '
-            f'{seconds / median - 1:+.0%} |')
-
-
 def main():
     """Measures all cases and prints the tables."""
     parser = harness.parser(__doc__.splitlines()[0])
@@ -209,17 +184,12 @@ def main():
                         help='trainings without each cause (default: %(default)s)')
     parser.add_argument('--causes', type=harness.listed(str, CASES), default=list(CASES), metavar='CAUSE,...',
                         help='causes (default: all)')
-    parser.add_argument('--no_forecasts', action='store_true', help='leave out the forecasts')
     options = parser.parse_args()
     harness.check(options)
     print(harness.machine())
     print('| cause | named first | s/step with it | would be | found | off by |\n|---|---|---|---|---|---|')
     for row in rows(options, options.causes):
         print(row, flush=True)
-    if not options.no_forecasts:
-        print('\n| forecast | s/step forecast | found | off by |\n|---|---|---|---|')
-        for row in forecasts(options):
-            print(row, flush=True)
 
 
 if __name__ == '__main__':

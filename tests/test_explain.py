@@ -1,4 +1,4 @@
-"""`--explain`: the parts of a step add up, causes that were planted are named and their forecasts come true."""
+"""`--explain`: the parts of a step add up, and planted causes are named with what a step takes without them."""
 import os
 import re
 import subprocess
@@ -12,9 +12,8 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
-from cifar10.tools.explain import ablations, report
-from cifar10.tools.explain.forecast import Measured, forecast, over_a_link
-from cifar10.tools.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
+from cifar10.tools.explain import causes, report
+from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
 from cifar10.tools.explain.program import explain
 from cifar10.tools.explain.report import Timing, Would
 from cifar10.training import loop
@@ -39,6 +38,13 @@ def parts_of(output):
     return seconds, {name: float(part) for name, part in parts}
 
 
+def assert_they_add_up(seconds, parts, share):
+    """Asserts that the parts of a step are as long as the step, up to a gap of at most this share of it."""
+    gap = parts.pop('gap')
+    assert sum(parts.values()) + gap == pytest.approx(seconds, abs=0.003)  # they are rounded
+    assert abs(gap) <= share * seconds
+
+
 def files_of(folder):
     """Returns (name, modification time) of each file in a folder."""
     return sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(folder))
@@ -55,14 +61,14 @@ def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, cap
     assert files_of(config.run.train_dir) == files
     seconds, parts = parts_of(output)
     assert seconds > 0.03 and parts[TOWERS] > 0.024  # the slow tower sleeps for 30 ms, the other for 10
-    assert sum(parts.values()) == pytest.approx(seconds, abs=0.003)  # 'gap' is what the others miss
-    assert list(parts) == [INPUT, TOWERS, AVERAGING, UPDATE, BETWEEN, 'gap']
+    assert_they_add_up(seconds, parts, 0.5)  # other programs may run meanwhile
+    assert list(parts) == [INPUT, TOWERS, AVERAGING, UPDATE, BETWEEN]
     before, after = output.split('\nmeasuring  ')
     assert '\na step' not in before and re.match('steps .* in turn: \\d+ s at most', after)
     would = benchmark.WOULD.search(output)
     assert would[5] == 'if /cpu:1 were as fast as the others (computed)' and 0.005 < float(would[1]) < 0.8 * seconds
     assert 'advice     slow tower: ' in output and '--variable_update=replicated' in output
-    assert re.search(r'^forecast .* with 4 such devices here: ', output, re.M)
+    assert re.search(r'^one device .* 2 devices train ', output, re.M)
 
 
 def test_what_contradicts_explain_is_refused():
@@ -75,50 +81,20 @@ def test_what_contradicts_explain_is_refused():
 
 
 def test_copies_are_averaged_in_steps_of_several_copies_only(settings, data_dir):
-    data, costs = records.prepare('shapes', data_dir), {report.COPIES: 0.25, report.SUMMARIES: 0.5}
+    data, costs = records.prepare('shapes', data_dir), {causes.Copies(): 0.25, causes.Checkpoints(): 0.5}
 
     def cost(mode, count):
         cpus = devices.choose(count, 'cpu')
-        return ablations.cost_of(costs, plan_of(settings(), data, cpus, update_mode(mode, cpus)))
+        return causes.cost_of(costs, plan_of(settings(), data, cpus, update_mode(mode, cpus)))
     assert (cost('local', 2), cost('local', 1), cost('replicated', 2)) == (0.75, 0.5, 0.5)
 
 
-# ------------------------------------------------------------------------------------------------- what is computed
-
-def measured(devices, towers=0.1, averaging=0.0, between=0.01, cpu=0.0, **others):
-    """Returns a step with some parts."""
-    parts = {INPUT: 0.0, TOWERS: towers, UPDATE: 0.005, BETWEEN: between, **others}
-    if averaging:
-        parts[AVERAGING] = averaging
-    return Measured(devices, sum(parts.values()), parts, cpu)
-
-
-def test_devices_that_share_nothing_add_only_what_grows_with_them():
-    one, two = measured(1), measured(2, averaging=0.004, between=0.012)
-    assert forecast(one, two, 2, cores=2) == pytest.approx(two.seconds)
-    assert forecast(one, two, 8, cores=2) == pytest.approx(0.1 + 0.005 + 0.01 + 7 * 0.002 + 4 * 0.004)
-    four = measured(4, all_reduce=0)
-    four.parts[ALL_REDUCE] = 0.03
-    expected = 0.1 + 0.005 + 0.01 + 0.03 * (7 / 8) / (3 / 4)
-    assert forecast(one, four._replace(seconds=four.seconds + 0.03), 8, cores=2) == pytest.approx(expected)
-
-
-def test_devices_that_share_the_cores_are_no_faster_together():
-    one, two = measured(1, cpu=0.2), measured(2, towers=0.2, cpu=0.4)
-    assert forecast(one, two, 4, cores=2) == pytest.approx(2 * two.seconds)
-    assert forecast(one, two, 4, cores=2, in_turns=True) == pytest.approx(0.8 / 2)
-    assert forecast(one, two, 4, cores=2, machines=2) == pytest.approx(two.seconds)
-
-
-def test_a_link_carries_variables_out_and_gradients_back_or_less_than_that():
-    assert over_a_link(0.1, 2, 2, 4.0, 100.0, all_reduces=False) == pytest.approx(0.1 + 2 * 4 * 2 / 100)
-    assert over_a_link(0.1, 2, 2, 4.0, 100.0, all_reduces=True) == pytest.approx(0.1 + 1.5 * 2 * 4 * (3 / 4) / 100)
-
+# -------------------------------------------------------------------------------------------------- what is reported
 
 def test_the_report_names_first_what_saves_most_an_image():
-    woulds = [Would(report.MODE, Timing(0.09, 0.08, 0.1), 1, 'with the other'),
-              Would(report.BATCH, Timing(0.12, 0.11, 0.13), 2, 'with a larger batch'),
-              Would(report.PRECISION, Timing(0.11, 0.101, 0.12), 1, 'with another type')]
+    woulds = [Would(causes.Mode(), Timing(0.09, 0.08, 0.1), 1, 'with the other'),
+              Would(causes.SmallBatch(), Timing(0.12, 0.11, 0.13), 2, 'with a larger batch'),
+              Would(causes.Precision(), Timing(0.11, 0.101, 0.12), 1, 'with another type')]
     assert report.would_lines(0.1, woulds) == [
         'would be   0.120 (-40% per image; 0.110-0.130)  with a larger batch',
         '           0.090 (-10%; 0.080-0.100)  with the other',
@@ -131,19 +107,14 @@ def test_the_report_names_first_what_saves_most_an_image():
 
 
 def test_what_the_repeats_disagree_on_is_uncertain_and_last_and_no_advice():
-    woulds = [Would(report.UPDATE, Timing(0.1, 0.098, 0.103).without(Timing.of([0.03, 0.06, -0.001])), 1, 'without'),
-              Would(report.PRECISION, Timing(0.09, 0.08, 0.099), 1, 'with another type')]
+    saved = Timing.of([0.03, 0.06, -0.001])
+    woulds = [Would(causes.HeavyUpdate(), Timing(0.1, 0.098, 0.103).without(saved), 1, 'without'),
+              Would(causes.Precision(), Timing(0.09, 0.08, 0.099), 1, 'with another type')]
     assert report.would_lines(0.1, woulds) == [
         'would be   0.090 (-10%; 0.080-0.099)  with another type',
         '           0.070 (-30%; 0.040-0.101, uncertain)  without']
     assert report.advice(0.1, woulds, 0.5).startswith('advice     precision: ')
     assert report.advice(0.1, woulds[:1], 0.5).startswith('advice     nothing that was tried certainly saves 5% of ')
-
-
-def test_the_forecast_does_not_scale_an_input_that_is_the_limit():
-    one, two = measured(1), measured(2, towers=0.1)
-    for count, machines, expected in ((2, 1, 0.6), (4, 1, 1.2), (4, 2, 0.6)):
-        assert forecast(one, two, count, 8, False, machines, input_seconds=0.3) == pytest.approx(expected)
 
 
 def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):
@@ -174,7 +145,7 @@ def options(data_dir, tmp_path):
 
 @pytest.mark.timing
 @pytest.mark.parametrize('name', benchmark.CASES)
-def test_a_cause_is_named_first_and_its_forecast_comes_true(name, options):
+def test_a_cause_is_named_first_and_a_step_without_it_takes_as_long_as_it_says(name, options):
     row, = benchmark.rows(options, [name])
     if 'no network namespaces' in row:
         pytest.skip(row)
@@ -190,7 +161,8 @@ def test_a_cause_is_named_first_and_its_forecast_comes_true(name, options):
 def test_the_parts_of_every_mode_add_up(mode, part, settings, capsys):
     explain(settings(num_gpus=2, variable_update=mode, explain=True), seconds=3)
     seconds, parts = parts_of(capsys.readouterr().out)
-    assert part in parts and sum(parts.values()) == pytest.approx(seconds, rel=0.05)
+    assert_they_add_up(seconds, parts, 0.3)
+    assert part in parts
 
 
 @pytest.mark.timing
@@ -211,7 +183,8 @@ def test_a_cluster_is_explained_by_its_chief(data_dir, tmp_path):
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
     seconds, parts = parts_of(ends['worker 0'][1])
-    assert parts[TRANSFERS] > 0 and sum(parts.values()) == pytest.approx(seconds, rel=0.05)
+    assert_they_add_up(seconds, parts, 0.3)
+    assert parts[TRANSFERS] > 0
     assert 'MB a step' in ends['worker 0'][1] and not (tmp_path / 'train').exists()
 
 
@@ -228,4 +201,4 @@ def test_on_gpus_variables_and_gradients_travel(data_dir, tmp_path):
     assert result.returncode == 0, result.stderr
     seconds, parts = parts_of(result.stdout)
     assert '/gpu:1' in result.stdout and TRANSFERS in parts and ' 17.1 MB a step' in result.stdout
-    assert sum(parts.values()) == pytest.approx(seconds, rel=0.05)
+    assert_they_add_up(seconds, parts, 0.3)

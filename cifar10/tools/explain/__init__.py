@@ -1,4 +1,4 @@
-"""`--explain`: where the time of a step goes, what would change it, and what more devices would bring.
+"""`--explain`: where the time of a step goes, and what would change it.
 
 Start reading at `program`. It trains beside the run's train_dir, into which it writes nothing.
 """

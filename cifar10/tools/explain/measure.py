@@ -1,11 +1,10 @@
 """Measuring kinds of steps: they take turns, so that a change of the machine's speed touches all of them."""
 import statistics
-import time
 from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from cifar10.tools.explain.parts import Lap
+from cifar10.tools.explain.moments import Lap
 from cifar10.tools.explain.report import Timing
 
 _ROUNDS = 5  # repeats of each measurement
@@ -40,13 +39,11 @@ class Figures:
 
     Attributes:
       seconds: {name of a cell: the mean seconds of a step in each repeat}.
-      cpu: the same for the seconds of all cores together in which this process computes.
       laps: {name of a traced cell: its traced steps}.
     """
 
     def __init__(self, cells: Mapping[str, tuple], traced: Collection[str], seconds: float):
         self.seconds = {name: [] for name in cells}
-        self.cpu = {name: [] for name in cells}
         self.laps = {name: [] for name in traced}
         fastest = {}
         for name, (variant, *kind) in cells.items():
@@ -61,9 +58,7 @@ class Figures:
         for _ in range(_ROUNDS):
             for name, (variant, *kind) in cells.items():
                 variant.settle(*kind)
-                before = time.process_time()
                 self.seconds[name].append(statistics.mean(variant.take(counts[name], *kind)))
-                self.cpu[name].append((time.process_time() - before) / counts[name])
             for name in traced:
                 cells[name][0].settle()
                 self.laps[name] += cells[name][0].laps(counts[name])

@@ -2,20 +2,53 @@
 
 A mark is an operation that waits for others; nothing waits for it. TensorFlow's trace of a step (RunMetadata) says when
 each mark had nothing left to wait for. (A timestamp that a mark itself took could be late: where all threads are busy,
-it stands in their queue.) This file knows the graph of a step, but neither how it is run nor what is said about it.
+it stands in their queue.)
 """
-from typing import Any
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.devices import Devices
-from cifar10.tools.explain.parts import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, REPLICAS, TOWERS, TRANSFERS, UPDATE, Lap
 from cifar10.training.loop import TrainingGraph
+from cifar10.training.plan import Plan
+
+# The parts of a step, in their order. ALL_REDUCE takes the place of TRANSFERS and AVERAGING in `replicated`, and
+# REPLICAS that of all parts from TOWERS to UPDATE in `mirrored`.
+INPUT, TOWERS, TRANSFERS, AVERAGING, ALL_REDUCE, UPDATE, BETWEEN = (
+    'input', 'towers', 'transfers', 'averaging', 'all-reduce', 'update', 'between')
+REPLICAS = 'replicas'
 
 _MODE = 'update/'  # the name scope of what the update modes build after the towers
 _COLLECTIVE = 'Collective'  # how the types of collective operations begin
+
+
+class Lap(NamedTuple):
+    """One step.
+
+    Attributes:
+      seconds: of the step.
+      parts: the seconds of each part, by its name; their sum is `seconds`.
+      devices: float64 [groups], the seconds that the towers of each group of devices computed; of shape [0] if they
+        were not measured.
+      back: the seconds of TRANSFERS in which gradients are on their way; the others are those of variables.
+      bars: (group, name, start, end) of what each group did, in seconds from the start of the step. Group -1 is the CPU
+        that averages and updates.
+    """
+    seconds: float
+    parts: dict[str, float]
+    devices: np.ndarray
+    back: float
+    bars: list[tuple[int, str, float, float]]
+
+
+class TowerTimes(NamedTuple):
+    """When a tower's turn began, its batch had come, its variables had come, and its turn ended; in seconds."""
+    begun: float
+    batch: float
+    variables: float
+    ended: float
 
 
 class Moments:
@@ -23,7 +56,7 @@ class Moments:
 
     Args:
       graph: of the training; it is the current graph, and not finalised.
-      devices: the Devices of the towers.
+      plan: of the run.
 
     Attributes:
       fetch: operations and tensors to fetch with the step.
@@ -34,22 +67,23 @@ class Moments:
       averaging: AVERAGING or ALL_REDUCE, whichever the update mode does.
     """
 
-    def __init__(self, graph: TrainingGraph, devices: Devices):
-        self._devices = devices
+    def __init__(self, graph: TrainingGraph, plan: Plan):
+        self._devices = plan.devices
         self._has_turns = graph.step.turns is not None
-        self._nodes = []  # for each moment the names of operations: it is when the last of them had nothing to wait for
         self.fetch = []
         self.after_averaging, self.after_towers, self.of_group = [], [], []
         self.megabytes = 0.0
         self.averaging = AVERAGING
+        # A moment is a list of names of operations: it is when the last of them had nothing left to wait for.
+        self._of_towers = []  # for each tower the TowerTimes, as moments
         with tf.name_scope('explain/'):
-            for k in range(devices.num_towers):
-                self._add_tower(k, graph)
+            for k in range(self._devices.num_towers):
+                self._of_towers.append(self._mark_tower(k, graph))
             averaged = []
             if self._has_turns:
                 averaged = [gradient for gradient, _ in graph.step.gradients if gradient is not None]
-                self._add_shortcuts(averaged, graph.step)
-            with tf.device(devices.home + '/cpu:0'):
+                self._add_shortcuts(averaged, graph.step, plan.mode.drifts)
+            with tf.device(self._devices.home + '/cpu:0'):
                 ready, applied = _mark(averaged), _mark([graph.train_step])
             arrived, is_collective = _averaging(averaged)
             if is_collective:
@@ -58,10 +92,10 @@ class Moments:
                 self.after_averaging += [operation for operation in tf.get_default_graph().get_operations()
                                          if operation.type.startswith(_COLLECTIVE)]
             self.fetch += [ready, applied]
-            self._nodes += [arrived or [ready.name], [ready.name], [applied.name]]
+            self._after_towers = [arrived or [ready.name], [ready.name], [applied.name]]
 
-    def _add_tower(self, k, graph):
-        """Adds the marks of a tower: its turn has begun, its batch has come, its variables have come, it has ended."""
+    def _mark_tower(self, k, graph):
+        """Adds the marks of a tower; returns its TowerTimes, as moments."""
         turns = graph.step.turns
         # Not by marks on the host: what a GPU sends there may come after much that it has computed meanwhile.
         batch = [_corner(tensor) for tensor in graph.batches[k]]
@@ -72,23 +106,19 @@ class Moments:
         self.megabytes += 2 * sum(corner.op.inputs[0].shape.num_elements() * 4 / 1e6 for corner in variables)
         self.fetch += [begun, ended, *batch, *variables]
         came, arrivals = ([tensor.op.name for tensor in corners] for corners in (batch, variables))
-        self._nodes += [[begun.name] if turns else came, came, [*came, *arrivals], [ended.name]]
+        return TowerTimes([begun.name] if turns else came, came, [*came, *arrivals], [ended.name])
 
-    def _add_shortcuts(self, averaged, step):
+    def _add_shortcuts(self, averaged, step, drifts):
         """Adds what a step needs that leaves something out."""
         groups = len(self._devices.groups)
         towers = [[_corner(tensor) for tensor in tensors] for tensors in step.turns.computed]
         self.of_group = [sum(towers[g::groups], []) for g in range(groups)]
         self.after_towers = sum(towers, [])
         # Where a step averages nothing, the gradients that it shows are those of tower 0 alone.
-        self.after_averaging = list(self.after_towers) if step.average else [_corner(tensor) for tensor in averaged]
+        self.after_averaging = list(self.after_towers) if drifts else [_corner(tensor) for tensor in averaged]
 
     def lap(self, step_stats: Any, begin: float, end: float) -> Lap:
         """Returns a step as its moments divide it.
-
-        The towers' part follows the device whose towers were ready last, through the turns of its towers. The clock of
-        another task may differ, so only differences are taken of it: what is left between its towers and the arrival
-        of their gradients belongs to the transfers.
 
         Args:
           step_stats: the `step_stats` of its RunMetadata.
@@ -96,64 +126,71 @@ class Moments:
         """
         ready = {node.node_name: node.scheduled_micros / 1e6 for device in step_stats.dev_stats
                  for node in device.node_stats}
-        times = np.array([max((ready[name] for name in names if name in ready), default=0) for names in self._nodes])
-        arrived, averaged, applied = times[-3:]
-        towers = times[:-3].reshape(-1, 4)  # begun, batch has come, variables have come, ended
-        towers = np.maximum.accumulate(towers, 1)
-        if not self._has_turns:
-            came = max(towers[:, 1].max(), begin)
-            return self._lap({INPUT: came - begin, REPLICAS: applied - came}, begin, end, np.zeros(0), 0.0,
-                             [(g, 'input', 0, towers[g, 1] - begin) for g in range(len(towers))] +
-                             [(g, 'tower, all-reduce, update', towers[g, 1] - begin, applied - begin)
-                              for g in range(len(towers))])
+
+        def time(moment):  # 0 where graph optimisation has removed all its operations
+            return max((ready[name] for name in moment if name in ready), default=0.0)
         groups = len(self._devices.groups)
-        chains = [towers[g::groups] for g in range(groups)]
-        # Only the machine that is home has the clock of this process.
-        starts = [chain[0, 0] - begin if host == self._devices.home + '/cpu:0' else 0.0
-                  for chain, host in zip(chains, self._devices.group_hosts)]
-        lengths = [chain[-1, 3] - chain[0, 0] for chain in chains]
-        last = int(np.argmax(np.add(starts, lengths)))
-        chain = chains[last]
-        waits, variables, computes = (np.diff(chain, axis=1)[:, i].sum() for i in range(3))
-        gaps = lengths[last] - waits - variables - computes  # between two turns
-        # A device may join an all-reduce before the last tower is ready, and gradients arrive a moment before the turn
-        # ends. `arrived` is 0 where graph optimisation has removed all operations that take gradients.
-        done = begin + starts[last] + lengths[last]
-        done, arrived, averaged, applied = np.maximum.accumulate([done, arrived, averaged, applied])
-        back, reduction, update = np.diff([done, arrived, averaged, applied])
-        parts = {INPUT: waits, TOWERS: computes + gaps}
-        if self.megabytes:
-            parts.update({TRANSFERS: variables + back, self.averaging: reduction})
+        towers = [TowerTimes(*accumulate(map(time, moments), max)) for moments in self._of_towers]
+        turns = [self._since(begin, towers[g::groups], g) for g in range(groups)]
+        arrived, averaged, applied = (time(moment) - begin for moment in self._after_towers)
+        if self._has_turns:
+            lap = self._divided(turns, arrived, averaged, applied)
         else:
-            parts[self.averaging], back = back + reduction, 0.0
-        parts[UPDATE] = update
-        devices = np.array([np.diff(chain, axis=1)[:, 2].sum() for chain in chains])
-        bars = self._bars(chains, starts, last, begin, arrived, averaged, applied)
-        return self._lap(parts, begin, end, devices, back, bars)
+            lap = self._in_replicas([tower for tower, in turns], applied)
+        lap.parts[BETWEEN] = end - begin - sum(lap.parts.values())
+        return lap._replace(seconds=end - begin)
 
-    def _lap(self, parts, begin, end, devices, back, bars):
-        seconds = end - begin
-        parts[BETWEEN] = seconds - sum(parts.values())
-        return Lap(seconds, parts, devices, back, bars)
+    def _since(self, begin, towers, group):
+        """Returns the TowerTimes of a group since the step began.
 
-    def _bars(self, chains, starts, last, begin, arrived, averaged, applied):
+        Only the machine that is home has the clock of this process. On another the first turn is taken to begin with
+        the step: what is left until its gradients arrive belongs to the transfers.
+        """
+        is_home = self._devices.group_hosts[group] == self._devices.home + '/cpu:0'
+        zero = begin if is_home else towers[0].begun
+        return [TowerTimes(*(time - zero for time in tower)) for tower in towers]
+
+    def _in_replicas(self, towers, applied):
+        """Returns the Lap, without its seconds, of a step of tf.distribute, of which only the input is known."""
+        came = max(0.0, *(tower.batch for tower in towers))
+        bars = [(g, 'input', 0, tower.batch) for g, tower in enumerate(towers)]
+        bars += [(g, 'tower, all-reduce, update', tower.batch, applied) for g, tower in enumerate(towers)]
+        return Lap(0.0, {INPUT: came, REPLICAS: applied - came}, np.zeros(0), 0.0, bars)
+
+    def _divided(self, turns, arrived, averaged, applied):
+        """Returns the Lap, without its seconds; the parts follow the device whose towers were ready last.
+
+        Args:
+          turns: for each group of devices the TowerTimes of its towers.
+          arrived, averaged, applied: when the gradients had come, and their means, and when the update was done.
+        """
+        last = max(range(len(turns)), key=lambda g: turns[g][-1].ended)
+        towers = turns[last]
+        # A device may join an all-reduce before the last tower is ready, and gradients arrive a moment before the turn
+        # ends.
+        done, arrived, averaged, applied = accumulate((towers[-1].ended, arrived, averaged, applied), max)
+        waits = sum(tower.batch - tower.begun for tower in towers)
+        variables = sum(tower.variables - tower.batch for tower in towers)
+        parts = {INPUT: waits, TOWERS: done - towers[0].begun - waits - variables}
+        back = arrived - done if self.megabytes else 0.0
+        if self.megabytes:
+            parts[TRANSFERS] = variables + back
+        parts.update({self.averaging: averaged - done - back, UPDATE: applied - averaged})
+        computes = np.array([sum(tower.ended - tower.variables for tower in group) for group in turns])
+        return Lap(0.0, parts, computes, back, self._bars(turns, last, arrived, averaged, applied))
+
+    def _bars(self, turns, last, arrived, averaged, applied):
+        """Returns the bars of a step; the arguments are those of `_divided`, and the device that was ready last."""
         bars = []
-        groups = len(chains)
         waits = f"waits for {'+'.join(self._devices.groups[last])}"
-        for g, chain in enumerate(chains):
-            # The clock of another task is set so that its first turn begins with the step.
-            times = chain - (chain[0, 0] - starts[g])
-            for i, (begun, batch, came, ended) in enumerate(times):
-                names = ('input', 'variables', f'tower {g + i * groups}')
-                bars += [(g, name, first, last)
-                         for name, first, last in zip(names, (begun, batch, came), (batch, came, ended))]
-            bars.append((g, 'gradients' if g == last else waits, times[-1, 3], max(arrived - begin, times[-1, 3])))
-        first = arrived
-        if self.averaging == ALL_REDUCE:
-            first = min(begin + starts[g] + chains[g][-1, 3] - chains[g][0, 0] for g in range(groups))
-        bars.append((-1, self.averaging, first - begin, averaged - begin))
-        bars.append((-1, 'update', averaged - begin, applied - begin))
-        return bars
+        for g, towers in enumerate(turns):
+            for i, tower in enumerate(towers):
+                bars += [(g, 'input', tower.begun, tower.batch), (g, 'variables', tower.batch, tower.variables),
+                         (g, f'tower {g + i * len(turns)}', tower.variables, tower.ended)]
+            ended = towers[-1].ended
+            bars.append((g, 'gradients' if g == last else waits, ended, max(arrived, ended)))
+        begin = min(towers[-1].ended for towers in turns) if self.averaging == ALL_REDUCE else arrived
+        return [*bars, (-1, self.averaging, begin, averaged), (-1, 'update', averaged, applied)]
 
 
 def _mark(after):

@@ -5,35 +5,34 @@ out, which take turns with the training as it is.
 """
 import contextlib
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
+from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
-from cifar10.parallel.devices import Devices
 from cifar10.run import failures
 from cifar10.settings.training import TrainSettings
 from cifar10.tools import timeline
-from cifar10.tools.explain import ablations, report
-from cifar10.tools.explain.ablations import FEWER, MORE
-from cifar10.tools.explain.forecast import Measured, forecast, over_a_link
+from cifar10.tools.explain import report
+from cifar10.tools.explain.causes import CAUSES, FEWER, Found, cell, pauses
 from cifar10.tools.explain.measure import Figures, most_seconds
-from cifar10.tools.explain.parts import ALL_REDUCE, BETWEEN, REPLICAS, TOWERS, TRANSFERS
-from cifar10.tools.explain.variant import SAME_BATCH, STEP, Variant
+from cifar10.tools.explain.moments import ALL_REDUCE, BETWEEN, REPLICAS, TOWERS, TRANSFERS
+from cifar10.tools.explain.variant import STEP, Variant
 from cifar10.training import loop
-from cifar10.training.plan import decide, describe, refuse_other_images
+from cifar10.training.plan import decide, describe, plan_of, refuse_other_images
 
 _SECONDS = 40  # of measuring; building the graphs may take as long again
 _UNEQUAL = 0.9  # times the median of the others: a tower that updates less often than this is named
-_LINKS = {'1 Gbit/s': 125.0, '10 Gbit/s': 1250.0}  # megabytes a second
 
 
-def explain(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
+def explain(settings: TrainSettings, termination: Termination | None = None, devices: Any = None,
             before_session: Callable[[], None] | None = None, seconds: float = _SECONDS) -> None:
     """Measures the configured training and prints where the time of its steps goes. Writes no file but `--plot`.
 
@@ -64,33 +63,74 @@ def _synchronous(plan, variant, seconds):
     begin = time.perf_counter()
     base = variant(plan)
     building = time.perf_counter() - begin
-    tries, cells, alone = ablations.tries(base), ablations.cells(base), ablations.alone(base)
-    kinds = 1 + len(cells) + len(alone) + sum(4 if name == MORE else 2 for name in tries)
-    _announce(base, len(tries) * building, kinds, seconds)
-    if ablations.has_slow_device(base):
-        cells.update(alone)
-    others = ablations.others(base, tries, variant)
+    causes = [cause for cause in CAUSES if cause.applies(plan)]
+    tries = {name: (changes, cause) for cause in causes for name, changes in cause.tries(plan).items()}
+    tries.update(_fewer_devices(plan))
+    kinds = [kind for cause in causes for kind in cause.kinds(base)]
+    _announce(base, len(tries) * building, 2 + len(kinds) + 2 * len(tries), seconds)
+    others = _others(base, tries, variant)
+    pauses_of_base = pauses(base)
+    cells = {cell(*kind): (base, *kind) for kind in [(STEP,), *kinds]}
     cells.update((name, (other, STEP)) for name, other in others.items())
-    traced = [STEP, *(name for name in (FEWER, MORE) if name in others)]
-    pauses = ablations.pauses(base)
-    figures = Figures(cells, traced, seconds)
-    costs = ablations.costs(base, figures, pauses)
-    cost = sum(costs.values())
-    step = figures.timing(STEP).median + cost
-    parts = figures.lap(STEP).parts
-    parts[BETWEEN] += cost
-    woulds = ablations.woulds(base, figures, costs, others)
-    remarks = _remarks(base, figures, costs)
+    found = Found(base, others, Figures(cells, [name for name in (STEP, FEWER) if name in cells], seconds),
+                  pauses_of_base)
+    step, woulds = found.step.median, found.woulds()
+    parts = found.figures.lap(STEP).parts
+    parts[BETWEEN] += step - found.figures.timing(STEP).median
+    remarks = _remarks(found)
     lines = report.step_lines(step, plan.examples_per_step,
                               {name: (part, remarks.get(name, '')) for name, part in parts.items()})
     lines += report.would_lines(step, woulds)
-    one_cost = ablations.cost_of(costs, others[FEWER].plan) if FEWER in others else cost
-    lines += _forecast_lines(base, figures, cost, one_cost)
+    if FEWER in others:
+        alone, count = found.timing(FEWER, others[FEWER].plan).median, len(plan.devices.groups)
+        cores = len(os.sched_getaffinity(0))
+        shared = '' if plan.devices.on_gpus or plan.devices.target else f', sharing {cores} CPU cores'
+        lines.append(f'one device {alone:.3f} s a step; {count} devices train {count * alone / step:.2f}x as many '
+                     f'images a second{shared}')
     lines.append(report.advice(step, woulds, parts.get(TOWERS, parts.get(REPLICAS, 0)) / step))
     for line in lines:
         say(line)
     if plan.settings.run.plot:
-        _draw(plan, sorted(figures.laps[STEP], key=lambda lap: lap.seconds))
+        _draw(plan, sorted(found.figures.laps[STEP], key=lambda lap: lap.seconds))
+
+
+def _fewer_devices(plan):
+    """Returns the training with the first device only, as `_others` takes it; {} if there is no other."""
+    groups = len(plan.devices.groups)
+    each, rest = divmod(plan.devices.num_towers, groups)
+    if groups == 1 or rest:
+        return {}
+    # In a cluster, a collective of one member would take the name of that of all members.
+    mode = next(iter(UPDATE_MODES)) if plan.devices.target else plan.settings.towers.variable_update
+    return {FEWER: (dict(num_towers=each, variable_update=mode), None)}
+
+
+def _others(base, tries, variant):
+    """Returns the trainings to compare with, by their names; says which ones are not possible here.
+
+    Args:
+      base: the training as it is.
+      tries: {name: (the settings that differ, the Cause that the training is without, or None)}.
+      variant: function that makes a Variant from a plan and its options.
+    """
+    result = {}
+    for name, (changes, cause) in tries.items():
+        try:
+            plan = _changed(base.plan, base.plan.devices.with_towers(1) if name == FEWER else None, **changes)
+            # Its slots are not those of the checkpoint: they get initial values, and the input the same position.
+            is_new = 'optimizer' in changes
+            result[name] = variant(plan._replace(checkpoint=None) if is_new else plan,
+                                   position=base.position if is_new else None, cause=cause)
+        except (tf.errors.OpError, UsageError, AttributeError, TypeError, ValueError) as error:
+            # A network of the user's own may fail in ways of its own, for example where variables become tensors.
+            say(f'left out   {name}: {reason(error)}')
+    return result
+
+
+def _changed(plan, devices=None, **changes):
+    """Returns a plan with some settings, or the devices, changed. It never evaluates."""
+    settings = plan.settings.replace(**changes, eval_steps=0)
+    return plan_of(settings, plan.data, devices or plan.devices, plan.checkpoint, plan.step)
 
 
 def _announce(base, building, kinds, seconds):
@@ -100,14 +140,14 @@ def _announce(base, building, kinds, seconds):
     say(f'measuring  steps as they are, and with one thing changed or left out, in turn: {whole:.0f} s at most')
 
 
-def _remarks(base, figures, costs):
+def _remarks(found):
     """Returns {part: what its line says at the end}."""
-    devices = base.plan.devices
+    base, devices = found.base, found.base.plan.devices
     remarks = {}
-    computes = figures.lap(STEP).devices
+    computes = found.figures.lap(STEP).devices
     if len(computes) > 1:
         names = ['+'.join(group) for group in devices.groups]
-        places = report.digits(figures.timing(STEP).median)
+        places = report.digits(found.step.median)
         each = '  '.join(f'{name} {seconds:.{places}f}' for name, seconds in zip(names, computes))
         remarks[TOWERS] = each
         # Over a network a tower computes while variables are still on their way, and that time counts as transfers. So
@@ -120,58 +160,9 @@ def _remarks(base, figures, costs):
     remarks[TRANSFERS] = f'variables out and gradients back, {travels:.1f} MB a step'
     remarks[ALL_REDUCE] = f'{base.megabytes:.1f} MB of gradients on each of {len(devices.groups)} devices'
     remarks[REPLICAS] = 'towers, all-reduce and update, which tf.distribute runs as one'
-    reports = [f'{cause.name} {seconds:.4f}' for cause, seconds in costs.items() if seconds > 5e-5]
+    reports = [f'{cause.name} {seconds:.4f}' for cause, seconds in found.costs.items() if seconds > 5e-5]
     remarks[BETWEEN] = ', '.join(['session calls and log lines', *reports])
     return remarks
-
-
-def _forecast_lines(base, figures, cost, one_cost):
-    """Returns the lines that compare the step with that of one device, and forecast more devices and machines.
-
-    `cost` and `one_cost` are added to a step as it is, and to one of one device.
-    """
-    devices = base.plan.devices
-    now, parts = len(devices.groups), len(devices.groups[0])
-    if not {FEWER, MORE} & set(figures.seconds):
-        return []
-    name = FEWER if FEWER in figures.seconds else MORE
-    one, several = _measured(figures, STEP, now), _measured(figures, name, 1 if name == FEWER else 2)
-    if name == FEWER:
-        one, several = several, one
-    shared = '' if devices.on_gpus or devices.target else f', sharing {len(os.sched_getaffinity(0))} CPU cores'
-    lines = []
-    if name == FEWER:
-        alone = one.seconds + one_cost
-        lines.append(f'one device {alone:.3f} s a step; {now} devices train '
-                     f'{now * alone / (several.seconds + cost):.2f}x as many images a second{shared}')
-    if REPLICAS in one.parts:
-        return lines  # a step whose parts are not known cannot be forecast
-    step = figures.timing(STEP).median + cost
-    waits = figures.longer(STEP, SAME_BATCH).low > ablations.NOTED * step
-    input_seconds = figures.timing(STEP).median / now if waits else 0.0
-    cores = float('inf') if devices.target else len(os.sched_getaffinity(0))
-    ahead = []
-
-    def add(seconds, times, what):
-        """Adds a step with so many times as many images."""
-        ahead.append(f'{seconds:.3f} s with {what}: {times * step / seconds:.2f}x as many images a second as now')
-    for n in (2, 4):
-        seconds = forecast(one, several, n * now, cores, name == MORE, input_seconds=input_seconds) + cost
-        add(seconds, n, f'{n * now * parts} such devices here')
-    if not devices.target:
-        seconds = forecast(one, several, 2 * now, cores, name == MORE, 2, input_seconds) + cost
-        for link, speed in _LINKS.items():
-            # Copies are all-reduced once in so many steps, and gradients in every step.
-            steps = base.plan.settings.towers.local_steps
-            linked = over_a_link(seconds, devices.num_towers, now, base.megabytes / (steps or 1), speed,
-                                 bool(steps) or base.moments.averaging == ALL_REDUCE)
-            add(linked, 2, f'two such machines at {link}')
-    return lines + [f"{'' if i else 'forecast':<10} {line}" for i, line in enumerate(ahead)]
-
-
-def _measured(figures, name, devices):
-    """Returns a cell's step as the forecast takes it."""
-    return Measured(devices, figures.timing(name).median, figures.lap(name).parts, statistics.median(figures.cpu[name]))
 
 
 def _asynchronous(plan, variant, seconds):
@@ -180,7 +171,7 @@ def _asynchronous(plan, variant, seconds):
     base = variant(plan)
     _announce(base, time.perf_counter() - begin + seconds / 2, 1, seconds / 2)
     synchronous = next(name for name in UPDATE_MODES if UPDATE_MODES.load(name).synchronous)
-    other = variant(ablations.changed(plan, variable_update=synchronous))
+    other = variant(_changed(plan, variable_update=synchronous))
     rates, updates, staleness = base.rates(seconds / 2)
     towers = len(rates)
     together = Figures({STEP: (other, STEP)}, [], seconds / 2).timing(STEP)

@@ -2,41 +2,9 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _LITTLE = 0.05  # the share of a step below which a saving is not worth advice
-
-
-class Cause(NamedTuple):
-    """Something that may make a step long.
-
-    Attributes:
-      name: of the cause.
-      advice: what is wrong and, after a semicolon, what to do; {how} stands for `Would.how`.
-    """
-    name: str
-    advice: str
-
-
-MODE = Cause('update mode', 'another update mode exchanges the same gradients in less time; train {how}')
-PRECISION = Cause('precision', 'this hardware computes faster in another precision; train {how}')
-BATCH = Cause('small batch', 'part of a step takes the same time whatever the batch size; give each tower more images: '
-              'train {how}')
-SLOW_TOWER = Cause('slow tower', 'every step waits for one device; find out what else runs on it, or leave it out')
-SLOW_INPUT = Cause('slow input', 'the towers wait for their batches, because the CPU cannot make them fast enough; use '
-                   'a cheaper augmentation, a machine with more cores, or more machines')
-TRANSFERS = Cause('transfers', 'much of a step is spent moving variables and gradients between devices; use '
-                  '--variable_update=replicated, a faster link, or more images in each batch')
-AVERAGING = Cause('averaging', 'the towers wait while their gradients are averaged; use --variable_update=replicated, '
-                  'or fewer towers with more images each')
-ALL_REDUCE = Cause('all-reduce', 'the devices wait while their gradients are all-reduced; use a faster link between '
-                   'them, or more images in each batch')
-UPDATE = Cause('heavy update', 'the optimizer takes long to apply the gradients; use a cheaper one, or more images in '
-               'each batch')
-SUMMARIES = Cause('summaries', 'summaries for TensorBoard take much of the time; use a larger --summary_steps')
-CHECKPOINTS = Cause('checkpoints', 'saving takes much of the time; use a larger --save_steps')
-COPIES = Cause('averages of the copies', 'averaging the copies takes much of the time; use a larger --local_steps')
-EVALUATION = Cause('evaluation', 'evaluation takes much of the time; use a larger --eval_steps')
 
 
 class Timing(NamedTuple):
@@ -62,12 +30,12 @@ class Would(NamedTuple):
     """What a step would take.
 
     Attributes:
-      cause: what is removed.
+      cause: what is removed, a `causes.Cause`.
       timing: of the step without it.
       scale: how many times as many images the step then has.
       how: a phrase that says how it is removed: 'with --precision=bf16'.
     """
-    cause: Cause
+    cause: Any
     timing: Timing
     scale: float
     how: str

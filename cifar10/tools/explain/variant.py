@@ -20,8 +20,7 @@ from cifar10.run.metrics import Metrics
 from cifar10.run.progress import Progress
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.train_dir import TrainDir
-from cifar10.tools.explain.moments import Moments
-from cifar10.tools.explain.parts import Lap
+from cifar10.tools.explain.moments import Lap, Moments
 from cifar10.training import loop
 from cifar10.training.plan import Plan
 
@@ -44,7 +43,7 @@ class Variant:
       folder: an empty folder, for what a run would write into its train_dir.
       before_session: function that is called before the session is made, or None.
       position: of the first example to train on; None: where the checkpoint ends.
-      cause: the `report.Cause` that it is without, if any.
+      cause: the `causes.Cause` that it is without, if any.
 
     Attributes:
       plan, cause: as given.
@@ -74,7 +73,7 @@ class Variant:
             if graph.step.average:
                 exchanged.update((v.op.name, v) for v in graph.step.average.copies[0])
             self.megabytes = sum(v.shape.num_elements() for v in exchanged.values()) * 4 / 1e6
-            self.moments = Moments(graph, plan.devices)
+            self.moments = Moments(graph, plan)
             self._no_seconds = tf.zeros(graph.tower_seconds.shape)
             self._events = summaries.Events(folder)
             self._open.callback(self._events.close)
