@@ -61,12 +61,11 @@ def run(options, mode, pause, seed):
     from cifar10.evaluation.validation import Validation
     from cifar10.parallel import gpus
     from cifar10.parallel.devices import choose as choose_devices
-    from cifar10.parallel.session_config import session_config
     from cifar10.run.async_workers import AsyncWorkers
     from cifar10.run.rate import due
     from cifar10.settings.training import train_settings
-    from cifar10.training import loop
     from cifar10.training.plan import plan_of, rates_of
+    from cifar10.training.run import Run
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, num_towers=TOWERS, batch_size=BATCH,
@@ -78,37 +77,32 @@ def run(options, mode, pause, seed):
     plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
     if pause:
         plan = plan._replace(mode=slowed(type(plan.mode), pause)(plan.devices))
-    built = loop.build(plan, plan.recipe.learn(data))
+    run = Run(plan)
     test = records.prepare(options.dataset, options.data_dir, records.TEST)
     validation = Validation(plan.recipe, test, choose_devices(1, 'cpu'), use_ema=True)
-    values = validation.reads()
-
-    workers = AsyncWorkers(built.async_train_ops)
-    curve, trained, begin, step = [], 0.0, None, 0
-    with tf.Session(config=session_config(devices)) as session:
-        session.run(built.initialise)
-        session.run(built.start_inputs)
-
+    workers = AsyncWorkers(run.graph.async_train_ops)
+    curve, trained, begin = [], 0.0, None
+    with run.opened():
         def add_point(step):
             """Evaluates with the clock and the workers stopped."""
             nonlocal trained, begin
             trained += time.perf_counter() - begin
-            curve.append((step * per_step, trained, validation.evaluate(session.run(values)).precision))
+            curve.append((step * per_step, trained, validation.evaluate(run.variables(validation.names)).precision))
             begin = time.perf_counter()
 
-        with workers.stepping(session):
-            while step < config.run.max_steps:
+        with workers.stepping(run.session):
+            while run.step < config.run.max_steps:
                 workers.raise_error()
-                before = step
+                before = run.step
                 try:
-                    step = int(session.run(built.train_step))
+                    run.take()
                 except tf.errors.OutOfRangeError:
                     break  # the thread of another tower took the last batch
                 if begin is None:
                     begin = time.perf_counter()  # the first step is a warm-up
-                if due(options.every, before * per_step, step * per_step) and step < config.run.max_steps:
+                if due(options.every, before * per_step, run.step * per_step) and run.step < config.run.max_steps:
                     with workers.paused():
-                        add_point(step)
+                        add_point(run.step)
         add_point(config.run.max_steps)
     return curve
 

@@ -32,13 +32,14 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
+from cifar10.base.names import DIVISION  # noqa: E402
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
-from cifar10.run.saved import DIVISION, digest_of  # noqa: E402
+from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
-from cifar10.training import loop  # noqa: E402
+from cifar10.training import graph, loop  # noqa: E402
 from cifar10.training.plan import Plan, rates_of, recipe_of  # noqa: E402
 from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
@@ -71,7 +72,7 @@ def update_mode(name, devices, *local_steps):
 def build_training(config, data, devices, mode):
     """Builds the training graph of a config in the current graph."""
     plan = plan_of(config, data, devices, mode)
-    return loop.build(plan, plan.recipe.learn(data))
+    return graph.build(plan, plan.recipe.learn(data))
 
 
 def plan_of(config, data, devices, mode):

@@ -37,8 +37,7 @@ def test_no_thread_is_within_a_step_while_variables_are_read_or_saved(tmp_path):
     updates = [slow_update(k, [*pair, global_step], begun) for k in range(3)]
     with tf.control_dependencies([updates[0]]):
         train_step = global_step.read_value()
-    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, global_step, pair[1], max_to_keep=0,
-                                   log=Metrics(str(tmp_path)))
+    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, max_to_keep=0, log=Metrics(str(tmp_path)))
     workers, step = AsyncWorkers(updates[1:]), 0
     with tf.Session(config=tf.ConfigProto(inter_op_parallelism_threads=8)) as session:
         session.run(tf.global_variables_initializer())

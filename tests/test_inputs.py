@@ -5,12 +5,12 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import augment, draws, pipeline, records, shift
 from cifar10.parallel import devices
-from cifar10.parallel.session_config import session_config
 from cifar10.run import checkpoint
 from cifar10.run.metrics import Metrics
 from cifar10.run.train_dir import TrainDir
+from cifar10.training.run import Run
 from tests import helpers
-from tests.helpers import build_training, update_mode
+from tests.helpers import plan_of, update_mode
 
 COUNT = 5000
 
@@ -156,19 +156,15 @@ def consumed(config, steps, directory):
     with tf.Graph().as_default():
         cpus = devices.choose(config.towers.num_gpus, 'cpu')
         update = update_mode(config.towers.variable_update, cpus)
-        built = build_training(config, records.prepare('shapes', config.data.data_dir), cpus, update)
-        checkpoints = checkpoint.Checkpoints(
-            TrainDir(directory), None, tf.train.get_global_step(), built.examples_seen, 5,
-            Metrics(directory))
+        run = Run(plan_of(config, records.prepare('shapes', config.data.data_dir), cpus, update))
+        with run.adding():
+            checkpoints = checkpoint.Checkpoints(TrainDir(directory), None, 5, Metrics(directory))
         taken = []
-        with tf.Session(config=session_config(cpus)) as session:
-            session.run(built.initialise)
-            checkpoints.restore(session)
-            session.run(built.start_inputs)
+        with run.opened(checkpoints.restore()):
             for _ in range(steps):
-                _, batches = session.run([built.train_step, built.batches])
+                batches = run.take(dict(batches=run.graph.batches))['batches']
                 taken.append([marked.identify(*batch) for batch in batches])
-            checkpoints.save(session)
+            checkpoints.save(run.session)
     return np.array(taken)
 
 

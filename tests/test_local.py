@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.names import LOSS_SCALE
 from cifar10.data import records
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
@@ -148,7 +149,7 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
         tower_fn, precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5)),
         tf.train.create_global_step())
     by_name = named(tf.global_variables() + tf.local_variables())
-    scales, counts = [[by_name[name + suffix] for suffix in ('', '_1', '_2')] for name in precision.LOSS_SCALE]
+    scales, counts = [[by_name[name + suffix] for suffix in ('', '_1', '_2')] for name in LOSS_SCALE]
     with tf.Session(config=tf.ConfigProto(device_count={'CPU': 3})) as session:
         initialise(session)
         for _ in range(2):

@@ -11,7 +11,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.settings.training import completed
-from cifar10.training import loop
+from cifar10.training import graph
 from tests.helpers import initialise, plan_of, update_mode
 
 
@@ -133,7 +133,7 @@ def test_the_steps_of_a_run_equal_numpys(settings, data_dir, tmp_path):
                       label_smoothing=0.3, num_gpus=2)
     data, cpus = records.prepare('shapes', data_dir), devices.choose(2, 'cpu')
     plan = plan_of(config.replace(max_steps=4), data, cpus, update_mode('parameter_server', cpus))
-    built = loop.build(plan, {})
+    built = graph.build(plan, {})
     weights = np.zeros([1728, 10])
     momentum = 0.0
     with tf.Session(config=session_config(cpus)) as session:

@@ -6,9 +6,9 @@ import tensorflow.compat.v1 as tf
 
 from benchmarks.pipeline import BACKWARD, FORWARD, Sleepers
 from cifar10.base.errors import UsageError
+from cifar10.base.names import LOSS_SCALE
 from cifar10.model import classic
 from cifar10.model.parts import divided, next_part
-from cifar10.model.precision import LOSS_SCALE
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
 from cifar10.tools.check import check

@@ -6,6 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
+from cifar10.base.names import LOSS_SCALE
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import augment, pipeline, records
 from cifar10.model import classic, precision
@@ -119,7 +120,7 @@ def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(n
 def test_half_precision_takes_nearly_the_same_steps(name, settings, tmp_path):
     exact, half = [train(settings(train_dir=str(tmp_path / each), precision=each, max_steps=5, summary_steps=1))
                    for each in ('fp32', name)]
-    extras = set(precision.LOSS_SCALE) if name == 'fp16' else set()
+    extras = set(LOSS_SCALE) if name == 'fp16' else set()
     assert half.keys() - exact.keys() == extras
     for key in ('conv1/weights', 'local3/weights', 'softmax_linear/weights'):
         assert half[key].dtype == np.float32

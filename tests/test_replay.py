@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from cifar10.base.errors import RunError
+from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.programs import program
 from cifar10.programs import replay as replay
 from cifar10.run import metrics
 from cifar10.run.names import step_of
-from cifar10.run.saved import EXAMPLES_SEEN
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay import report
@@ -375,7 +375,7 @@ def test_other_directories_and_checkpoints_are_refused(run, look, tmp_path):
     assert 'cannot be read' in errors and errors.endswith('; give another checkpoint\n')
     helpers.rewrite(f'{run}/model.ckpt-4', str(tmp_path / 'other.ckpt-4'), weights=np.zeros([5, 10], np.float32))
     _, _, errors = look(f'--train_dir={copied}', '--step=5', f"--from={tmp_path / 'other.ckpt-4'}")
-    assert 'other.ckpt-4 does not fit the network: weights is of shape [5, 10], where the network has' in errors
+    assert 'other.ckpt-4 has weights of shape [5, 10] instead of' in errors
 
 
 def test_a_checkpoint_that_is_not_the_one_of_the_run_is_reported(run, tmp_path):

@@ -9,7 +9,7 @@ from cifar10.data.shapes import CLASSES
 from cifar10.parallel import devices
 from cifar10.programs import show_inputs as program
 from cifar10.tools import show_inputs
-from cifar10.training import inputs, loop
+from cifar10.training import graph, inputs
 from cifar10.training.plan import Start, decide
 from tests.helpers import initialise, tf
 
@@ -22,7 +22,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     data = records.prepare('shapes', data_dir)
     start = Start(config, devices.choose(1, 'cpu'), data)
     decide(start)
-    built = loop.build(start.plan, start.plan.recipe.learn(data))
+    built = graph.build(start.plan, start.plan.recipe.learn(data))
     with tf.Session() as session:
         initialise(session)
         session.run(built.start_inputs)

@@ -56,9 +56,9 @@ def saving(tmp_path):
     """(A function that saves three variables as those of a step, their initial values by their names)."""
     names = ('global_step', 'examples_seen', 'weights')
     values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
-    step, seen, _ = variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
+    variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
     checkpoint.make_division(3, 4)
-    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, step, seen, 0, metrics.Metrics(str(tmp_path)))
+    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, 0, metrics.Metrics(str(tmp_path)))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
 

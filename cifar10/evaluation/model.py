@@ -5,14 +5,17 @@ Its settings and classes come from its train_dir, the variables from its checkpo
 import dataclasses
 import os
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import RunError, UsageError, difference
+from cifar10.base.names import AVERAGE
 from cifar10.base.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
+from cifar10.base.variables import Loader
 from cifar10.data.records import Records
-from cifar10.model.averages import SUFFIX, saved_names
+from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
@@ -166,19 +169,19 @@ class Restorer:
     def __init__(self, use_ema: bool):
         self._variables = saved_names(use_ema)
         with tf.device('/cpu:0'):
-            self._saver = tf.train.Saver(self._variables)
+            self._loader = Loader(self._variables)
 
     def restore(self, session: tf.Session, prefix: str) -> int | None:
         """Restores a checkpoint; returns its step, or None if training deleted it before it was read."""
         try:
-            self._check(prefix)
-            step, _ = saved.progress(prefix)
-            self._saver.restore(session, prefix)
-        except (tf.errors.OpError, ValueError):
+            values = saved.read(prefix)
+        except Exception:  # of any type: the reader translates some of its errors and not others
             if not os.path.exists(prefix + '.index'):
                 return None
             raise
-        return step
+        self._check(prefix, {name: np.shape(value) for name, value in values.items()})
+        self._loader.load(session, {name: values[name] for name in self._variables})
+        return int(values[tf.GraphKeys.GLOBAL_STEP])
 
     def restore_newest(self, session: tf.Session, directory: TrainDir) -> tuple[str, int]:
         """Restores the newest checkpoint of a directory that can be read; returns its prefix and its step."""
@@ -190,14 +193,14 @@ class Restorer:
             if step is not None:
                 return prefix, step
 
-    def _check(self, prefix):
-        """Raises a UsageError if a checkpoint does not have the variables of this graph."""
-        incompatibility = saved.incompatibility(prefix, self._variables)
+    def _check(self, prefix, shapes):
+        """Raises a UsageError if a checkpoint, given the shapes of its variables, is not one of this graph's."""
+        incompatibility = saved.incompatibility(shapes, self._variables)
         if incompatibility is None:
             return
-        plain = {name.removesuffix(SUFFIX): variable
+        plain = {name.removesuffix(AVERAGE): variable
                  for name, variable in self._variables.items()}
-        if saved.incompatibility(prefix, plain) is None:
+        if saved.incompatibility(shapes, plain) is None:
             remedy = 'use --use_ema=false'
         else:
             remedy = 'it belongs to another network'

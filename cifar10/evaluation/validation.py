@@ -5,6 +5,7 @@ It has its own graph and session, into which the variables are copied, so that i
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
+from cifar10.base.variables import Loader
 from cifar10.data import records
 from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
 from cifar10.evaluation.report import result_line, scalars_of
@@ -32,31 +33,27 @@ class Validation:
       data: the images to evaluate on.
       devices: devices of this process.
       use_ema: whether to evaluate the moving averages of the variables.
+
+    Attributes:
+      names: of the variables whose values it evaluates, as in checkpoints.
     """
 
     def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
         with own.graph() as graph:
             self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size))
             variables = saved_names(use_ema)
+            self.names = list(variables)
             with tf.device('/cpu:0'):
-                self._values = {name: tf.placeholder(variable.dtype.base_dtype, variable.shape)
-                                for name, variable in variables.items()}
-                self._assign = [variable.assign(self._values[name]).op for name, variable in variables.items()]
+                self._loader = Loader(variables)
         self._session = trained_session(devices, graph)
         self._session.run(self._evaluator.read)
-
-    def reads(self) -> dict[str, tf.Tensor]:
-        """Returns tensors that read the variables to evaluate in the current graph, by their names in checkpoints."""
-        by_name = {variable.op.name: variable for variable in tf.global_variables()}
-        with tf.name_scope('validation'):
-            return {name: by_name[name].read_value() for name in self._values}
 
     def report(self, step: int, values: dict, events: summaries.Events, metrics: Metrics, progress: Progress) -> Result:
         """Evaluates the values of a step and reports the Result: a point of each curve, a record, a line.
 
         Args:
           step: the global_step of the values.
-          values: the values of the tensors from `reads`.
+          values: arrays by `names`.
           events: TensorBoard's file.
           metrics: metrics.jsonl.
           progress: prints the line.
@@ -68,8 +65,8 @@ class Validation:
         return result
 
     def evaluate(self, values: dict) -> Result:
-        """Returns the Result of a pass over the images with these values of the tensors from `reads`."""
-        self._session.run(self._assign, {self._values[name]: value for name, value in values.items()})
+        """Returns the Result of a pass over the images with these values of the variables, arrays by `names`."""
+        self._loader.load(self._session, values)
         return self._evaluator.run(self._session)
 
     def close(self) -> None:

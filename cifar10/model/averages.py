@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 DECAY = 0.9999
-SUFFIX = '/ExponentialMovingAverage'  # of the name of an average, after that of its variable
 
 
 def moving_averages(global_step: tf.Variable | None = None,

@@ -7,9 +7,6 @@ from collections.abc import Callable, Collection
 
 import tensorflow.compat.v1 as tf
 
-# Names of the variables that LossScaled makes; checkpoints of other precisions do not have them.
-LOSS_SCALE = ('current_loss_scale', 'good_steps')
-
 
 @dataclasses.dataclass(frozen=True)
 class Precision:

@@ -12,14 +12,13 @@ Copies belong to towers, not to devices, so a run does not depend on its hardwar
 """
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.names import AVERAGED_AT, START, VELOCITY
 from cifar10.parallel.all_reduce import means_over_towers
 from cifar10.parallel.copies import CopiedVariables, Copies
 from cifar10.parallel.update import Average, Update
 
 # Nesterov momentum of the averages. 0.5 trained best of 0.3, 0.5, 0.8 and 0.9.
 OUTER_MOMENTUM = 0.5
-# The last parts of the names of the variables that hold the state of the averages. Other modes' checkpoints lack them.
-START, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalStart', 'LocalVelocity', 'local_averaged_at')
 
 
 class Local(CopiedVariables):

@@ -1,19 +1,44 @@
 """Checkpoints of a run: written, restored and rotated. `saved` finds and reads those that are there."""
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError, UsageError, reason
-from cifar10.model.precision import LOSS_SCALE
-from cifar10.parallel.local import OUTER_STATE
+from cifar10.base.names import DIVISION, EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
 from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.names import step_of
 from cifar10.run.rate import due
-from cifar10.run.saved import DIVISION, EXAMPLES_SEEN, digest, incompatibility, is_ours, newest, progress
+from cifar10.run.saved import digest, incompatibility, is_ours, newest, read
 from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import TrainDir
+
+
+def restored(values: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
+    """Returns those of a checkpoint's values that a run restores; it may divide a step otherwise.
+
+    Args:
+      values: as `read` returns them.
+      names: of the variables that the run saves.
+    """
+    return {name: value for name, value in values.items() if name in names and name not in DIVISION}
+
+
+def refuse_another_network(source: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable],
+                           remedy: str) -> None:
+    """Raises a UsageError if a checkpoint does not have the variables that a run restores.
+
+    Args:
+      source: what the message calls the checkpoint.
+      shapes: of its variables, by their names.
+      variables: those that the run saves, by their names.
+      remedy: the end of the message.
+    """
+    required = {name: variable for name, variable in variables.items()
+                if not may_lack(name) and name not in DIVISION}
+    if found := incompatibility(shapes, required):
+        raise UsageError(f'{source} {found}: it belongs to another network or optimizer; {remedy}')
 
 
 def may_lack(name: str) -> bool:
@@ -71,16 +96,11 @@ def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int, for_good:
 
 
 class Checkpoints:
-    """Writes and restores all global variables of a graph; create it once they all exist.
-
-    The variables of `make_division` are saved but not restored, because this start may divide a step
-    differently.
+    """Writes all global variables of a graph, and finds what to restore; create it once they all exist.
 
     Args:
       directory: the run's directory.
       start: prefix of the checkpoint to restore first, known to be readable; or None.
-      global_step: int64 variable.
-      examples_seen: int64 variable.
       max_to_keep: how many of the newest checkpoints are kept, besides those that are kept for good; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
       repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
@@ -94,9 +114,8 @@ class Checkpoints:
       UsageError: `start` is a checkpoint of another network or optimizer.
     """
 
-    def __init__(self, directory: TrainDir, start: str | None, global_step: tf.Variable,
-                 examples_seen: tf.Variable, max_to_keep: int, log: metrics.Metrics, repeatable: bool = True,
-                 keep_every: int = 0):
+    def __init__(self, directory: TrainDir, start: str | None, max_to_keep: int, log: metrics.Metrics,
+                 repeatable: bool = True, keep_every: int = 0):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._listed = []  # the checkpoints that are rotated, oldest first
@@ -107,41 +126,29 @@ class Checkpoints:
         self._keep_every = keep_every
         self._log = log
         self._repeatable = repeatable
-        self._counters = (global_step, examples_seen)
         variables = tf.global_variables()
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables)
-            self._extras = [v for v in variables if may_lack(v.op.name)]
-            variables = [v for v in variables if v.op.name not in DIVISION]
-            self._common = tf.train.Saver([v for v in variables if v is not global_step and v not in self._extras],
-                                          name='restore_common')
+            self._step, = (v.read_value() for v in variables if v.op.name == tf.GraphKeys.GLOBAL_STEP)
             floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
             self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
         if start:
-            required = {variable.op.name: variable for variable in variables if variable not in self._extras}
-            misfit = incompatibility(start, required)
-            if misfit:
-                raise UsageError(f'{start} {misfit}: it belongs to another network or optimizer; use another '
-                                 '--train_dir')
+            shapes = tf.train.load_checkpoint(start).get_variable_to_shape_map()
+            refuse_another_network(
+                start, shapes, {variable.op.name: variable for variable in variables}, 'use another --train_dir')
 
-    def restore(self, session: tf.Session) -> None:
-        """Restores the newest readable checkpoint, if there is one, and rotates the older ones."""
+    def restore(self) -> dict[str, np.ndarray] | None:
+        """Returns the variables in the newest readable checkpoint, or None without one, and rotates the older ones."""
         self._directory.refuse_another_folder()
-        # The first session restores the checkpoint that was chosen at the start. A session that follows the
+        # The first session gets the checkpoint that was chosen at the start. A session that follows the
         # loss of a device looks for the newest again; otherwise the run would go back to where this process
         # started.
         prefix = self._start or newest(self._directory)
         self._start = None
         self._saved_step = None
         if prefix is None:
-            return
-        reader = tf.train.load_checkpoint(prefix)
-        self._common.restore(session, prefix)
-        for variable in self._extras:
-            if reader.has_tensor(variable.op.name):
-                variable.load(reader.get_tensor(variable.op.name), session)
-        for variable, value in zip(self._counters, progress(prefix)):
-            variable.load(np.int64(value), session)
+            return None
+        values = read(prefix)
         self.last = prefix
         self._saved_step = step_of(prefix)
         self._for_good = self._directory.kept_for_good()
@@ -149,6 +156,7 @@ class Checkpoints:
         ours = [older for older in self._directory.checkpoints()
                 if step_of(older) <= step_of(prefix) and is_ours(older)]
         self._listed = rotate(self._directory, ours, self._max_to_keep, self._for_good)
+        return values
 
     def save(self, session: tf.Session) -> None:
         """Writes a checkpoint named by its step, and removes the oldest once the new one is on the disk.
@@ -164,8 +172,7 @@ class Checkpoints:
         Raises:
           RunError: a variable is not finite, or the checkpoint cannot be written.
         """
-        global_step, _ = self._counters
-        step = int(session.run(global_step))
+        step = int(session.run(self._step))
         if step == self._saved_step:
             return
         self.refuse_divergence(session, step)
@@ -197,8 +204,7 @@ class Checkpoints:
         Raises:
           RunError: as `save`.
         """
-        global_step, _ = self._counters
-        step = int(session.run(global_step))
+        step = int(session.run(self._step))
         self.refuse_divergence(session, step)
         try:
             self._saver.save(session, TrainDir(folder).checkpoint_prefix, step, write_meta_graph=False,

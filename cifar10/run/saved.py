@@ -5,19 +5,18 @@ Those of the tutorial count too (see `tutorial`). What writes and restores check
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
+from cifar10.base.names import DIVISION, EXAMPLES_SEEN
 from cifar10.run import tutorial
 from cifar10.run.names import SETTINGS
 from cifar10.run.train_dir import TrainDir
 
-EXAMPLES_SEEN = 'examples_seen'  # the name of the variable that counts examples
-DIVISION = ('num_towers', 'batch_size')  # the names of the variables that say how a step is divided
 _RETRY_SECS = 0.5
 
 # Corrupt checkpoints that this process has reported. A watching evaluator looks for checkpoints again and
@@ -148,19 +147,24 @@ def digest_of(names: Collection[str], value: Callable[[str], np.ndarray]) -> str
     return sha256.hexdigest()
 
 
-def incompatibility(prefix: str, variables: Mapping[str, tf.Variable]) -> str | None:
+def read(prefix: str) -> dict[str, np.ndarray]:
+    """Returns the variables in a checkpoint by their names, with the steps and the examples that the run had taken."""
+    reader = tf.train.load_checkpoint(prefix)
+    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    step, examples_seen = progress(prefix)  # the tutorial's are others
+    return {**values, tf.GraphKeys.GLOBAL_STEP: np.int64(step), EXAMPLES_SEEN: np.int64(examples_seen)}
+
+
+def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
     """Returns a phrase for the first variable that does not fit a checkpoint, or None if all fit.
 
-    A restore into resource variables does not check shapes, and what happens afterwards is undefined.
-
     Args:
-      prefix: the checkpoint's prefix.
+      shapes: of the checkpoint's variables, by their names.
       variables: name in the checkpoint -> variable.
     """
-    saved = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
     for name, variable in sorted(variables.items()):
-        if name not in saved:
+        if name not in shapes:
             return f'has no {name}'
-        if saved[name] != variable.shape.as_list():
-            return f'has {name} of shape {saved[name]} instead of {variable.shape.as_list()}'
+        if list(shapes[name]) != variable.shape.as_list():
+            return f'has {name} of shape {list(shapes[name])} instead of {variable.shape.as_list()}'
     return None

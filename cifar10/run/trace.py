@@ -33,22 +33,21 @@ class Trace:
             if (last := re.fullmatch(r'trace-\d+-(\d+)\.json', name)) and int(last[1]) > step:
                 os.remove(os.path.join(self._folder, name))
 
-    def run(self, session: tf.Session, fetches: dict[str, Any], step: int) -> dict[str, Any]:
-        """Returns what `session.run(fetches)` does, and traces the step if it is one of those.
+    def run(self, take: Callable[..., dict[str, Any]], step: int) -> dict[str, Any]:
+        """Takes a step, traces it if it is one of those, and returns its results.
 
         Args:
-          session: of the run.
-          fetches: 'step', the number of the step that was taken, and others.
+          take: takes a step; function of the `options` and the `run_metadata` of `tf.Session.run` that returns the
+            results, with the number of the step at 'step'.
           step: the number that the step has if no other thread takes one meanwhile. Where others do, the numbers may
             pass over those that are to be traced; then the next step is.
         """
         was_passed_over = self._is_awaited and step > self._last
         self._is_awaited = step < self._first
         if not (self._first <= step <= self._last or was_passed_over):
-            return session.run(fetches)
+            return take()
         metadata = tf.RunMetadata()
-        results = session.run(fetches, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE),
-                              run_metadata=metadata)
+        results = take(options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
         self._stats[int(results['step'])] = metadata.step_stats
         return results
 

@@ -3,7 +3,7 @@
 It knows names, shapes and checkpoints, but no networks and no towers.
 """
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError
-from cifar10.model import averages
+from cifar10.base.names import AVERAGE
 from cifar10.run import saved
 from cifar10.run.train_dir import TrainDir
 
@@ -91,7 +91,7 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> WarmStart:
     values, misfits, missing = {}, [], []
     averaged = False
     for name, variable in variables.items():
-        source = next((source for source in (name + averages.SUFFIX, name) if source in shapes), None)
+        source = next((source for source in (name + AVERAGE, name) if source in shapes), None)
         if source is None:
             missing.append(name)
         elif shapes[source] != variable.shape.as_list() or not _converts(dtypes[source], variable.dtype.base_dtype):
@@ -114,24 +114,14 @@ def _example(variables):
     return next((f'{name} {variable.shape.as_list()}' for name, variable in variables.items()), 'any')
 
 
-def initialise(values: Mapping[str, np.ndarray]) -> tuple[tf.Operation, dict[tf.Tensor, np.ndarray]]:
-    """Builds what gives all global variables of the current graph their first values.
+def first_values(warm: WarmStart, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns the values that variables of a new run get after their initial ones, by the names of the variables.
+
+    The moving average of a variable starts with the variable's value.
 
     Args:
-      values: those of a WarmStart; other variables start with their initial values. The moving average of a variable
-        starts with the variable's value.
-
-    Returns:
-      (the operation, what it must be fed).
+      warm: what the run takes.
+      names: of all variables of the run.
     """
-    operation = tf.global_variables_initializer()
-    # Not within the control dependencies: an assignment whose input already waits does not wait itself, and feeding
-    # that input would cut the only path.
-    placeholders = {name: tf.placeholder(value.dtype, value.shape) for name, value in values.items()}
-    assigned = []
-    with tf.control_dependencies([operation]):
-        for variable in tf.global_variables():
-            placeholder = placeholders.get(variable.op.name.removesuffix(averages.SUFFIX))
-            if placeholder is not None:
-                assigned.append(variable.assign(placeholder, read_value=False))
-    return tf.group(operation, *assigned), {placeholder: values[name] for name, placeholder in placeholders.items()}
+    sources = {name: name.removesuffix(AVERAGE) for name in names}
+    return {name: warm.values[source] for name, source in sources.items() if source in warm.values}

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
 from cifar10.base.console import say
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
@@ -24,7 +23,8 @@ from cifar10.base.registry import DATASETS, PRECISIONS
 from cifar10.run import checkpoint, failures, metrics, starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import api, loop, plan
+from cifar10.training import api, graph, loop, plan
+from cifar10.training.run import Run
 
 _WIDTH = 110
 
@@ -55,13 +55,13 @@ class _Look(plan.Start):
       passed: the stages that found no problem.
       problems: those of the other stages.
       needed: bytes that the run would write, by the number of the disk.
-      graph: the graph of the training.
+      run: the training, once its graph is built.
     """
     cluster: Any = None
     passed: set[Callable] = dataclasses.field(default_factory=set)
     problems: list[str] = dataclasses.field(default_factory=list)
     needed: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    graph: loop.TrainingGraph | None = None
+    run: Run | None = None
 
     def take(self, stages: Iterable[_Stage]) -> None:
         """Takes stages in order and prints their lines; each but those that need a stage that did not pass."""
@@ -131,7 +131,7 @@ def _versions(look):
 
 def _clock(look):
     if look.settings.run.explain:
-        loop.refuse_without_clock(look.settings.towers)
+        graph.refuse_without_clock(look.settings.towers)
     return []
 
 
@@ -191,10 +191,8 @@ def _size(count):
 def _graph(look):
     """Builds the graph, and checks that there is space for checkpoints of its variables."""
     plan, reports = look.plan, look.plan.settings.reports
-    learnt = plan.recipe.learn(plan.data) if os.path.exists(plan.data.files[0]) and not plan.checkpoint else {}
-    with own.graph(plan.settings.run.seed), tf.device(plan.devices.home):
-        look.graph = loop.build(plan, learnt)
-        size = sum(variable.shape.num_elements() * variable.dtype.size for variable in tf.global_variables())
+    look.run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
+    size = sum(variable.shape.num_elements() * variable.dtype.size for variable in look.run.saved.values())
     if keep := reports.max_to_keep:
         # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
         count = max(keep + 1 - len(look.directory.checkpoints()), 1)
@@ -214,12 +212,11 @@ def _graph(look):
 
 def _first_step(look):
     """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
-    plan, graph = look.plan, look.graph
-    with (tempfile.TemporaryDirectory() as folder, graph.losses.graph.as_default(), tf.device(plan.devices.home),
-          plan.mode.scope()):
-        # Compares the variables. It writes nothing, or only to the folder.
-        checkpoints = checkpoint.Checkpoints(TrainDir(folder), plan.checkpoint, graph.global_step, graph.examples_seen,
-                                             1, metrics.Metrics(folder), repeatable=False)
+    plan, run = look.plan, look.run
+    with tempfile.TemporaryDirectory() as folder:
+        with run.adding():  # compares the variables; it writes nothing, or only to the folder
+            checkpoints = checkpoint.Checkpoints(
+                TrainDir(folder), plan.checkpoint, 1, metrics.Metrics(folder), repeatable=False)
         if plan.finished or look.problems:
             return
         if look.cluster or not os.path.exists(plan.data.files[0]):
@@ -228,10 +225,10 @@ def _first_step(look):
             return
         if validation := loop.validation_of(plan):
             validation.close()
-        with loop.begun(plan, graph, checkpoints) as session:
-            losses = session.run(graph.fetches)['losses']
-            loop.refuse_divergence(plan.step + 1, losses, look.directory, repeatable=False)
-            checkpoints.refuse_divergence(session, plan.step + 1)
+        with run.opened(checkpoints.restore()):
+            losses = run.take()['losses']
+            loop.refuse_divergence(run.step, losses, look.directory, repeatable=False)
+            checkpoints.refuse_divergence(run.session, run.step)
         yield f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps are not'
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.base.errors import UsageError, difference
+from cifar10.base.names import DIVISION
 from cifar10.base.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.records import Records
@@ -518,7 +519,7 @@ def _reported_settings(prefix, stored):
     division = saved.division(prefix)
     settings = (stored or Stored.of_tutorial()).settings.flat()
     names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.REPORTED]
-    return {**division, **{name: settings[name] for name in names if name not in saved.DIVISION}}
+    return {**division, **{name: settings[name] for name in names if name not in DIVISION}}
 
 
 def hardware_has(precision: str, on_gpus: bool) -> bool:

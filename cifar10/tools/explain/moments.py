@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from cifar10.training.loop import TrainingGraph
+from cifar10.training.graph import TrainingGraph
 from cifar10.training.plan import Plan
 
 # The parts of a step, in their order. ALL_REDUCE takes the place of TRANSFERS and AVERAGING in `replicated`, and

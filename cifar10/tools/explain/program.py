@@ -25,7 +25,7 @@ from cifar10.tools.explain.causes import CAUSES, FEWER, Found, cell, pauses
 from cifar10.tools.explain.measure import Figures, most_seconds
 from cifar10.tools.explain.moments import ALL_REDUCE, BETWEEN, REPLICAS, TOWERS, TRANSFERS
 from cifar10.tools.explain.variant import STEP, Variant
-from cifar10.training import loop
+from cifar10.training import graph, loop
 from cifar10.training.plan import decide, describe, plan_of, refuse_other_images
 
 _SECONDS = 40  # of measuring; building the graphs may take as long again
@@ -43,7 +43,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
       seconds: how long to measure, apart from the time to build graphs.
     """
     del termination
-    loop.refuse_without_clock(settings.towers)
+    graph.refuse_without_clock(settings.towers)
     start = loop.prepared(settings, devices)
     loop.decide(start, (decide, refuse_other_images, describe))
     plan = start.plan

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
 from cifar10.data import pipeline
-from cifar10.parallel.session_config import refuse_absent
-from cifar10.run import checkpoint, sessions, summaries
+from cifar10.run import checkpoint, summaries
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.metrics import Metrics
 from cifar10.run.progress import Progress
@@ -23,6 +21,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.tools.explain.moments import Lap, Moments
 from cifar10.training import loop
 from cifar10.training.plan import Plan
+from cifar10.training.run import Run
 
 # The kinds of steps. STEP is the loop's; each of the others leaves something out or adds something.
 STEP = 'step'
@@ -32,6 +31,7 @@ TOWERS_ALONE = 'towers alone'  # neither averaging nor update
 ONE_DEVICE = 'one device'  # the towers of one device alone
 SUMMARY = 'summary'  # with the summary for TensorBoard, which is written
 
+_OF_A_STEP = STEP, SAME_BATCH, SUMMARY  # the kinds that are whole steps
 _ENDLESS = 10 ** 8  # steps: no measurement is that long
 
 
@@ -56,57 +56,48 @@ class Variant:
                  position: int | None = None, cause: Any = None):
         self.plan = plan
         self.cause = cause
-        plan = plan._replace(last_step=plan.step + _ENDLESS)
-        log = Metrics(folder)
-        learnt = {} if plan.checkpoint else plan.recipe.learn(plan.data)
+        self._directory = TrainDir(folder)
         self._open = contextlib.ExitStack()
         with contextlib.ExitStack() as failed:
             failed.callback(self.close)
-            self._start(plan, learnt, folder, log, before_session, position)
-            failed.pop_all()
-
-    def _start(self, plan, learnt, folder, log, before_session, position):
-        """Builds the graph, opens the session and takes a first step."""
-        with own.graph(plan.settings.run.seed), tf.device(plan.devices.home):
-            self._graph = graph = loop.build(plan, learnt)
-            exchanged = {v.op.name: v for v in tf.trainable_variables() if v in tf.global_variables()}
-            if graph.step.average:
-                exchanged.update((v.op.name, v) for v in graph.step.average.copies[0])
-            self.megabytes = sum(v.shape.num_elements() for v in exchanged.values()) * 4 / 1e6
-            self.moments = Moments(graph, plan)
-            self._no_seconds = tf.zeros(graph.tower_seconds.shape)
-            self._events = summaries.Events(folder)
-            self._open.callback(self._events.close)
-            self._directory = TrainDir(folder)
-            self._checkpoints = checkpoint.Checkpoints(
-                self._directory, plan.checkpoint, graph.global_step, graph.examples_seen, 1, log, repeatable=False)
-            self._validation = loop.validation_of(plan)
-            self._reads = self._validation.reads() if self._validation else None
-            if self._validation:
-                self._open.callback(self._validation.close)
-            tf.get_default_graph().finalize()
+            self._run = Run(plan._replace(last_step=plan.step + _ENDLESS))
+            with self._run.adding():
+                self._prepare(folder)
             if before_session:
                 before_session()
-            with plan.mode.scope():
-                self._session = self._open.enter_context(sessions.opened(
-                    plan.devices.target, loop.session_options(plan)))
-        refuse_absent(self._session, plan.devices)
-        self._session.run(graph.initialise, graph.initial_values)
-        self._checkpoints.restore(self._session)
-        if position is not None:
-            graph.examples_seen.load(np.int64(position), self._session)
-        self._session.run(graph.start_inputs)
-        self.position = int(self._session.run(graph.examples_seen))
-        step = int(self._session.run(graph.global_step))
-        places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
+            self._open.enter_context(self._run.opened(self._checkpoints.restore(), position))
+            self.position = self._run.position
+            self._reporters(folder)
+            self.take(1)  # what does not fit into memory fails here
+            failed.pop_all()
+
+    def _prepare(self, folder):
+        """Adds to the graph what is measured, and makes what the steps are evaluated and saved with."""
+        plan, graph = self.plan, self._run.graph
+        exchanged = {v.op.name: v for v in tf.trainable_variables() if v in tf.global_variables()}
+        if graph.step.average:
+            exchanged.update((v.op.name, v) for v in graph.step.average.copies[0])
+        self.megabytes = sum(v.shape.num_elements() for v in exchanged.values()) * 4 / 1e6
+        self.moments = Moments(graph, plan)
+        self._no_seconds = tf.zeros(graph.tower_seconds.shape)
+        self._log = Metrics(folder)
+        self._checkpoints = checkpoint.Checkpoints(self._directory, plan.checkpoint, 1, self._log, repeatable=False)
+        self._validation = loop.validation_of(plan)
+        if self._validation:
+            self._open.callback(self._validation.close)
+
+    def _reporters(self, folder):
+        """Makes what the loop notes and prints steps with."""
+        plan = self._run.plan
+        self._events = summaries.Events(folder)
+        self._open.callback(self._events.close)
         nowhere = self._open.enter_context(open(os.devnull, 'w'))
         self._progress = self._open.enter_context(Progress(
-            step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, log, {},
+            self._run.step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, self._log, {},
             lambda line: nowhere.write(line + '\n')))
+        places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
         self._stragglers = Stragglers(places, self._progress.say)
         self._batches = None  # values of the tensors of `graph.batches`
-        self._number = step
-        self.take(1)  # what does not fit into memory fails here
 
     def close(self) -> None:
         """Closes the session, which frees its memory."""
@@ -122,13 +113,14 @@ class Variant:
           kind: STEP, or another of the kinds above.
           group: of ONE_DEVICE, the number of the device's group.
         """
-        fetches, feed = self._fetches(kind, group), self._feed() if kind == SAME_BATCH else None
+        feed = self._feed() if kind == SAME_BATCH else None
         seconds = []
         for _ in range(count):
             begin = time.perf_counter()
-            results = self._session.run(fetches, feed)
-            if 'step' in results:
-                self._report(results)
+            if kind in _OF_A_STEP:
+                self._report(self._run.take(self._also(kind), feed))
+            else:
+                self._run.session.run(self._fetches(kind, group))
             seconds.append(time.perf_counter() - begin)
         return seconds
 
@@ -139,64 +131,62 @@ class Variant:
         """
         if kind != SAME_BATCH:
             for _ in range(pipeline.batches_ahead(self.plan.devices.on_gpus)):
-                self._session.run([tensor.op for batch in self._graph.batches for tensor in batch])
+                self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
         self.take(1, kind, group)
 
     def laps(self, count: int) -> list[Lap]:
         """Takes `count` steps with a trace; returns their parts."""
         laps = []
-        fetches = dict(self._fetches(STEP), marks=self.moments.fetch)
         # In a cluster, only a full trace has what the other tasks did.
         level = tf.RunOptions.FULL_TRACE if self.plan.devices.target else tf.RunOptions.SOFTWARE_TRACE
         for _ in range(count):
             metadata = tf.RunMetadata()
             begin = time.time()  # the clock of the trace
-            results = self._session.run(fetches, options=tf.RunOptions(trace_level=level), run_metadata=metadata)
-            self._report(results)
+            self._report(self._run.take(dict(marks=self.moments.fetch), options=tf.RunOptions(trace_level=level),
+                                        run_metadata=metadata))
             laps.append(self.moments.lap(metadata.step_stats, begin, time.time()))
         return laps
 
-    def _fetches(self, kind, group=0):
-        graph = self._graph
-        if kind == ONE_DEVICE:
-            return dict(done=self.moments.of_group[group])
-        if kind == NO_UPDATE:
-            return dict(losses=graph.losses, done=self.moments.after_averaging)
-        if kind == TOWERS_ALONE:
-            return dict(done=self.moments.after_towers)
+    def _also(self, kind):
+        """Returns what a step of a kind fetches besides, or otherwise than, a step of the loop."""
         if kind == SAME_BATCH:  # the towers' seconds wait for batches, also where they are fed
-            return dict(graph.fetches, seconds=self._no_seconds)
-        if kind == SUMMARY:
-            return dict(graph.fetches, summary=graph.summary)
-        return graph.fetches
+            return dict(seconds=self._no_seconds)
+        return dict(summary=self._run.graph.summary) if kind == SUMMARY else None
+
+    def _fetches(self, kind, group):
+        """Returns the tensors and operations that are the part of a step that a kind consists of."""
+        if kind == ONE_DEVICE:
+            return self.moments.of_group[group]
+        if kind == NO_UPDATE:
+            return self._run.graph.losses, self.moments.after_averaging
+        return self.moments.after_towers
 
     def _feed(self):
+        batches = self._run.graph.batches
         if self._batches is None:
-            self._batches = self._session.run(self._graph.batches)
-        pairs = zip(self._graph.batches, self._batches)
-        return {tensor: value for tensors, values in pairs for tensor, value in zip(tensors, values)}
+            self._batches = self._run.session.run(batches)
+        return {tensor: value for pair in zip(batches, self._batches) for tensor, value in zip(*pair)}
 
     def _report(self, results):
-        self._number += 1
+        step = self._run.step
         if self.cause is None:
-            loop.refuse_divergence(self._number, results['losses'], self._directory, repeatable=False)
-        self._progress.report(self._number, results['figures'], results['seconds'])
+            loop.refuse_divergence(step, results['losses'], self._directory, repeatable=False)
+        self._progress.report(step, results['figures'], results['seconds'])
         self._stragglers.report(results['seconds'])
         if 'summary' in results:
-            self._events.add(results['summary'], self._number)
+            self._events.add(results['summary'], step)
 
     def save(self) -> None:
         """Saves a checkpoint."""
-        self._checkpoints.save(self._session)
+        self._checkpoints.save(self._run.session)
 
     def average(self) -> None:
         """Averages the towers' copies of the variables, if there are copies."""
-        if self._graph.average:
-            self._session.run(self._graph.average)
+        self._run.average()
 
     def evaluate(self) -> None:
         """Evaluates as the run does between two steps."""
-        self._validation.evaluate(self._session.run(self._reads))
+        self._validation.evaluate(self._run.variables(self._validation.names))
 
     def rates(self, seconds: float) -> tuple[list[float], float, float]:
         """Lets asynchronous towers update on their own for some seconds.
@@ -204,15 +194,15 @@ class Variant:
         Returns:
           (each tower's updates a second, all updates a second, the mean staleness).
         """
-        graph = self._graph
+        graph, session = self._run.graph, self._run.session
         counters = graph.step.turns.counters
         staleness = []
-        with AsyncWorkers(graph.async_train_ops).stepping(self._session):
+        with AsyncWorkers(graph.async_train_ops).stepping(session):
             self.take(3)
-            before, first, begin = *self._session.run([counters, graph.global_step]), time.time()
+            before, first, begin = *session.run([counters, graph.global_step]), time.time()
             while time.time() < begin + seconds:
-                staleness.append(float(self._session.run([graph.train_step, graph.figures['staleness']])[1]))
-            after, last, end = *self._session.run([counters, graph.global_step]), time.time()
+                staleness.append(float(session.run([graph.train_step, graph.figures['staleness']])[1]))
+            after, last, end = *session.run([counters, graph.global_step]), time.time()
         elapsed = end - begin
         towers = [(now - then) / 2 / elapsed for now, then in zip(after, before)]  # a turn counts as two
         return towers, float(last - first) / elapsed, float(np.mean(staleness))

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base.errors import UsageError
+from cifar10.base.names import DIVISION
 from cifar10.run import metrics, saved, starts
 from cifar10.run.names import step_of
 from cifar10.run.starts import Started
@@ -193,7 +194,7 @@ def differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) ->
 
     How a step is divided does not count, as in `saved.digest_of`.
     """
-    names = (one.keys() | other.keys()).difference(saved.DIVISION)
+    names = (one.keys() | other.keys()).difference(DIVISION)
     return sorted(name for name in names if not (name in one and name in other and _same_bits(one[name], other[name])))
 
 

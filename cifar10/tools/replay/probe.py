@@ -3,24 +3,19 @@
 The towers are built once more, in a graph of their own and all on one device, and compute from the variables that a
 step began with and from its batches. Nothing is updated, so nothing that is looked at changes.
 """
-import dataclasses
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
-from cifar10.base.registry import PRECISIONS
-from cifar10.data import draws, pipeline
-from cifar10.model import classifier
-from cifar10.model.network_draws import at_position
-from cifar10.model.precision import LOSS_SCALE
-from cifar10.parallel.towers import build_towers, dense, tower_loss
-from cifar10.run import saved
-from cifar10.tools.replay.rerun import Taken, assign, assignments
-from cifar10.training import loop
+from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE
+from cifar10.tools.replay.rerun import Taken
+from cifar10.training import inside
+from cifar10.training.inside import Batch
 from cifar10.training.plan import Plan
+from cifar10.training.run import Run
 
 
 class TowerProbe(NamedTuple):
@@ -81,86 +76,26 @@ class Origin(NamedTuple):
     inputs: list[tuple[float, float]]
 
 
-class Batch(NamedTuple):
-    """The batch of a tower.
-
-    Attributes:
-      images: float32 [n, height, width, 3], as the network gets them.
-      labels: int32 [n], their classes.
-      first: int64, the position of the first of them in the stream of examples.
-      examples: int64 [n], their indices in the data set.
-      originals: uint8 [n, 3, image_size, image_size], before augmentation.
-    """
-    images: np.ndarray
-    labels: np.ndarray
-    first: int
-    examples: np.ndarray
-    originals: np.ndarray
-
-
 class Probe:
-    """A graph of all towers, for steps of one plan.
+    """A graph of all towers, for steps of one plan, in a session that is open until `close`.
 
     Args:
       plan: of the steps.
     """
 
     def __init__(self, plan: Plan):
-        first_group = dataclasses.replace(
-            plan.devices, groups=plan.devices.groups[:1], group_hosts=plan.devices.group_hosts[:1])
-        self._plan = plan._replace(devices=first_group.with_towers(plan.settings.towers.num_towers))
-        with own.graph(plan.settings.run.seed) as self._graph, tf.device(first_group.home):
-            self._build()
-            self._session = tf.Session(config=loop.session_options(self._plan))
-            self._session.run(tf.global_variables_initializer())
-            self._session.run(self._read)
-
-    def _build(self):
-        plan = self._plan
-        settings = plan.settings
-        batch_size, seed = settings.towers.batch_size, settings.run.seed
-        precision = PRECISIONS.load(settings.towers.precision)
-        with tf.device('/cpu:0'):
-            tf.train.get_or_create_global_step()  # a network may ask for it
-            first, step = (tf.placeholder(tf.int64, [], f'input/{name}') for name in ('first', 'step'))
-            optimizer = precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
-            memory, self._read = pipeline.load(plan.data)
-            images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
-            examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
-            _, originals = memory.take(examples)
-            self._positions = first, step
-            self._batch = Batch(images, labels, first, examples, originals)
-            self._fed = []
-
-        def tower(k, scope):
-            fed = [tf.placeholder(tensor.dtype, tensor.shape) for tensor in (images, labels, first)]
-            self._fed.append(fed)
-            logits = []
-
-            def network(*arguments):
-                logits.append(plan.recipe.inference(*arguments))
-                return logits[0]
-            with plan.recipe.divided(plan.devices.parts[k]), at_position(seed, fed[2]):
-                loss, _ = tower_loss(scope, lambda: classifier.add_loss(
-                    network, *fed[:2], precision.dtype, settings.recipe.label_smoothing))
-            pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
-            return dict(
-                loss=loss, predictions=tf.argmax(logits[0], 1),
-                cross_entropies=classifier.cross_entropies(logits[0], fed[1], settings.recipe.label_smoothing),
-                gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
-
-        self._towers = build_towers(plan.devices.tower_devices, tower)
-        with tf.device('/cpu:0'):
-            self._loads = assignments({variable.op.name: variable for variable in tf.global_variables()})
+        self._run = Run(inside.on_one_device(plan), is_new=False, build=inside.build)
+        self._inside = self._run.graph
+        self._open = contextlib.ExitStack()
+        self._open.enter_context(self._run.opened(is_final=False))  # `origin` adds to the graph
 
     def at(self, taken: Taken) -> StepProbe:
         """Returns what happened in a step."""
         towers = []
         total = {}
-        for k, fetches in enumerate(self._towers):  # one at a time, so that memory holds the activations of one
-            assign(self._session, self._loads, taken.read_by(k))
+        for k, fetches in enumerate(self._inside.towers):  # one at a time: memory holds the activations of one
             batch = self.batch(taken, k)
-            found = self._session.run(fetches, dict(zip(self._fed[k], batch)))
+            found = self._run.session.run(fetches, self._feed(taken, k, batch))
             gradients = found.pop('gradients')
             for name, gradient in gradients.items():
                 total[name] = total.get(name, 0) + gradient.astype(np.float64)
@@ -169,21 +104,22 @@ class Probe:
                 norms={name: norm(gradient) for name, gradient in gradients.items()},
                 counts={name: not_finite(gradient) for name, gradient in gradients.items()},
                 sizes={name: gradient.size for name, gradient in gradients.items()}))
-        statistics = [name for name in self._loads
+        statistics = [name for name in self._run.saved
                       if name not in total and name not in (*LOSS_SCALE, tf.GraphKeys.GLOBAL_STEP)]
         return StepProbe(towers, {name: gradient / len(towers) for name, gradient in total.items()}, statistics)
 
     def gradients(self, taken: Taken, k: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns (the loss of tower k in a step, its gradient of each trained variable by its name)."""
-        fetches = {name: self._towers[k][name] for name in ('loss', 'gradients')}
-        found = self._session.run(fetches, self._feed(taken, k))
+        fetches = {name: self._inside.towers[k][name] for name in ('loss', 'gradients')}
+        found = self._run.session.run(fetches, self._feed(taken, k, self.batch(taken, k)))
         return found['loss'], found['gradients']
 
     def batch(self, taken: Taken, k: int) -> Batch:
         """Returns the batch of tower k in a step."""
-        step = taken.before[saved.EXAMPLES_SEEN]
-        first = step + k * self._plan.settings.towers.batch_size
-        return Batch(*self._session.run(list(self._batch), dict(zip(self._positions, (first, step)))))
+        step = taken.before[EXAMPLES_SEEN]
+        first = step + k * self._run.plan.settings.towers.batch_size
+        positions = dict(zip(self._inside.positions, (first, step)))
+        return Batch(*self._run.session.run(list(self._inside.batch), positions))
 
     def origin(self, taken: Taken, k: int) -> Origin | None:
         """Returns the first operation in tower k whose result is not finite though its inputs are.
@@ -198,17 +134,17 @@ class Probe:
         Returns:
           None if there is none, or if the operations cannot be looked at.
         """
-        feed = self._feed(taken, k)
-        with self._graph.as_default(), tf.device('/cpu:0'):
+        feed = self._feed(taken, k, self.batch(taken, k))
+        with self._run.adding(), tf.device('/cpu:0'):
             results = self._results(k)
             finite = {tensor.name: _finite_rows(tensor) if rows else tf.reduce_all(tf.is_finite(tensor))
                       for tensor, rows in results}
         try:
-            good = self._session.run(finite, feed)
+            good = self._run.session.run(finite, feed)
         except tf.errors.OpError:  # a branch that is not taken has no results
             return None
         bad = {name for name, each in good.items() if not np.all(each)}
-        loss, gradients = self._towers[k]['loss'], self._towers[k]['gradients'].values()
+        loss, gradients = self._inside.towers[k]['loss'], self._inside.towers[k]['gradients'].values()
         pending = [loss] if loss.name in bad else [gradient for gradient in gradients if gradient.name in bad]
         reached = set()
         while pending:
@@ -220,43 +156,44 @@ class Probe:
             inputs = _inputs(tensor.op, good)
             if tensor.name in reached and bad.isdisjoint(each.name for each in inputs):
                 examples = np.flatnonzero(~good[tensor.name]).tolist() if rows and np.any(good[tensor.name]) else None
-                ranges = [(float(each.min()), float(each.max())) for each in self._session.run(inputs, feed)
+                ranges = [(float(each.min()), float(each.max())) for each in self._run.session.run(inputs, feed)
                           if each.size]
                 return Origin(f'{tensor.op.name} ({tensor.op.type})', examples, ranges)
         return None
 
-    def _feed(self, taken, k):
+    def _feed(self, taken, k, batch):
         """Gives the variables the values that tower k read in a step; returns what its operations are fed."""
-        assign(self._session, self._loads, taken.read_by(k))
-        return dict(zip(self._fed[k], self.batch(taken, k)))
+        values = taken.read_by(k)
+        self._run.load({name: values[name] for name in self._run.saved})
+        return dict(zip(self._inside.fed[k], batch))
 
     def _results(self, k):
         """Returns (tensor, whether it has a row for each example) of what the loss and gradients of tower k come from.
 
         They are in the order in which they were built, without those that cannot be fetched.
         """
-        n = self._plan.settings.towers.batch_size
-        gradients = [gradient.op for gradient in self._towers[k]['gradients'].values()]
-        needed, pending = set(), [self._towers[k]['loss'].op, *gradients]
+        n = self._run.plan.settings.towers.batch_size
+        gradients = [gradient.op for gradient in self._inside.towers[k]['gradients'].values()]
+        needed, pending = set(), [self._inside.towers[k]['loss'].op, *gradients]
         while pending:
             operation = pending.pop()
             if operation not in needed:
                 needed.add(operation)
                 pending += [tensor.op for tensor in operation.inputs]
-        from_images = {self._fed[k][0].op}
+        from_images = {self._inside.fed[k][0].op}
         tensors = []
-        for operation in self._graph.get_operations():
+        for operation in tf.get_default_graph().get_operations():
             if not from_images.isdisjoint(tensor.op for tensor in operation.inputs):
                 from_images.add(operation)
             for tensor in operation.outputs if operation in needed else []:
-                if tensor.dtype.is_floating and self._graph.is_fetchable(tensor):
+                if tensor.dtype.is_floating and tf.get_default_graph().is_fetchable(tensor):
                     is_batch = tensor.shape.rank and tensor.shape[0] == n
                     tensors.append((tensor, is_batch and operation in from_images and operation not in gradients))
         return tensors
 
     def close(self) -> None:
         """Closes the session."""
-        self._session.close()
+        self._open.close()
 
 
 def _inputs(operation, fetchable):

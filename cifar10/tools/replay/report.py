@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cifar10.model.precision import LOSS_SCALE
+from cifar10.base.names import LOSS_SCALE
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.probe import Origin, StepProbe, TowerProbe, norm, not_finite
 from cifar10.tools.replay.rerun import Rerun, Taken

@@ -3,15 +3,12 @@
 It builds the graph that training builds and fetches what training fetches, so the variables come out the same, to the
 bit. It writes nothing into the train_dir and takes no lock, so the run may go on meanwhile.
 """
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, difference, reason
 from cifar10.base.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
@@ -19,15 +16,14 @@ from cifar10.data import records
 from cifar10.evaluation.model import present_name
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
-from cifar10.parallel.session_config import refuse_absent
 from cifar10.run import checkpoint, metrics, saved, starts, trust, warm_start
 from cifar10.run.names import step_of
 from cifar10.run.rate import due, summary_due
 from cifar10.run.starts import Started
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import loop
 from cifar10.training.plan import Plan, mode_of, recipe_of, variables_of
+from cifar10.training.run import Run, name_of_tower
 
 _REGISTRIES = dict(variable_update=UPDATE_MODES, network=NETWORKS, optimizer=OPTIMIZERS, schedule=SCHEDULES,
                    augmentation=AUGMENTATIONS, dataset=DATASETS, precision=PRECISIONS)
@@ -145,136 +141,37 @@ class Rerun:
         """
         values = self._values
         for segment in self.segments:
-            with contextlib.closing(_Steps(segment.plan, values, self.prefix)) as steps:
-                after = None
-                mode = segment.plan.mode
+            run = Run(segment.plan, is_new=values is None)
+            if values is not None:
+                checkpoint.refuse_another_network(
+                    self.prefix or 'the run', {name: np.shape(value) for name, value in values.items()}, run.saved,
+                    'use the checkpoint and the network of the same run')
+            with run.opened(values):
                 for step in range(segment.first, segment.last + 1):
-                    wanted = self.first is not None and step >= self.first
-                    if mode.averages_after(step - 1):
-                        steps.go_on()
-                        after = None
-                    before = (after or steps.variables()) if wanted else None
-                    losses, figures = steps.take(step)
-                    updated = after = steps.variables() if wanted else None
-                    scheduled = mode.averages_after(step)
-                    if scheduled or (mode.drifts and step in self._saved):
-                        steps.average(scheduled)
-                        after = steps.variables() if wanted else None
-                    yield Taken(step, segment.plan.settings, losses, figures, before, after, updated, steps.saved)
-                    if self.recorded < step < self.last and not np.all(np.isfinite(losses)):
+                    taken = self._take(run, step)
+                    yield taken
+                    if self.recorded < step < self.last and not np.all(np.isfinite(taken.losses)):
                         raise UsageError(f'step {self.last} has not been taken: the loss of step {step} is not finite, '
                                          f'which ends a run; give --step={step}')
-                values = after or steps.variables()
+                values = run.variables()
 
-
-class _Steps:
-    """A graph and a session that take the steps of a plan, as `training` does.
-
-    Args:
-      plan: of the steps.
-      values: variable name -> array, what they start from; None for the initial values.
-      prefix: of the checkpoint that the values are from, for messages.
-
-    Attributes:
-      saved: the names of the variables that a checkpoint holds.
-    """
-
-    def __init__(self, plan, values, prefix):
-        self._every = plan.settings.reports.summary_steps
-        learnt = {} if values else plan.recipe.learn(plan.data)
-        with own.graph(plan.settings.run.seed) as graph, tf.device(plan.devices.home):
-            self._graph = loop.build(plan, learnt)
-            with plan.mode.scope(), tf.name_scope('replay'):
-                variables = {variable.op.name: variable for variable in tf.global_variables()}
-                self.saved = list(variables)
-                named = dict(variables)
-                copies = self._graph.step.average.copies if self._graph.step.average else []
-                for k, copy in enumerate(copies):
-                    named.update((name_of_tower(k, primary.op.name), own) for primary, own in zip(copies[0], copy))
-                self._reads = {name: variable.read_value() for name, variable in named.items()}
-                if values:
-                    _refuse_misfit(variables, values, prefix)
-                loads = assignments({name: variable for name, variable in variables.items()
-                                     if values and _is_restored(name, values)})
-                graph.finalize()
-                self._session = tf.Session(config=loop.session_options(plan))
-        refuse_absent(self._session, plan.devices)
-        self._session.run(self._graph.initialise, self._graph.initial_values)
-        assign(self._session, loads, values)
-        self._session.run(self._graph.start_inputs)
-        if self._graph.step.average:
-            self.go_on()
-
-    def take(self, step):
-        """Takes the step of this number; returns (the towers' losses, the figures of its record)."""
+    def _take(self, run, step):
+        """Takes a step, with what the run did before the next one; returns it as Taken."""
+        wanted = self.first is not None and step >= self.first
+        run.go_on()
+        before = run.variables() if wanted else None
         # What is fetched decides what TensorFlow fuses, so the summary is fetched where training fetches it.
-        summary = dict(summary=self._graph.summary) if summary_due(self._every, step - 1, step) else {}
-        results = self._session.run(dict(self._graph.fetches, **summary))
-        if results['step'] != step:
-            raise AssertionError(f"step {results['step']} was taken for step {step}")
-        return results['losses'], {name: float(figure) for name, figure in results['figures'].items()}
-
-    def average(self, scheduled):
-        """Averages the towers' copies of the variables, as training does between two steps."""
-        self._session.run(self._graph.average if scheduled else self._graph.equalise)
-
-    def go_on(self):
-        """Moves the towers' copies on, as training does before the step that follows an average on schedule."""
-        self._session.run(self._graph.step.average.go_on)
-
-    def variables(self):
-        """Returns all variables: name -> array."""
-        return self._session.run(self._reads)
-
-    def close(self):
-        """Closes the session."""
-        self._session.close()
-
-
-def name_of_tower(k: int, name: str) -> str:
-    """Returns the name of a variable in the copy of tower k; tower 0's is the one that is saved."""
-    return f'{name} of tower {k}' if k else name
-
-
-def assignments(variables: Mapping[str, tf.Variable]) -> dict[str, tuple[tf.Tensor, tf.Operation]]:
-    """Returns for each variable, by its name, (a placeholder, the operation that assigns its value)."""
-    result = {}
-    for name, variable in variables.items():
-        placeholder = tf.placeholder(variable.dtype.base_dtype, variable.shape)
-        result[name] = placeholder, variable.assign(placeholder, read_value=False)
-    return result
-
-
-def assign(session: tf.Session, loads: Mapping[str, tuple], values: Mapping[str, np.ndarray]) -> None:
-    """Gives variables their values.
-
-    Args:
-      session: of the graph.
-      loads: some of what `assignments` returned.
-      values: name -> array, for each of them.
-    """
-    session.run([operation for _, operation in loads.values()],
-                {placeholder: values[name] for name, (placeholder, _) in loads.items()})
-
-
-def _is_restored(name, values):
-    """Returns whether a variable gets a value, as in a resumed run.
-
-    `num_towers` and `batch_size` stay those of the plan. What a checkpoint may lack, such as a loss scale, begins anew.
-    """
-    return name not in saved.DIVISION and (name in values or not checkpoint.may_lack(name))
-
-
-def _refuse_misfit(variables, values, prefix):
-    """Raises a UsageError if the variables of the network are not those that a checkpoint has values for."""
-    for name, variable in variables.items():
-        if not _is_restored(name, values):
-            continue
-        shape = variable.shape.as_list()
-        if name not in values or list(values[name].shape) != shape:
-            found = f'of shape {list(values[name].shape)}' if name in values else 'missing'
-            raise UsageError(f'{prefix or "the run"} does not fit the network: {name} is {found}, where the network '
-                             f'has {shape}; use the checkpoint and the network of the same run')
+        is_due = summary_due(run.plan.settings.reports.summary_steps, step - 1, step)
+        results = run.take(dict(summary=run.graph.summary) if is_due else None)
+        if run.step != step:
+            raise AssertionError(f'step {run.step} was taken for step {step}')
+        updated = after = run.variables() if wanted else None
+        scheduled = run.plan.mode.averages_after(step)
+        if scheduled or (run.plan.mode.drifts and step in self._saved):
+            run.average(scheduled)
+            after = run.variables() if wanted else None
+        figures = {name: float(figure) for name, figure in results['figures'].items()}
+        return Taken(step, run.plan.settings, results['losses'], figures, before, after, updated, list(run.saved))
 
 
 # What is decided before any graph is built.
@@ -331,7 +228,7 @@ def _starting_point(directory, begin, given, recorded_from):
     """
     if given:
         prefix = saved.named('from', given)
-        values = _read(prefix)
+        values = saved.read(prefix)
         step = int(values['global_step'])
         if step >= begin:
             raise UsageError(f'--from={given} is of step {step}, which is not before step {begin}; give an older one, '
@@ -344,7 +241,7 @@ def _starting_point(directory, begin, given, recorded_from):
         if not recorded_from <= step_of(prefix) < begin:
             continue
         try:
-            return prefix, _read(prefix)
+            return prefix, saved.read(prefix)
         except Exception as error:  # of any type, as in `saved.corruption`
             if os.path.exists(prefix + '.index'):  # otherwise training has removed it, as one too many
                 say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
@@ -354,15 +251,6 @@ def _starting_point(directory, begin, given, recorded_from):
         raise UsageError(f'no checkpoint before step {begin} is kept in {directory.path}, and the run did not begin '
                          f'with initial values of this program; {remedy}')
     return None, None
-
-
-def _read(prefix):
-    """Returns the variables in a checkpoint: name -> array, with the examples that the run had seen."""
-    reader = tf.train.load_checkpoint(prefix)
-    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    step, examples_seen = saved.progress(prefix)
-    # The tutorial's have a global_step in float32, and no count of examples.
-    return {**values, 'global_step': np.int64(step), saved.EXAMPLES_SEEN: np.int64(examples_seen)}
 
 
 def _divided(started, first, last):

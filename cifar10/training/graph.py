@@ -1,0 +1,166 @@
+"""The graph of a training step: input, towers, update, and what is reported of them."""
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.errors import UsageError
+from cifar10.base.names import EXAMPLES_SEEN
+from cifar10.base.registry import PRECISIONS
+from cifar10.data import pipeline
+from cifar10.model import MOVING_STATISTICS, averages, classifier
+from cifar10.model.network_draws import at_position
+from cifar10.parallel import determinism
+from cifar10.parallel.towers import tower_loss
+from cifar10.parallel.update import Step
+from cifar10.run import checkpoint, summaries
+from cifar10.settings.training import TowerSettings
+from cifar10.training.plan import Plan
+
+
+class TrainingGraph(NamedTuple):
+    """What `build` makes in the current graph.
+
+    Attributes:
+      train_step: int64 scalar, global_step after the update; fetching it takes a step.
+      async_train_ops: the same for further threads, where the update mode has any.
+      losses: float32 [towers], each tower's total loss.
+      tower_seconds: float32 [towers], the time that each tower took; [0] where it is not measured.
+      figures: float32 scalars of the step, by their names.
+      summary: string scalar, a serialised `tf.Summary` of the step; None in a run that writes none.
+      batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
+      step: the towers and their update, as the update mode built them.
+      average, equalise: the operations of the mode's `Average`, with which the moving averages move; None where the
+        towers' variables are equal after each step.
+      global_step, examples_seen: int64 variables, the updates and the positions so far.
+      initialise: gives variables their initial values; other values may follow.
+      start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
+        whatever gives variables other values.
+    """
+    train_step: tf.Tensor
+    async_train_ops: Sequence[tf.Tensor]
+    losses: tf.Tensor
+    tower_seconds: tf.Tensor
+    figures: dict[str, tf.Tensor]
+    summary: tf.Tensor | None
+    batches: list
+    step: Step
+    average: tf.Operation | None
+    equalise: tf.Operation | None
+    global_step: tf.Variable
+    examples_seen: tf.Variable
+    initialise: tf.Operation
+    start_inputs: tf.Operation
+
+    @property
+    def fetches(self) -> dict[str, Any]:
+        """What is fetched in every step: its number, the losses, the figures, and the towers' seconds."""
+        return dict(step=self.train_step, losses=self.losses, figures=self.figures, seconds=self.tower_seconds)
+
+
+def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
+    """Builds the training graph in the current default graph.
+
+    Args:
+      plan: of the run.
+      learnt: what `plan.recipe.learn` returned; nothing for a run that is resumed.
+    """
+    with tf.device('/cpu:0'):
+        global_step = tf.train.get_or_create_global_step()
+        examples_seen = tf.get_variable(
+            EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
+        checkpoint.make_division(plan.devices.num_towers, plan.settings.towers.batch_size)
+        rates = plan.recipe.learning_rates(examples_seen)
+        next_batch, start_inputs = _input(plan, global_step, examples_seen)
+    batches = []
+    step = _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen)
+    reports = _reports(plan, step, rates[0], batches)
+    moving = averages.moving_averages(global_step, step.average.steps if step.average else None)
+    averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
+
+    def after_step(train_op):
+        # Once the update is done, so that neither races it.
+        with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
+            moved = [averages.move(moving, averaged)] if averaged and not step.average else []
+            counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
+            with tf.control_dependencies([*moved, counted]):
+                return tf.identity(global_step)
+
+    def after_average(operation):
+        with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
+            return averages.move(moving, averaged)
+
+    train_ops = [tf.group(step.train_ops[0], reports.pop('moved'), name='summaries/step'), *step.train_ops[1:]]
+    train_step, *async_train_ops = [after_step(train_op) for train_op in train_ops]
+    average = after_average(step.average.scheduled) if step.average else None
+    equalise = after_average(step.average.equalise) if step.average else None
+    with tf.name_scope('initialise'), plan.mode.scope():
+        initialise = tf.global_variables_initializer()
+        start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
+    return TrainingGraph(
+        train_step, async_train_ops, **reports, batches=batches, step=step, average=average, equalise=equalise,
+        global_step=global_step, examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
+
+
+def _input(plan, global_step, examples_seen):
+    """Returns (function that returns tower k's next batch, the operations that start the inputs)."""
+    devices, mode = plan.devices, plan.mode
+    with tf.name_scope('input'):
+        stop = examples_seen + (plan.last_step - global_step) * plan.examples_per_step
+        source = pipeline.Source(plan.data, devices.hosts, len(devices.groups), plan.recipe.augmentation,
+                                 plan.settings.towers.batch_size, plan.settings.run.seed)
+        return source.batches(
+            examples_seen, stop, mode.synchronous, devices.tower_devices if devices.on_gpus else None)
+
+
+def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen):
+    """Builds the towers, whose batches are added to `batches`, and the update of the variables; returns the Step."""
+    recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
+    precision = PRECISIONS.load(towers.precision)
+
+    def network(images, training):
+        return recipe.inference(images, training, **learnt)
+
+    def tower(k, scope):
+        batches.append(next_batch(k))
+        images, labels = batches[k]
+        position = examples_seen, k * towers.batch_size
+        with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
+            total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
+                network, images, labels, precision.dtype, plan.settings.recipe.label_smoothing))
+            return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
+
+    return mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
+                      tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope),
+                      tower_inputs=batches.__getitem__ if can_time(towers) else None,
+                      # So that those of frozen weights are left out.
+                      gate_gradients=getattr(tf.train.Optimizer, 'GATE_NONE' if recipe.freezes else 'GATE_OP'))
+
+
+def _reports(plan, step, rate, batches):
+    """Returns what is reported of a step by the names of TrainingGraph, and `moved`, which moves averages of losses."""
+    with tf.device('/cpu:0'):
+        losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
+        with tf.name_scope('turns/'):
+            tower_seconds = tf.stack(step.seconds, name='seconds') if step.seconds else tf.zeros([0])
+    activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
+    means = summaries.means(step)
+    averaged_losses, moved = summaries.averaged_losses(means)
+    summary = None
+    if plan.settings.reports.summary_steps:
+        summary = summaries.build(step, {**means, **averaged_losses}, rate, batches[0][0], activations)
+    figures = dict(loss=means['total_loss'], learning_rate=rate, accuracy=means['accuracy'])
+    if 'staleness' in means:  # where towers update on their own
+        figures['staleness'] = means['staleness']
+    return dict(losses=losses, tower_seconds=tower_seconds, figures=figures, summary=summary, moved=moved)
+
+
+def can_time(towers: TowerSettings) -> bool:
+    """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
+    return not (towers.deterministic or determinism.is_on())
+
+
+def refuse_without_clock(towers: TowerSettings) -> None:
+    """Raises a UsageError if steps cannot be timed, which `--explain` does."""
+    if not can_time(towers):
+        raise UsageError('--explain reads clocks, which TF_DETERMINISTIC_OPS=1 forbids; unset it')

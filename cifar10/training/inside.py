@@ -1,0 +1,103 @@
+"""The inside of a step: all towers once more, on one device, computing from given variables and batches.
+
+Nothing is updated, so nothing that is looked at changes.
+"""
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.registry import PRECISIONS
+from cifar10.data import draws, pipeline
+from cifar10.model import classifier
+from cifar10.model.network_draws import at_position
+from cifar10.parallel.towers import build_towers, dense, tower_loss
+from cifar10.training.plan import Plan
+
+
+class Batch(NamedTuple):
+    """The batch of a tower: tensors, or their values.
+
+    Attributes:
+      images: float32 [n, height, width, 3], as the network gets them.
+      labels: int32 [n], their classes.
+      first: int64, the position of the first of them in the stream of examples.
+      examples: int64 [n], their indices in the data set.
+      originals: uint8 [n, 3, image_size, image_size], before augmentation.
+    """
+    images: np.ndarray
+    labels: np.ndarray
+    first: int
+    examples: np.ndarray
+    originals: np.ndarray
+
+
+class Inside(NamedTuple):
+    """What `build` makes in the current graph.
+
+    Attributes:
+      towers: for each a dict of tensors: 'loss'; 'predictions', int64 [n]; 'cross_entropies', float32 [n]; and
+        'gradients', of each trained variable by its name.
+      fed: for each tower the tensors to feed with the images, labels and first position of its batch.
+      batch: the Batch at the positions that `positions` is fed with.
+      positions: int64 scalars: of the first example of the batch, and of that of the step.
+      initialise, start_inputs, average: as `Run` needs them.
+    """
+    towers: list[dict[str, Any]]
+    fed: list[list[tf.Tensor]]
+    batch: Batch
+    positions: tuple[tf.Tensor, tf.Tensor]
+    initialise: tf.Operation
+    start_inputs: tf.Operation
+    average: None = None
+
+
+def on_one_device(plan: Plan) -> Plan:
+    """Returns a plan whose towers are all on the first of its devices."""
+    first_group = dataclasses.replace(
+        plan.devices, groups=plan.devices.groups[:1], group_hosts=plan.devices.group_hosts[:1])
+    return plan._replace(devices=first_group.with_towers(plan.settings.towers.num_towers))
+
+
+def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
+    """Builds the towers in the current default graph.
+
+    Args:
+      plan: of the step, `on_one_device`.
+      learnt: what the recipe has learnt; the variables get other values, so it is not used.
+    """
+    del learnt
+    settings = plan.settings
+    batch_size, seed = settings.towers.batch_size, settings.run.seed
+    precision = PRECISIONS.load(settings.towers.precision)
+    with tf.device('/cpu:0'):
+        tf.train.get_or_create_global_step()  # a network may ask for it
+        first, step = (tf.placeholder(tf.int64, [], f'input/{name}') for name in ('first', 'step'))
+        optimizer = precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
+        memory, read = pipeline.load(plan.data)
+        images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
+        examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
+        _, originals = memory.take(examples)
+    fed = []
+
+    def tower(k, scope):
+        fed.append([tf.placeholder(tensor.dtype, tensor.shape) for tensor in (images, labels, first)])
+        logits = []
+
+        def network(*arguments):
+            logits.append(plan.recipe.inference(*arguments))
+            return logits[0]
+        with plan.recipe.divided(plan.devices.parts[k]), at_position(seed, fed[k][2]):
+            loss, _ = tower_loss(scope, lambda: classifier.add_loss(
+                network, *fed[k][:2], precision.dtype, settings.recipe.label_smoothing))
+        pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
+        return dict(
+            loss=loss, predictions=tf.argmax(logits[0], 1),
+            cross_entropies=classifier.cross_entropies(logits[0], fed[k][1], settings.recipe.label_smoothing),
+            gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
+
+    towers = build_towers(plan.devices.tower_devices, tower)
+    batch = Batch(images, labels, first, examples, originals)
+    return Inside(towers, fed, batch, (first, step), tf.global_variables_initializer(), tf.group(read))

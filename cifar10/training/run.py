@@ -1,0 +1,165 @@
+"""The door to a training: all that takes training steps comes through `Run`, so that all of it takes the same ones.
+
+    run = Run(plan)
+    with run.opened():
+        while run.step < plan.last_step:
+            results = run.take()
+"""
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.names import EXAMPLES_SEEN
+from cifar10.base.registry import PRECISIONS
+from cifar10.base.variables import Loader
+from cifar10.parallel.session_config import refuse_absent, session_config
+from cifar10.run import checkpoint, sessions, warm_start
+from cifar10.training import graph
+from cifar10.training.plan import Plan
+
+
+class Run:
+    """The graph of a training and, within `opened`, its session.
+
+    Args:
+      plan: of the training.
+      is_new: whether it begins with initial values; default: whether the plan has no checkpoint.
+      build: function (plan, what the recipe has learnt from the images) that builds the graph. It returns an object
+        with the operations `initialise` and `start_inputs`, and with `average`, as `graph.TrainingGraph` has them.
+
+    Attributes:
+      plan: as given.
+      graph: what `build` returned.
+      saved: the variables that a checkpoint holds, by their names.
+      session: the session, within `opened`.
+      step: the number of the last step, within `opened`.
+    """
+
+    def __init__(self, plan: Plan, is_new: bool | None = None, build: Callable[[Plan, Mapping], Any] = graph.build):
+        self.plan = plan
+        self.session = None
+        self.step = plan.step
+        self._goes_on = False  # whether the copies of the variables have to go on before the next step
+        if is_new is None:
+            is_new = not plan.checkpoint
+        learnt = plan.recipe.learn(plan.data) if is_new else {}
+        with own.graph(plan.settings.run.seed) as self._graph, tf.device(plan.devices.home):
+            self.graph = build(plan, learnt)
+            self.saved = {variable.op.name: variable for variable in tf.global_variables()}
+            with plan.mode.scope():
+                self._loader = Loader(self.saved)
+                with tf.name_scope('read'):
+                    self._reads = {name: variable.read_value() for name, variable in self._variables().items()}
+
+    def _variables(self):
+        """Returns the variables that are saved, and the copies of them that towers above 0 have, by their names."""
+        copies = self.graph.step.average.copies if self.graph.average else []
+        return {**self.saved, **{name_of_tower(k, primary.op.name): variable for k, copy in enumerate(copies)
+                                 for primary, variable in zip(copies[0], copy)}}
+
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[None]:
+        """Context in which operations may be added to the graph, before it is opened."""
+        with self._graph.as_default(), tf.device(self.plan.devices.home):
+            yield
+
+    @contextlib.contextmanager
+    def opened(self, values: Mapping[str, np.ndarray] | None = None, position: int | None = None,
+               is_final: bool = True) -> Iterator[None]:
+        """Context with a session, in which the next step is the one that follows the given values.
+
+        Args:
+          values: arrays by the names of their variables, as `checkpoint.read` returns them; default: the initial
+            values, with those of a warm start.
+          position: of the first example of the next step; default: where the values end.
+          is_final: whether nothing is added to the graph any more.
+
+        Raises:
+          UsageError: the process lacks a device of the towers.
+        """
+        if is_final:
+            self._graph.finalize()
+        with contextlib.ExitStack() as stack:
+            with self._graph.as_default(), self.plan.mode.scope():
+                self.session = stack.enter_context(sessions.opened(
+                    self.plan.devices.target, session_options(self.plan)))
+            refuse_absent(self.session, self.plan.devices)
+            self.session.run(self.graph.initialise)
+            if values is not None:
+                self.load(checkpoint.restored(values, self.saved))
+            elif self.plan.warm_start:
+                self.load(warm_start.first_values(self.plan.warm_start, self.saved))
+            if position is not None:
+                self.load({EXAMPLES_SEEN: np.int64(position)})
+            self.session.run(self.graph.start_inputs)
+            self.step = self.last_step_taken()
+            self._goes_on = True  # the schedule may be another one than that of the last average
+            yield
+
+    def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None, **traced: Any) -> dict[str, Any]:
+        """Takes a step and returns its results: those of `TrainingGraph.fetches`, and of others.
+
+        Args:
+          also: what else is fetched, by its names; it may take the place of what always is.
+          feed: values of tensors in this step.
+          traced: `options` and `run_metadata` of `tf.Session.run`.
+
+        Raises:
+          tf.errors.OutOfRangeError: another thread has taken the last step.
+        """
+        self.go_on()
+        results = self.session.run(dict(self.graph.fetches, **also or {}), feed, **traced)
+        self.step = int(results['step'])
+        return results
+
+    def average(self, scheduled: bool = True) -> None:
+        """Averages the towers' copies of the variables, where they have copies that drift apart.
+
+        Args:
+          scheduled: whether the mode averages after this step anyway. Then the copies go on before the next step.
+        """
+        if self.graph.average:
+            self.session.run(self.graph.average if scheduled else self.graph.equalise)
+            self._goes_on |= scheduled
+
+    def go_on(self) -> None:
+        """Moves the copies of the variables on after an average on schedule, unless the next step has done so."""
+        if self._goes_on and self.graph.average:
+            self.session.run(self.graph.step.average.go_on)
+        self._goes_on = False
+
+    def last_step_taken(self) -> int:
+        """Returns the number of the last step, whichever thread took it."""
+        return int(self.session.run(self._reads[tf.GraphKeys.GLOBAL_STEP]))
+
+    @property
+    def position(self) -> int:
+        """The position in the stream of examples of the first one that no step has taken."""
+        return int(self.session.run(self._reads[EXAMPLES_SEEN]))
+
+    def variables(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+        """Returns the values of variables by their names; default: of all, with the copies of the towers."""
+        return self.session.run(self._reads if names is None else {name: self._reads[name] for name in names})
+
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        """Gives variables that are saved the values that stand at their names."""
+        self._loader.load(self.session, values)
+
+
+def name_of_tower(k: int, name: str) -> str:
+    """Returns the name of a variable in the copy of tower k; tower 0's is the one that is saved."""
+    return f'{name} of tower {k}' if k else name
+
+
+def session_options(plan: Plan) -> tf.ConfigProto:
+    """Returns the configuration of a session that takes the steps of a run."""
+    towers = plan.settings.towers
+    # In a session over several processes, fused operations exist for float32 only. What is fused must not depend on
+    # the session, because fused operations round differently.
+    fuse = PRECISIONS.load(towers.precision).dtype == tf.float32
+    # TensorFlow reorders a product with a constant only where its factors are on one device, so it must not either.
+    return session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla, fuse, fold=False)
