@@ -60,6 +60,7 @@ class Cause:
 
 
 class Mode(Cause):
+    """Another update mode would be faster."""
     name = 'update mode'
     advice = 'another update mode exchanges the same gradients in less time; train {how}'
 
@@ -71,6 +72,7 @@ class Mode(Cause):
 
 
 class Precision(Cause):
+    """The hardware computes faster in another precision."""
     name = 'precision'
     advice = 'this hardware computes faster in another precision; train {how}'
 
@@ -81,6 +83,7 @@ class Precision(Cause):
 
 
 class SmallBatch(Cause):
+    """Part of a step takes the same time whatever the batch size."""
     name = 'small batch'
     advice = 'part of a step takes the same time whatever the batch size; give each tower more images: train {how}'
 
@@ -90,6 +93,7 @@ class SmallBatch(Cause):
 
 
 class HeavyUpdate(Cause):
+    """The optimizer takes long to apply the gradients."""
     name = 'heavy update'
     advice = 'the optimizer takes long to apply the gradients; use a cheaper one, or more images in each batch'
 
@@ -109,6 +113,7 @@ class HeavyUpdate(Cause):
 
 
 class SlowInput(Cause):
+    """The towers wait for their batches."""
     name = 'slow input'
     advice = ('the towers wait for their batches, because the CPU cannot make them fast enough; use '
               'a cheaper augmentation, a machine with more cores, or more machines')
@@ -121,6 +126,7 @@ class SlowInput(Cause):
 
 
 class Averaging(Cause):
+    """The towers wait while their gradients are averaged."""
     name = moments.AVERAGING
     advice = ('the towers wait while their gradients are averaged; use --variable_update=replicated, '
               'or fewer towers with more images each')
@@ -136,12 +142,14 @@ class Averaging(Cause):
 
 
 class AllReduce(Averaging):
+    """The devices wait while their gradients are all-reduced."""
     name = moments.ALL_REDUCE
     advice = ('the devices wait while their gradients are all-reduced; use a faster link between '
               'them, or more images in each batch')
 
 
 class Transfers(Cause):
+    """Variables and gradients move between devices for long."""
     name = 'transfers'
     advice = ('much of a step is spent moving variables and gradients between devices; use '
               '--variable_update=replicated, a faster link, or more images in each batch')
@@ -158,6 +166,7 @@ class Transfers(Cause):
 
 
 class SlowTower(Cause):
+    """Every step waits for one device."""
     name = 'slow tower'
     advice = 'every step waits for one device; find out what else runs on it, or leave it out'
 
@@ -182,6 +191,7 @@ class SlowTower(Cause):
 
 
 class Summaries(Cause):
+    """Summaries are written often."""
     name = 'summaries'
     advice = 'summaries for TensorBoard take much of the time; use a larger --summary_steps'
 
@@ -193,6 +203,7 @@ class Summaries(Cause):
 
 
 class Checkpoints(Cause):
+    """Checkpoints are saved often."""
     name = 'checkpoints'
     advice = 'saving takes much of the time; use a larger --save_steps'
 
@@ -201,6 +212,7 @@ class Checkpoints(Cause):
 
 
 class Evaluation(Cause):
+    """The run is evaluated often."""
     name = 'evaluation'
     advice = 'evaluation takes much of the time; use a larger --eval_steps'
 
@@ -210,6 +222,7 @@ class Evaluation(Cause):
 
 
 class Copies(Cause):
+    """The towers' copies of the variables are averaged often."""
     name = 'averages of the copies'
     advice = 'averaging the copies takes much of the time; use a larger --local_steps'
 
