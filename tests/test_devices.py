@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.parallel import devices, gpus
-from cifar10.parallel.session_config import refuse_absent, session_config
+from cifar10.parallel.session_config import absent, refuse_absent, session_config
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, patient, script_command
 
@@ -125,8 +125,8 @@ def test_missing_devices_are_named_by_task_type_and_number():
     both = local.spread(2, 0, 'grpc://a:1')
     present = [f'/job:worker/replica:0/task:{i}/device:GPU:0' for i in (0, 1)]
     present += ['/job:worker/replica:0/task:1/device:GPU:1', '/job:worker/replica:0/task:0/device:CPU:1']
-    assert devices.absent(both, present) == ['/job:worker/task:0/gpu:1']
-    assert devices.absent(local, [f'/job:localhost/replica:0/task:0/device:GPU:{k}' for k in (0, 1)]) == []
+    assert absent(both, present) == ['/job:worker/task:0/gpu:1']
+    assert absent(local, [f'/job:localhost/replica:0/task:0/device:GPU:{k}' for k in (0, 1)]) == []
 
 
 def test_a_session_without_the_towers_devices_is_refused():

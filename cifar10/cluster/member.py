@@ -16,8 +16,8 @@ from cifar10.cluster import listener, watch
 from cifar10.cluster.address import split_address
 from cifar10.cluster.membership import Cluster
 from cifar10.parallel import gpus
-from cifar10.parallel.devices import Devices, absent
-from cifar10.parallel.session_config import LEADER, session_config
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.session_config import LEADER, absent, session_config
 
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
 # downloaded, a container image is pulled.

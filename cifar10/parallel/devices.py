@@ -6,7 +6,6 @@ import dataclasses
 
 import tensorflow as tf2
 
-from cifar10.base.errors import UsageError
 from cifar10.parallel import gpus
 
 
@@ -101,13 +100,12 @@ class Devices:
         reason = '' if self.on_gpus else f' ({self.reason})'
         fewest, rest = divmod(self.num_towers, len(self.groups))
         each = 'each' if self.count == len(self.groups) else 'on each group'
-        share = ''
         if len(self.groups) == 1:
             share = ', in turn' if self.count == 1 < fewest else ''
         elif rest:
             share = f', {fewest} or {fewest + 1} {each}'
-        elif fewest > 1:
-            share = f', {fewest} {each}'
+        else:
+            share = f', {fewest} {each}' if fewest > 1 else ''
         names = ' '.join('+'.join(group) for group in self.groups)
         return f'{self.count} {kind}{plural}{reason}{share}: {names}'
 
@@ -124,48 +122,7 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
       per_tower: devices of one tower.
       count_flag: the caller's flag for num_devices, for error messages.
     """
-    if kind == 'cpu':
-        return _local('cpu', num_devices, per_tower, 'as requested')
-    num_gpus = gpus.count()
-    if num_gpus >= num_devices:
-        return _local('gpu', num_devices, per_tower)
-    if num_gpus:
-        plural = 's' if num_gpus > 1 else ''
-        fitting = num_gpus // per_tower * per_tower
-        remedy = f'{count_flag}={fitting}' if fitting else f'{count_flag}={num_gpus} --gpus_per_tower={num_gpus}'
-        raise UsageError(f'{count_flag}={num_devices}, but this machine has {num_gpus} GPU{plural}; use {remedy}, or '
-                         '--tower_device=cpu')
-    reason = gpus.why_no_gpu()
-    if reason is None:
-        raise UsageError("this machine has an NVIDIA GPU and its driver, but TensorFlow cannot use it; pip install -e "
-                         "'.[gpu]' brings the CUDA libraries, or use --tower_device=cpu")
-    if kind == 'gpu':
-        raise UsageError(f'--tower_device=gpu: {reason}; use --tower_device=cpu')
-    return _local('cpu', num_devices, per_tower, reason)
-
-
-def _local(kind, num_devices, per_tower, reason=''):
-    """Returns the Devices of the first `num_devices` GPUs ('gpu') or CPU devices ('cpu') of this process."""
-    names = [f'/{kind}:{i}' for i in range(num_devices)]
+    reason = gpus.why_cpu(num_devices, kind, per_tower, count_flag)
+    names = [f"/{'cpu' if reason else 'gpu'}:{i}" for i in range(num_devices)]
     groups = tuple(tuple(names[i:i + per_tower]) for i in range(0, num_devices, per_tower))
-    return Devices(groups, kind == 'gpu', reason)
-
-
-def absent(devices: Devices, present: list[str]) -> list[str]:
-    """Returns the names of tower devices that do not exist.
-
-    Args:
-      devices: the Devices of the towers.
-      present: full names of the devices that exist, as in `session.list_devices()`.
-    """
-    with_task = bool(devices.target)
-    existing = {_identity(name, with_task) for name in present}
-    return [name for group in devices.groups for name in group if _identity(name, with_task) not in existing]
-
-
-def _identity(name, with_task):
-    """Returns the parts of a device name, short or full, that identify the device."""
-    spec = tf2.DeviceSpec.from_string(name)
-    if with_task:
-        return spec.job, spec.task, spec.device_type, spec.device_index
-    return spec.device_type, spec.device_index  # within one process, names leave out job and task
+    return Devices(groups, not reason, reason)

@@ -12,7 +12,33 @@ _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
 
 
-def why_no_gpu() -> str | None:
+def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str:
+    """Returns why towers run on CPU devices; '' if they run on GPUs. The arguments are those of `devices.choose`.
+
+    Raises:
+      UsageError: the machine has too few GPUs, or GPUs that TensorFlow cannot use, or none although `kind` is 'gpu'.
+    """
+    if kind == 'cpu':
+        return 'as requested'
+    num_gpus = count()
+    if num_gpus >= num_devices:
+        return ''
+    if num_gpus:
+        plural = 's' if num_gpus > 1 else ''
+        fitting = num_gpus // per_tower * per_tower
+        remedy = f'{count_flag}={fitting}' if fitting else f'{count_flag}={num_gpus} --gpus_per_tower={num_gpus}'
+        raise UsageError(f'{count_flag}={num_devices}, but this machine has {num_gpus} GPU{plural}; use {remedy}, or '
+                         '--tower_device=cpu')
+    reason = _why_none()
+    if reason is None:
+        raise UsageError("this machine has an NVIDIA GPU and its driver, but TensorFlow cannot use it; pip install -e "
+                         "'.[gpu]' brings the CUDA libraries, or use --tower_device=cpu")
+    if kind == 'gpu':
+        raise UsageError(f'--tower_device=gpu: {reason}; use --tower_device=cpu')
+    return reason
+
+
+def _why_none():
     """Returns why TensorFlow found no GPU, or None if it should have found one."""
     visible = os.environ.get('CUDA_VISIBLE_DEVICES')
     if visible is not None and visible.split(',')[0].strip() in ('', '-1', 'NoDevFiles'):

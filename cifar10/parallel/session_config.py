@@ -1,9 +1,10 @@
 """TensorFlow sessions for the devices of the towers: how they are configured, and that they have these devices."""
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.parallel import gpus
-from cifar10.parallel.devices import Devices, absent
+from cifar10.parallel.devices import Devices
 
 LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives of a cluster
 
@@ -55,3 +56,18 @@ def refuse_absent(session: tf.Session, devices: Devices) -> None:
     if missing:
         raise UsageError(f"TensorFlow has made no {' '.join(missing)} in this process; it was started with other "
                          'devices before, so start a new process')
+
+
+def absent(devices: Devices, present: list[str]) -> list[str]:
+    """Returns the names of tower devices that do not exist.
+
+    Args:
+      devices: the Devices of the towers.
+      present: full names of the devices that exist, as in `session.list_devices()`.
+    """
+    def identity(name):
+        spec = tf2.DeviceSpec.from_string(name)
+        task = (spec.job, spec.task) if devices.target else ()  # within one process, names leave it out
+        return *task, spec.device_type, spec.device_index
+    existing = set(map(identity, present))
+    return [name for group in devices.groups for name in group if identity(name) not in existing]
