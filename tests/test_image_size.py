@@ -227,4 +227,4 @@ def test_show_inputs_and_check_say_the_sizes(trained, capsys):
     check(settings('none'))
     output = capsys.readouterr().out
     assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36\n' in output
-    assert 'memory     30.73 MB for the training images\n' in output
+    assert 'memory     30.73 MB for the training images, in each process' in output
