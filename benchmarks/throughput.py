@@ -74,13 +74,13 @@ def inside(options, cell):
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
     from cifar10.settings.training import train_settings
-    from cifar10.training import loop as trainer
     from cifar10.training.plan import plan_of, rates_of
+    from cifar10.training.run import Run
     devices = choose_devices(1, 'cpu')
     gpus.claim(devices.num_gpus)
     data = records.prepare(options.dataset, options.data_dir)
-    with tf.Session(config=session_config(devices)) as session:
-        if cell == 'evaluation':
+    if cell == 'evaluation':
+        with tf.Session(config=session_config(devices)) as session:
             count = min(data.count, BATCH * options.steps)
             recipe = Recipe(train_settings().recipe, len(data.classes))
             built = evaluator.Evaluator(data, recipe, devices.tower_devices, BATCH, count)
@@ -89,27 +89,26 @@ def inside(options, cell):
             begin = time.perf_counter()
             built.run(session)
             return count / (time.perf_counter() - begin)
-        config = train_settings(
-            dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device='cpu', num_towers=1,
-            batch_size=BATCH, precision='fp32')
-        plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
-        built = trainer.build(plan, plan.recipe.learn(data))
-        session.run(tf.global_variables_initializer())
-        session.run(built.start_inputs)
-        if cell == 'input':
-            fetched = [tensor.op for tensor in built.batches[0]]
-            clock = time.process_time
-        else:
-            fetched = built.train_step
-            clock = time.perf_counter
+    config = train_settings(
+        dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device='cpu', num_towers=1,
+        batch_size=BATCH, precision='fp32')
+    plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
+    run = Run(plan)
+    if cell == 'input':
+        fetched = [tensor.op for tensor in run.graph.batches[0]]
+        clock = time.process_time
+    else:
+        fetched = run.graph.train_step
+        clock = time.perf_counter
+    with run.opened():
         for _ in range(options.steps // 2):
-            session.run(fetched)
+            run.session.run(fetched)
         begin = clock()
         for _ in range(options.steps // 2):
-            session.run(fetched)
+            run.session.run(fetched)
         seconds = clock() - begin
-        images = options.steps // 2 * BATCH
-        return 1e6 * seconds / images if cell == 'input' else images / seconds
+    images = options.steps // 2 * BATCH
+    return 1e6 * seconds / images if cell == 'input' else images / seconds
 
 
 def measure(options, cell):

@@ -14,7 +14,7 @@ from cifar10.base import signals
 from cifar10.data import records
 from cifar10.programs import local_cluster, program
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, WITH_GPUS, loop, tf  # it starts TensorFlow with the GPUs hidden
+from tests.helpers import ROOT, WITH_GPUS, tf, trainer  # it starts TensorFlow with the GPUs hidden
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -84,7 +84,7 @@ def first_step(tmp_path_factory, data_dir):
     def of(network):
         flags = dict(small(data_dir, tmp_path_factory.mktemp('first_step')), network=network, max_steps=1)
         with tf.Graph().as_default():
-            loop.train(train_settings(**flags))
+            trainer.train(train_settings(**flags))
         return flags['train_dir']
     return of
 

@@ -39,7 +39,7 @@ from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
-from cifar10.training import graph, loop  # noqa: E402
+from cifar10.training import graph, trainer  # noqa: E402
 from cifar10.training.plan import Plan, rates_of, recipe_of  # noqa: E402
 from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
@@ -237,7 +237,7 @@ def assert_same_bits(one, other):
 
 def train(config):
     """Trains; returns the arrays of the newest checkpoint."""
-    loop.train(config)
+    trainer.train(config)
     return last_variables(config.run.train_dir)
 
 

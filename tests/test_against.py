@@ -14,7 +14,7 @@ from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay import against
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import tf
 
 NETWORK = '''
@@ -67,7 +67,7 @@ class Runs:
                      log_frequency=2, summary_steps=0, tower_device='cpu', train_dir=str(self.folder / name),
                      network=f"{self.folder / network / 'net.py'}:tiny")
         with tf.Graph().as_default():
-            loop.train(train_settings(**dict(flags, **changes)))
+            trainer.train(train_settings(**dict(flags, **changes)))
         return TrainDir(flags['train_dir'])
 
     def continued(self, run, name, **changes):

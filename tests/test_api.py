@@ -19,7 +19,7 @@ from cifar10 import RunError, UsageError
 from cifar10.evaluation import confusion
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
-from cifar10.training import api, loop
+from cifar10.training import api, trainer
 from tests.helpers import (
     LINEAR,
     ROOT,
@@ -86,7 +86,7 @@ def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_t
                         r"checkpoint='.*/train/model.ckpt-4'\)", tested)
     assert second.startswith('TrainResult(step=4') and 'other/model.ckpt-4' in second
     # In this process TensorFlow is in graph mode; a deterministic run gets a process of its own.
-    loop.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
+    trainer.train(train_settings(**dict(one, train_dir=str(tmp_path / 'one_alone'))))
     assert run_script('multi_gpu_train.py', **dict(other, train_dir=str(tmp_path / 'other_alone'))).returncode == 0
     for name, alone in (('train', 'one_alone'), ('other', 'other_alone'), ('third', 'other')):
         assert_same_bits(last_variables(tmp_path / name), last_variables(tmp_path / alone))

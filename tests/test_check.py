@@ -12,7 +12,7 @@ from cifar10.data import records
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
-from cifar10.training import loop, plan
+from cifar10.training import plan, trainer
 from tests.helpers import ROOT, run_script, small_disk, train
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
@@ -84,7 +84,7 @@ def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, cap
     assert problem in found
     assert (tree(config.run.train_dir) if files else os.path.exists(config.run.train_dir)) == (files or False)
     with pytest.raises((UsageError, RunError), match=re.escape(problem)):
-        loop.train(config)
+        trainer.train(config)
 
 
 def test_what_is_not_tried_is_named(settings, tmp_path, capsys):

@@ -21,7 +21,7 @@ from cifar10.run import metrics
 from cifar10.run.names import step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.crashes import (
     command_of,
     distinct,
@@ -78,7 +78,7 @@ def assert_resumes(state, folder, flags, train_dir, capsys):
     """
     write_tree(folder, state)
     with tf.Graph().as_default():
-        loop.train(train_settings(train_dir=str(folder), **flags))
+        trainer.train(train_settings(train_dir=str(folder), **flags))
     assert_same_bits(last_variables(folder), last_variables(train_dir))
     assert records_of(folder) == records_of(train_dir)
     assert [step for step, _, sha256 in records_of(folder) if sha256] == [10, 20, 30, 40]
@@ -154,7 +154,7 @@ def assert_keeps_the_best(state, folder, keeping):
     flags, _, train_dir = keeping
     write_tree(folder, state)
     with tf.Graph().as_default():
-        loop.train(train_settings(train_dir=str(folder), **flags))
+        trainer.train(train_settings(train_dir=str(folder), **flags))
     assert_same_bits(last_variables(folder), last_variables(train_dir))
     assert_same_bits(last_variables(folder / 'best'), last_variables(train_dir / 'best'))
     one, other = ([(record['step'], record['correct']) for record in metrics.read(str(each), metrics.EVAL)]

@@ -17,7 +17,7 @@ from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import (
     checkpoints,
     last_variables,
@@ -41,7 +41,7 @@ def run(tmp_path_factory, data_dir):
     config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
                             batch_size=8, max_steps=40, save_steps=39, tower_device='cpu')
     with tf.Graph().as_default():
-        loop.train(config)
+        trainer.train(config)
     return config.run.train_dir
 
 
@@ -263,7 +263,7 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
 def test_a_watching_evaluator_goes_over_to_the_run_that_takes_the_place_of_another(data_dir, tmp_path, capsys):
     # Of another network, on other images, with the same steps in its checkpoints' names.
     def begin(**flags):
-        loop.train(train_settings(**dict(dict(
+        trainer.train(train_settings(**dict(dict(
             data_dir=data_dir, dataset='shapes', train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=2,
             tower_device='cpu', restart=True), **flags)))
     begin()

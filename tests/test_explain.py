@@ -16,7 +16,7 @@ from cifar10.tools.explain import causes, report
 from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
 from cifar10.tools.explain.program import explain
 from cifar10.tools.explain.report import Timing, Would
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, update_mode
 from tests.standin_gpu import Unavailable, environment
 
@@ -53,7 +53,7 @@ def files_of(folder):
 @pytest.mark.stress
 def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, capsys):
     config = settings(num_gpus=2, batch_size=4, network=f'{CAUSES}:slow_tower', summary_steps=0)
-    loop.train(config)
+    trainer.train(config)
     files = files_of(config.run.train_dir)
     capsys.readouterr()
     explain(config.replace(max_steps=1000000, explain=True), seconds=1)

@@ -39,14 +39,14 @@ from cifar10.programs import program
 def main():
     console.start_tensorflow()
     import tensorflow as tf
-    from cifar10.training import loop
+    from cifar10.training import trainer
     from cifar10.settings.training import train_settings
     settings = json.loads(sys.argv[1])
     gpus = tf.config.list_physical_devices('GPU')
     if settings['tower_device'] == 'gpu' and len(gpus) < settings['num_gpus']:
         parts = [tf.config.LogicalDeviceConfiguration(memory_limit=2048)] * settings['num_gpus']
         tf.config.set_logical_device_configuration(gpus[0], parts)
-    loop.train(train_settings(**settings))
+    trainer.train(train_settings(**settings))
 sys.exit(program.run(main))
 """
 

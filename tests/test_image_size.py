@@ -10,7 +10,7 @@ from cifar10.evaluation import classification, evaluation, export
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.tools.check import check
-from cifar10.training import inputs, loop
+from cifar10.training import inputs, trainer
 from tests.helpers import any_size_network, assert_same_bits, last_variables, mostly_stress, tf
 
 ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
@@ -93,21 +93,21 @@ def test_a_run_that_stored_no_size_has_images_of_32():
                                                'classic makes 24 of --image_size=32; use --image_size=44, or another')])
 def test_a_network_that_does_not_take_the_images_is_refused_before_the_data(settings, flags, message, tmp_path):
     with pytest.raises(UsageError) as raised:
-        loop.train(settings(data_dir=str(tmp_path / 'none'), **flags))
+        trainer.train(settings(data_dir=str(tmp_path / 'none'), **flags))
     assert message in str(raised.value) and not os.path.exists(tmp_path / 'none')
 
 
 @pytest.mark.classic
 def test_the_classic_network_takes_shifted_images_of_24_pixels(settings):
     config = settings(augmentation='shift', sizes='24', image_size=40, max_steps=1)
-    loop.train(config)
+    trainer.train(config)
     assert last_variables(config.run.train_dir)['global_step'] == 1
 
 
 @pytest.mark.parametrize('size', mostly_stress([16, 17, 33, 50], 17))
 def test_the_fast_network_takes_any_size_from_16(settings, size):
     config = settings(network='fast', widths='8,8,8', augmentation='shift', image_size=size, max_steps=1)
-    loop.train(config)
+    trainer.train(config)
     assert last_variables(config.run.train_dir)['head/weights'].shape == (8, 10)
 
 
@@ -179,20 +179,20 @@ def trained(tmp_path_factory, data_dir):
             dataset='shapes', data_dir=data_dir, train_dir=str(path / name), batch_size=8, max_steps=4, image_size=48,
             network=f"{path / 'mine.py'}:network", num_towers=2, tower_device='cpu', eval_steps=4), **changes))
     with tf.Graph().as_default():
-        loop.train(settings('whole'))
+        trainer.train(settings('whole'))
     return settings, str(path / 'whole')
 
 
 def test_the_bits_are_those_of_any_number_of_devices_and_of_any_stops(trained):
     settings, whole = trained
     for steps in (3, 4):
-        loop.train(settings('parts', num_gpus=steps - 2, max_steps=steps))  # one device, then two
+        trainer.train(settings('parts', num_gpus=steps - 2, max_steps=steps))  # one device, then two
     assert_same_bits(last_variables(whole), last_variables(settings('parts').run.train_dir))
 
 
 def test_another_size_is_another_run(trained):
     with pytest.raises(UsageError, match=r'holds a run with image_size=48 \(now 32\)'):
-        loop.train(trained[0]('whole', image_size=32))
+        trainer.train(trained[0]('whole', image_size=32))
 
 
 def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, data_dir, tmp_path):

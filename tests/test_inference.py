@@ -17,7 +17,7 @@ from cifar10.evaluation import export as exporting
 from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
 from cifar10.settings.evaluation import eval_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
 
 
@@ -288,7 +288,7 @@ def test_wrong_combinations_end_in_a_line(call, arguments, part):
 def test_a_run_whose_classes_are_unknown_says_so(run, tmp_path, settings):
     # As a run on images of one's own, of a version that did not store them.
     from cifar10.run.train_dir import TrainDir
-    loop.train(settings())
+    trainer.train(settings())
     path = tmp_path / 'train' / 'config.json'
     stored = json.loads(path.read_text())
     assert stored.pop('classes')[0] == 'disc'

@@ -15,7 +15,7 @@ from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import (
     assert_same_bits,
     checkpoints,
@@ -86,7 +86,7 @@ def run(tmp_path_factory, data_dir):
     config = train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path_factory.mktemp('run')),
                             batch_size=4, max_steps=2, save_steps=1, tower_device='cpu')
     with tf.Graph().as_default():
-        loop.train(config)
+        trainer.train(config)
     older, _ = checkpoints(config.run.train_dir)
     average = '/ExponentialMovingAverage'
     rewrite(older, **{'softmax_linear/weights' + average: np.zeros([192, 10], np.float32),

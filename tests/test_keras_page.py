@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import ROOT, last_variables, patient, tf
 
 
@@ -22,7 +22,7 @@ def page(tmp_path):
 
 def test_the_network_of_the_page_is_trained(settings, page):
     config = settings(network=f"{page / 'my_network.py'}:network", num_gpus=2, max_steps=1)
-    loop.train(config)
+    trainer.train(config)
     assert last_variables(config.run.train_dir)['conv2/kernel'].shape == (3, 3, 32, 64)
 
 

@@ -16,7 +16,7 @@ from cifar10.evaluation import evaluation
 from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, last, read
 from cifar10.run.rate import Rate
 from cifar10.settings.evaluation import eval_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import last_variables, patient, scalars, start_script
 
 
@@ -134,7 +134,7 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     if mode == 'local':
         flags['local_steps'] = 3  # it evaluates after averages only
     with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
-    loop.train(with_it)
+    trainer.train(with_it)
     lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 2000\), step (\d+)$', capsys.readouterr().out, re.M)
     records_of_it = read(with_it.run.train_dir, EVAL)
     assert [int(step) for step in lines] == [record['step'] for record in records_of_it]
@@ -151,7 +151,7 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
         return
     assert [record['step'] for record in records_of_it] == [3, 4]
     without = settings(train_dir=str(tmp_path / 'without'), **flags)
-    loop.train(without)
+    trainer.train(without)
     one, other = last_variables(with_it.run.train_dir), last_variables(without.run.train_dir)
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], name)
@@ -166,7 +166,7 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
 def test_batch_statistics_are_validated_too(settings, tmp_path):
     config = settings(preset='fast', widths='8,8', sizes='20:0.5,24', epochs=0.02, max_steps=None, batch_size=50,
                       eval_steps=2, precision='fp32')
-    loop.train(config)
+    trainer.train(config)
     evaluation.evaluate(eval_settings(
         checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
         tower_device='cpu', test_time_averaging=False))
@@ -179,7 +179,7 @@ def test_without_test_images_there_is_a_line_before_training(call, settings, dat
     for name in records.TRAIN_FILES:
         os.symlink(os.path.join(data_dir, 'shapes-bin', name), folder / name)
     with pytest.raises(UsageError, match='test_batch.bin is missing'):
-        loop.train(settings(data_dir=str(tmp_path / 'data'), eval_steps=1))
+        trainer.train(settings(data_dir=str(tmp_path / 'data'), eval_steps=1))
     assert not os.path.exists(tmp_path / 'train' / 'config.json')
 
 

@@ -19,7 +19,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests import helpers
 from tests.helpers import (
     ROOT,
@@ -65,7 +65,7 @@ def linear(tmp_path):
     pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'async', 'mirrored', 'local')]])
 def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, capsys, mode):
     config = settings(network=RESIDUAL, num_gpus=2, variable_update=mode)
-    loop.train(config)
+    trainer.train(config)
     values = last_variables(config.run.train_dir)
     assert values['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
     assert not np.array_equal(values['first/moving_mean'], np.zeros(16))
@@ -120,7 +120,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
 def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear, data_dir):
     def trained(name, **changes):
         config = settings(network=linear(), train_dir=settings().run.train_dir + name, **changes)
-        loop.train(config)
+        trainer.train(config)
         return last_variables(config.run.train_dir)['weights']
     np.testing.assert_allclose(trained('4', num_gpus=4, batch_size=8), trained('1', batch_size=32), atol=1e-6)
 
@@ -447,9 +447,9 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
     (tmp_path / 'several.py').write_text(SEVERAL)
     name = f"{tmp_path / 'several.py'}:network"
     whole = settings(network=name, train_dir=str(tmp_path / 'whole'), max_steps=6, summary_steps=1)
-    loop.train(whole)
+    trainer.train(whole)
     for steps in (2, 6):
-        loop.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
+        trainer.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
     assert_same_bits(last_variables(whole.run.train_dir), last_variables(tmp_path / 'parts'))
     assert len(scalars(whole.run.train_dir, 'variables/layer/sparsity')) == 6
 
@@ -464,14 +464,14 @@ def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(setting
     ('tf.summary.histogram("mine", pixels)', 'its summary mine is not written; add the tensor to tf.GraphKeys.ACT'),
 ])
 def test_what_is_allowed_but_hardly_meant_is_told_before_the_run(settings, linear, capsys, line, part):
-    loop.train(settings(network=linear(line), max_steps=1))
+    trainer.train(settings(network=linear(line), max_steps=1))
     warning, = [text for text in capsys.readouterr().out.splitlines() if text.startswith('warning: --network=')]
     assert part in warning
 
 
 def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, tmp_path, capsys):
     (tmp_path / 'random.py').write_text(DROPOUT)
-    loop.train(settings(network=f"{tmp_path / 'random.py'}:network", max_steps=1))
+    trainer.train(settings(network=f"{tmp_path / 'random.py'}:network", max_steps=1))
     assert 'warning:' not in capsys.readouterr().out
 
 
@@ -499,7 +499,7 @@ def dropped(settings, tmp_path):
             config = settings(network=f"{tmp_path / 'dropout.py'}:network", train_dir=str(tmp_path / name),
                               **given, **start)
             with tf.Graph().as_default():
-                loop.train(config)
+                trainer.train(config)
         return last_variables(tmp_path / name)
     return run
 

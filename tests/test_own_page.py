@@ -8,7 +8,7 @@ import pytest
 
 from cifar10.model import batch_normalisation, dropout
 from cifar10.model.rehearsal import rehearse
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import ROOT, last_variables, patient, tf
 
 PAGE = (ROOT / 'docs' / 'your-own.md').read_text()
@@ -36,7 +36,7 @@ def test_a_network_of_the_rows_of_the_table_is_trained(settings, tmp_path):
         'import tensorflow.compat.v1 as tf', 'from cifar10.model import batch_normalisation, dropout',
         'def network(x, num_classes, training):', "    name = 'batch_normalization'", *lines, '    return x']))
     config = settings(network=f"{tmp_path / 'old.py'}:network", num_gpus=2, max_steps=1)
-    loop.train(config)
+    trainer.train(config)
     shapes = {name: value.shape for name, value in last_variables(config.run.train_dir).items()}
     # The names and shapes that tf.layers gave them.
     for name, shape in {'conv2d/kernel': (3, 3, 3, 16), 'conv2d/bias': (16,), 'dense/kernel': (11 * 11 * 16, 10),

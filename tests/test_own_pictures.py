@@ -11,7 +11,7 @@ from cifar10.base.registry import DATASETS
 from cifar10.data import pictures, pipeline, records
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import last_variables, tf
 
 # A WebP file of four red pixels, without loss.
@@ -273,7 +273,7 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
         session.run(read)
         np.testing.assert_array_equal(session.run(memory.rows), np.c_[rows[:, label], rows[:, 2:]])
     config = settings(dataset=dataset, data_dir=str(tmp_path), max_steps=1)
-    loop.train(config)
+    trainer.train(config)
     assert last_variables(config.run.train_dir)['softmax_linear/weights'].shape == (192, classes)
     rows[7, label] = classes
     rows.tofile(folder / 'train.bin')

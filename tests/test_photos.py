@@ -21,7 +21,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.tools.replay import rerun, verify
-from cifar10.training import inputs, loop
+from cifar10.training import inputs, trainer
 from tests.helpers import (
     Tasks,
     any_size_network,
@@ -360,7 +360,7 @@ def test_photos_have_the_augmentation_that_is_usual_for_them(flags):
 
 def test_a_run_has_the_same_bits_on_one_device_after_a_resume(flags, two_towers, tmp_path):
     settings = train_settings(**flags, num_towers=2, train_dir=str(tmp_path))
-    loop.train(settings.replace(max_steps=5))
+    trainer.train(settings.replace(max_steps=5))
     assert_same_bits(train(settings), two_towers)
 
 
@@ -381,7 +381,7 @@ def test_a_killed_run_ends_with_the_same_bits(flags, two_towers, tmp_path):
 def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentation, tmp_path):
     settings = train_settings(**{**flags, 'max_steps': 8}, num_gpus=2, train_dir=str(tmp_path), variable_update=mode,
                               augmentation=augmentation, eval_steps=4)
-    loop.train(settings)
+    trainer.train(settings)
     last = metrics.read(str(tmp_path), metrics.EVAL)[-1]
     assert (last['step'], last['examples']) == (8, 9)
 
@@ -391,28 +391,28 @@ def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentat
     (lambda path: path.write_bytes(path.read_bytes()[:-1] + b'x'), 'has changed since the run began')])
 def test_a_photo_that_changes_under_way_ends_the_run(flags, copy, tmp_path, change, what):
     settings = train_settings(**{**flags, 'dataset': f'{copy}/'}, train_dir=str(tmp_path / 'train'))
-    loop.train(settings.replace(max_steps=3))
+    trainer.train(settings.replace(max_steps=3))
     changed = copy / rows_of(prepare(copy).folder)[7]['file']
     with pytest.raises(RunError) as raised:
-        loop.train(settings, before_session=lambda: change(changed))
+        trainer.train(settings, before_session=lambda: change(changed))
     line = str(raised.value)
     assert line.startswith(str(changed)) and what in line and '\n' not in line and 'model.ckpt-' in line, line
     with pytest.raises(UsageError, match='to have it made again'):
-        loop.train(settings)
+        trainer.train(settings)
 
 
 @pytest.mark.stress
 def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):
     settings = train_settings(**{**flags, 'dataset': f'{copy}/', 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
-    loop.train(settings)
+    trainer.train(settings)
     shutil.rmtree(prepare(copy).folder)
-    loop.train(settings.replace(max_steps=2))
+    trainer.train(settings.replace(max_steps=2))
     assert 'changed' not in capsys.readouterr().out
     folder = prepare(copy).folder
     one, other = (copy / row['file'] for row in rows_of(folder)[:2])
     one.write_bytes(other.read_bytes())
     shutil.rmtree(folder)
-    loop.train(settings.replace(max_steps=3))
+    trainer.train(settings.replace(max_steps=3))
     assert 'changed    the training images' in capsys.readouterr().out
     directory = TrainDir(settings.run.train_dir)
     taken = rerun.Rerun(directory, 2)
@@ -449,7 +449,7 @@ def test_a_decoding_rate_counts_only_what_is_done_within_its_clock(folder):
 def test_the_consumers_follow(flags, folder, tmp_path, capsys, monkeypatch):
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)
-    loop.train(settings)
+    trainer.train(settings)
     check(settings.replace(max_steps=4))
     output = capsys.readouterr().out
     assert len(re.findall(r'photos/s on \d+ cores; the batches ahead of each device take', output)) == 2

@@ -18,7 +18,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.rates import DEFAULTS
 from cifar10.settings.training import train_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Start, refuse_another_run
 from tests.helpers import (
     assert_close,
@@ -97,7 +97,7 @@ def test_invalid_and_contradicting_flags_are_refused_in_a_line(flags, message):
 
 def test_weight_decay_that_leaves_nothing_is_refused(settings):
     with pytest.raises(UsageError, match='--weight_decay=1000 times the learning rate of 0.001 takes away all of a'):
-        loop.train(settings(optimizer='adamw', weight_decay=1000))
+        trainer.train(settings(optimizer='adamw', weight_decay=1000))
 
 
 def test_a_network_that_does_not_take_the_images_is_refused(settings):
@@ -114,7 +114,7 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     assert 'rate       0.2 (auxiliary 0.75), linearly to 0 after 640 images\n' in result.stdout
     assert 'warning: the run has only 20 steps; use a smaller --batch_size or more --epochs\n' in result.stdout
     assert result.stdout.splitlines()[-1].endswith('model.ckpt-20')
-    loop.train(train_settings(**fast))
+    trainer.train(train_settings(**fast))
     assert 'done       the run is at step 20, and --epochs=0.064 asks for no more\n' in capsys.readouterr().out
     # Without the training images: what was learned from them is in the checkpoint.
     shutil.copytree(os.path.join(fast['data_dir'], 'shapes-bin'), tmp_path / 'data' / 'shapes-bin',

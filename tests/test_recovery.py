@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError
 from cifar10.run import async_workers, metrics
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import assert_same_bits, last_variables, patient
 
 STEPS = 6
@@ -76,7 +76,7 @@ def run(settings, tmp_path, monkeypatch):
         losses = Losses(**loss)
         with monkeypatch.context() as patch:
             losses.install(patch)
-            loop.train(config)
+            trainer.train(config)
         return config, losses
     return train
 
@@ -150,5 +150,5 @@ def test_a_thread_that_hangs_on_a_lost_device_does_not_end_the_run_that_goes_on(
 
     monkeypatch.setattr(tf, 'Session', Session)
     monkeypatch.setattr(async_workers, '_GRACE_SECS', 0.1)
-    loop.train(settings(variable_update='async', num_gpus=2, max_steps=20))
+    trainer.train(settings(variable_update='async', num_gpus=2, max_steps=20))
     assert len(sessions) == 2 and not hanging[0].is_alive()

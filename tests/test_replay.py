@@ -22,7 +22,7 @@ from cifar10.tools.replay import report
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
 from cifar10.tools.replay.verify import Verification
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests import helpers
 from tests.helpers import ROOT, patient, tf, write_records
 
@@ -51,7 +51,7 @@ def train(train_dir, data_dir, *starts, **common):
     """Trains a run that is started several times; returns its train_dir as a string."""
     for start in starts:
         with tf.Graph().as_default():
-            loop.train(train_settings(**dict(dict(
+            trainer.train(train_settings(**dict(dict(
                 dataset='shapes', data_dir=data_dir, train_dir=str(train_dir), batch_size=4, tower_device='cpu',
                 log_frequency=1, save_steps=2, max_to_keep=0), **common, **start)))
     return str(train_dir)

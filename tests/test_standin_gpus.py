@@ -23,7 +23,7 @@ import json, sys, time
 from cifar10.base import console
 console.start_tensorflow()
 import tensorflow as tf
-from cifar10.training import loop
+from cifar10.training import trainer
 from cifar10.parallel import devices, gpus
 from cifar10.settings.training import train_settings
 from tests import standin_gpu
@@ -54,7 +54,7 @@ for name, given in runs:
     settings = train_settings(tower_device=kind, **given)
     meter = Meter()
     towers = settings.towers
-    loop.train(settings, meter, devices.choose(towers.num_gpus, kind, towers.gpus_per_tower))
+    trainer.train(settings, meter, devices.choose(towers.num_gpus, kind, towers.gpus_per_tower))
     copied[name] = meter.notes
 print('copied', json.dumps(copied))
 """

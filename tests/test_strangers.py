@@ -14,7 +14,7 @@ from cifar10.run import trust
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import LINEAR, small_disk, tf
 
 SOMEBODY = 12345  # the id of another user
@@ -38,7 +38,7 @@ def own(request, settings, tmp_path):
     file.parent.mkdir()
     file.write_text(NETWORK)
     trained = settings(network=f'{file}:linear', max_steps=1)
-    loop.train(trained)
+    trainer.train(trained)
     # A copy, because a process does not import a file twice.
     moved = tmp_path / 'theirs'
     shutil.copytree(file.parent, moved)
@@ -200,7 +200,7 @@ def test_only_regular_files_are_opened(settings, one_step, tmp_path, capsys, nam
         os.remove(path)
     os.symlink(victim, path) if kind == 'link' else os.mkfifo(path)
     with pytest.raises(UsageError, match=f'{path} is a link, or no regular file'):
-        loop.train(settings(max_steps=3))
+        trainer.train(settings(max_steps=3))
     with pytest.raises(UsageError, match='the run cannot start'):
         check(settings(max_steps=3))
     assert f'problem    {path} is a link, or no regular file' in capsys.readouterr().out

@@ -14,7 +14,7 @@ from cifar10.parallel.session_config import session_config
 from cifar10.run import stragglers
 from cifar10.run.metrics import TRAIN, read
 from cifar10.run.stragglers import Stragglers, medians_of_others
-from cifar10.training import loop
+from cifar10.training import run, trainer
 from tests.helpers import ROOT, build_training, initialise, mostly_stress, update_mode
 
 RECORDED = np.load(ROOT / 'tests' / 'tower_seconds.npz')  # {a run: float16 [steps, towers]}
@@ -52,11 +52,11 @@ def with_threads(*arguments, **options):
 
 
 def test_a_slow_tower_is_in_the_records_and_named(settings, network, capsys, monkeypatch):
-    monkeypatch.setattr(loop, 'session_config', with_threads)
+    monkeypatch.setattr(run, 'session_config', with_threads)
     monkeypatch.setattr(stragglers, '_STEPS', 5)
     config = settings(network=network, num_gpus=2, batch_size=1, max_steps=100, log_frequency=10, summary_steps=0,
                       save_steps=1000)
-    loop.train(config)
+    trainer.train(config)
     kept = np.array([record['tower_seconds'] for record in read(config.run.train_dir, TRAIN)])
     assert kept.shape == (10, 2) and (kept > 0.003).all() and (kept == kept.round(6)).all()
     usual = np.median(kept, 0)
@@ -70,12 +70,12 @@ def test_a_slow_tower_is_in_the_records_and_named(settings, network, capsys, mon
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'async', 'local'])
 def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_within_20_windows(
         mode, settings, network, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(loop, 'session_config', with_threads)
+    monkeypatch.setattr(run, 'session_config', with_threads)
     (tmp_path / 'mine.py').write_text(re.sub(
         r'sleep\(0\.(\d+)\)', lambda found: f"sleep({dict(_004=0.014, _02=0.02)['_' + found[1]]} * noise())",
         SLEEPY).replace('import time', 'import random, time\nnoise = lambda: random.lognormvariate(0, 0.05)'))
     for seed in range(10):
-        loop.train(settings(network=network, num_gpus=2, batch_size=1, summary_steps=0, seed=seed, save_steps=10000,
+        trainer.train(settings(network=network, num_gpus=2, batch_size=1, summary_steps=0, seed=seed, save_steps=10000,
                                 max_steps=1500 if mode == 'async' else 510,  # those of all towers, and of each
                                 variable_update=mode, train_dir=str(tmp_path / f'{mode}-{seed}')))
         told = re.findall(r'^slow       tower (\d)', capsys.readouterr().out, re.M)
@@ -94,7 +94,7 @@ def test_slow_input_is_not_a_slow_tower(settings, monkeypatch):
     monkeypatch.setattr(pipeline, 'train_batch', slowly)
     begin = time.perf_counter()
     config = settings(num_gpus=2, batch_size=1, max_steps=10, log_frequency=10, summary_steps=0)
-    loop.train(config)
+    trainer.train(config)
     assert time.perf_counter() - begin > 10 * 0.05
     record, = read(config.run.train_dir, TRAIN)
     assert max(record['tower_seconds']) < 0.04
@@ -175,7 +175,7 @@ def lines(series, places='abcdefgh'):
     said = []
     watch = Stragglers(places[:len(series[0])], lambda line: said.append((step, line)))
     for step, seconds in enumerate(series, 1):  # noqa: B007 (the lambda reads it)
-        watch.report(np.array(seconds, np.float32))
+        watch.after_step(step, dict(seconds=np.array(seconds, np.float32)))
     return said
 
 

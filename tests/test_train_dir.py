@@ -23,7 +23,7 @@ from cifar10.run import checkpoint, deletion, metrics, saved
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, train
 
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
     for name in ('config.json', metrics.NAME):
         os.remove(os.path.join(config.run.train_dir, name))
     rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
-    loop.train(settings(max_steps=2))  # leaves it alone
+    trainer.train(settings(max_steps=2))  # leaves it alone
     last = train(settings(max_steps=3))
     assert last['global_step'] == 3 and last['global_step'].dtype == np.int64
     assert last['examples_seen'] == 2 * 128 + 8
@@ -144,7 +144,7 @@ def test_another_run_is_refused_with_both_values_and_both_remedies(one_step, set
         os.symlink(os.path.join(data_dir, 'shapes-bin'), tmp_path / 'cifar-10-batches-bin')
         changes['data_dir'] = str(tmp_path)
     with pytest.raises(UsageError) as refused:
-        loop.train(settings(max_steps=2, **changes))
+        trainer.train(settings(max_steps=2, **changes))
     field = next(iter(changes))
     old = {'seed': 0, 'dataset': 'shapes'}[field]
     for part in (f'{field}={old} (now {changes[field]})', '--train_dir', '--restart'):
@@ -159,7 +159,7 @@ def test_a_run_of_another_network_is_refused(one_step, settings):
     with open(path, 'w') as stream:
         json.dump(dict(saved, network='other'), stream)
     with pytest.raises(UsageError, match=r'network=other \(now linear\)'):
-        loop.train(settings(max_steps=2))
+        trainer.train(settings(max_steps=2))
 
 
 def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
@@ -182,7 +182,7 @@ def test_restart_deletes_this_runs_files_alone_and_says_so(settings, capsys):
 def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, capsys):
     path = os.path.join(settings().run.train_dir, 'config.json')
     with pytest.raises(RunError, match='try a lower --learning_rate'):
-        loop.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
+        trainer.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
     failed = json.loads(pathlib.Path(path).read_text())
     train(settings(max_steps=2, seed=5, summary_steps=1, log_frequency=1))
     stored = json.loads(pathlib.Path(path).read_text())
@@ -192,7 +192,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, cap
     assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]
     assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2]
     with pytest.raises(UsageError, match='holds a run with seed=5'):
-        loop.train(settings())
+        trainer.train(settings())
 
 
 def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, tmp_path):
@@ -203,7 +203,7 @@ def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, 
                           (dict(network='classic', num_gpus=3, gpus_per_tower=3, train_dir=str(tmp_path / 'other')),
                            'has 2 parts')):
         with pytest.raises(UsageError, match=part):
-            loop.train(settings(data_dir=str(tmp_path / 'new'), **changes))
+            trainer.train(settings(data_dir=str(tmp_path / 'new'), **changes))
     assert sorted(os.listdir(tmp_path)) == ['file', 'train']
 
 
@@ -211,11 +211,11 @@ def test_a_start_that_is_refused_once_it_has_the_lock_leaves_nothing(settings, t
     (tmp_path / 'mine.py').write_text('def network(images, num_classes, training): return images')
     before = sorted(os.listdir(tmp_path))
     with pytest.raises(UsageError, match='it returns a tensor'):
-        loop.train(settings(network=f"{tmp_path / 'mine.py'}:network", train_dir=str(tmp_path / 'new' / 'train')))
+        trainer.train(settings(network=f"{tmp_path / 'mine.py'}:network", train_dir=str(tmp_path / 'new' / 'train')))
     assert sorted(os.listdir(tmp_path)) == before
     (tmp_path / 'train').mkdir()  # the user's own stays
     with pytest.raises(UsageError, match='it returns a tensor'):
-        loop.train(settings(network=f"{tmp_path / 'mine.py'}:network"))
+        trainer.train(settings(network=f"{tmp_path / 'mine.py'}:network"))
     assert os.listdir(tmp_path / 'train') == []
 
 
@@ -243,7 +243,7 @@ def test_settings_of_another_program_are_refused(settings):
     with open(os.path.join(settings().run.train_dir, 'config.json'), 'w') as stream:
         json.dump(dict(program='another', dataset='shapes', network='classic', seed=0), stream)
     with pytest.raises(UsageError, match='config.json was not written by this program; use another directory'):
-        loop.train(settings())
+        trainer.train(settings())
 
 
 def test_settings_that_are_not_text_are_refused(settings, tmp_path):
@@ -252,7 +252,7 @@ def test_settings_that_are_not_text_are_refused(settings, tmp_path):
         stream.write('{"program"}'.encode('utf-16'))
     (tmp_path / 'train' / 'model.ckpt-1.index').write_text('')
     evaluation = eval_settings(checkpoint_dir=settings().run.train_dir, run_once=True, tower_device='cpu')
-    for call in (lambda: loop.train(settings()), lambda: loop.train(settings(restart=True)),
+    for call in (lambda: trainer.train(settings()), lambda: trainer.train(settings(restart=True)),
                  lambda: evaluate(evaluation)):
         with pytest.raises(UsageError, match='config.json cannot be read'):
             call()
@@ -280,11 +280,11 @@ def test_restart_does_not_delete_what_is_not_provably_its_own(one_step, settings
     rewrite(prefix, to=os.path.join(settings().run.train_dir, 'model.ckpt-7'), without=['examples_seen'])
     before = sorted(os.listdir(settings().run.train_dir))
     with pytest.raises(UsageError, match='model.ckpt-7 was not written by this program'):
-        loop.train(settings(restart=True))
+        trainer.train(settings(restart=True))
     # Checkpoints without our configuration.
     os.remove(os.path.join(settings().run.train_dir, 'config.json'))
     with pytest.raises(UsageError, match='no config.json'):
-        loop.train(settings(restart=True))
+        trainer.train(settings(restart=True))
     assert sorted(os.listdir(settings().run.train_dir)) == [name for name in before if name != 'config.json']
 
 
@@ -296,14 +296,14 @@ def test_records_that_no_run_wrote_are_refused(settings, restart):
     metrics.Metrics(config.run.train_dir).add(metrics.EVAL, 500, precision=0.5)
     before = open(path).read()
     with pytest.raises(UsageError, match='metrics.jsonl, but no run of this program; is it an --eval_dir'):
-        loop.train(config)
+        trainer.train(config)
     assert open(path).read() == before and os.listdir(config.run.train_dir) == [metrics.NAME]
 
 
 def test_two_processes_do_not_train_in_one_directory(settings):
     with TrainDir(settings().run.train_dir).locked():
         with pytest.raises(UsageError, match='another process is training'):
-            loop.train(settings())
+            trainer.train(settings())
     train(settings(max_steps=1))
 
 
@@ -315,7 +315,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
         deletion.restart(directory)
         assert os.stat(lock).st_ino == before
         with pytest.raises(UsageError, match='another process is training'):
-            loop.train(settings())
+            trainer.train(settings())
 
 
 def test_the_lock_is_on_a_file_opened_for_writing(settings):
@@ -366,11 +366,11 @@ def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(one_st
     rewrite(prefix, without=['linear/weights'])
     before = sorted(os.listdir(directory))
     with pytest.raises(UsageError, match='has no linear/weights: it belongs to another network or optimizer'):
-        loop.train(settings(max_steps=2))
+        trainer.train(settings(max_steps=2))
     with open(os.path.join(directory, 'model.ckpt-9.index'), 'w') as stream:
         stream.write('of somebody')
     with pytest.raises(UsageError, match='model.ckpt-9 cannot be read, and there is no config.json beside it'):
-        loop.train(settings(max_steps=2))
+        trainer.train(settings(max_steps=2))
     os.remove(os.path.join(directory, 'model.ckpt-9.index'))
     assert sorted(os.listdir(directory)) == before
 
@@ -380,7 +380,7 @@ def test_a_checkpoint_of_other_shapes_is_refused(one_step, settings):
     config = settings()
     rewrite(checkpoints(config.run.train_dir)[-1], **{'linear/weights': np.zeros([3, 8], np.float32)})
     with pytest.raises(UsageError, match=r'has linear/weights of shape \[3, 8\] instead of \[48, 10\]'):
-        loop.train(settings(max_steps=2))
+        trainer.train(settings(max_steps=2))
 
 
 def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step, settings):
@@ -388,7 +388,7 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step,
     data = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(data, 100)
     with pytest.raises(UsageError, match='no checkpoint in .* can be read; use another --train_dir, or --restart'):
-        loop.train(settings(max_steps=2))
+        trainer.train(settings(max_steps=2))
     assert os.path.getsize(data) == 100
 
 
@@ -479,7 +479,7 @@ def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_run(settings, 
             os.rename(path, moved)
             os.mkdir(path)
     with metrics.sent_to(move), pytest.raises(RunError, match=f'{path} is no longer the folder that this run has lock'):
-        loop.train(given)
+        trainer.train(given)
     assert not os.listdir(path)
-    loop.train(settings(train_dir=moved, max_steps=11))
+    trainer.train(settings(train_dir=moved, max_steps=11))
     assert [step_of(prefix) for prefix in checkpoints(moved)] == [10, 11]

@@ -14,7 +14,7 @@ from cifar10.model import Network, classic, schedule
 from cifar10.parallel import devices
 from cifar10.run import metrics, summaries
 from cifar10.settings.training import train_settings
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import assert_same_bits, build_training, checkpoints, rewrite, scalars, train, update_mode, variables
 
 pytestmark = pytest.mark.classic
@@ -97,7 +97,7 @@ def test_initial_values_are_truncated_normal_and_do_not_depend_on_the_rest_of_th
 
 def test_moving_averages_follow_each_update(settings):
     config = settings(max_steps=6, save_steps=1, max_to_keep=0)
-    loop.train(config)
+    trainer.train(config)
     steps = [variables(prefix) for prefix in checkpoints(config.run.train_dir)]
     assert [int(each['global_step']) for each in steps] == [1, 2, 3, 4, 5, 6]
     name = 'local4/weights'
@@ -132,7 +132,7 @@ def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
             if 'tfevents' in name:  # names of event files differ by the second only
                 os.remove(os.path.join(config.run.train_dir, name))
         rewrite(checkpoints(config.run.train_dir)[-1], examples_seen=np.int64(examples), global_step=np.int64(1))
-        loop.train(settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1))
+        trainer.train(settings(max_steps=2, batch_size=1, summary_steps=1, save_steps=1))
         rates.append(scalars(config.run.train_dir, 'train/learning_rate')[-1][1])
     np.testing.assert_allclose(rates, [0.1, 0.01], rtol=1e-6)
     assert 'which are 3500000 steps' in capsys.readouterr().out
@@ -141,8 +141,8 @@ def test_the_rate_of_a_run_is_the_examples_not_the_steps(settings, capsys):
 def test_a_run_that_is_there_already_says_so(settings, capsys):
     train(settings(max_steps=2))
     before = sorted(os.listdir(settings().run.train_dir))
-    loop.train(settings(max_steps=2))
-    loop.train(settings(max_steps=1))
+    trainer.train(settings(max_steps=2))
+    trainer.train(settings(max_steps=1))
     output = capsys.readouterr().out
     assert 'done       the run is at step 2, and --max_steps=2 asks for no more; a larger --max_steps' in output
     assert 'at step 2, and --max_steps=1 asks' in output
@@ -157,7 +157,7 @@ def test_a_diverged_run_ends_before_it_writes(settings):
     weights = variables(good)['softmax_linear/weights']
     rewrite(good, **{'softmax_linear/weights': np.full_like(weights, np.nan)})
     with pytest.raises(RunError, match=r'step 2: the loss of tower 0 is nan; the newest checkpoint is .*model.ckpt-1'):
-        loop.train(settings(max_steps=9, save_steps=1, summary_steps=1))
+        trainer.train(settings(max_steps=9, save_steps=1, summary_steps=1))
     assert checkpoints(config.run.train_dir) == [good]
     assert scalars(config.run.train_dir, 'total_loss') == []
 
@@ -169,7 +169,7 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
     monkeypatch.setattr(classic, 'NETWORK', Network(broken))
     with pytest.raises(RunError, match='step 1: the loss of tower 0 is nan; there is no checkpoint yet; '
                        'try a lower --learning_rate'):
-        loop.train(settings(num_gpus=3, max_steps=3, save_steps=1))
+        trainer.train(settings(num_gpus=3, max_steps=3, save_steps=1))
 
 
 @pytest.mark.stress
@@ -229,7 +229,7 @@ def test_an_update_that_overflows_is_not_saved(one_step, settings):
     average = variables(good)['local4/biases/ExponentialMovingAverage']
     rewrite(good, **{'local4/biases/ExponentialMovingAverage': np.full_like(average, np.inf)})
     with pytest.raises(RunError, match='not finite, so no checkpoint is written'):
-        loop.train(settings(max_steps=2))
+        trainer.train(settings(max_steps=2))
     assert checkpoints(config.run.train_dir) == [good]
 
 

@@ -23,7 +23,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools import check
 from cifar10.tools.replay import rerun, verify
-from cifar10.training import loop
+from cifar10.training import trainer
 from tests.helpers import (
     Tasks,
     ancestors,
@@ -184,7 +184,7 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
             (dict(freeze='second$'), 'is found in no name of a variable of the network, which has first/weights'),
             (dict(freeze='weights|beta'), 'is found in the names of all variables that are trained')):
         with pytest.raises(UsageError, match=part) as refused:
-            loop.train(tuned(**flags))
+            trainer.train(tuned(**flags))
         assert '\n' not in str(refused.value)
         assert not checkpoints(tuned().run.train_dir)
         assert not os.path.exists(os.path.join(tuned().run.train_dir, 'config.json'))
@@ -208,7 +208,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
     before = sorted(os.listdir(folder))
     for path in given:
         with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes; use another --tr'):
-            loop.train(tuned(train_dir=folder, warm_start=path, restart=restart))
+            trainer.train(tuned(train_dir=folder, warm_start=path, restart=restart))
     assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
 
@@ -228,7 +228,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     check.check(tuned(warm_start=source[0], train_dir=str(tmp_path / 'new')))
     assert f'warm start 6 of 6 variables, as moving averages, from {prefix}\n' in capsys.readouterr().out
     with pytest.raises(UsageError, match=r'holds a run with freeze=\^first/ \(now none\)'):
-        loop.train(tuned(max_steps=5, **dict(flags, freeze=None)))
+        trainer.train(tuned(max_steps=5, **dict(flags, freeze=None)))
 
 
 def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there(tuned, source, tmp_path):

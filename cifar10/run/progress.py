@@ -4,7 +4,7 @@ It knows numbers of steps and figures, but no graph and no session.
 """
 import datetime
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ import numpy as np
 from cifar10.base import console
 from cifar10.run.metrics import TRAIN, Metrics
 from cifar10.run.rate import Rate, due
+from cifar10.run.reporter import Reporter
 
 _TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
 
 
-class Progress:
+class Progress(Reporter):
     """A line and a record every `every` steps; on a terminal a bar, above which lines are at least 10 seconds apart.
 
     A context: leaving it takes the bar off the terminal, after an error too.
@@ -56,14 +57,9 @@ class Progress:
         with console.reader_may_leave(self._leave):
             self._bar.close()
 
-    def report(self, step: int, figures: dict[str, float], tower_seconds: Sequence[float] = ()) -> None:
-        """Reports the step that has just ended.
-
-        Args:
-          step: its number; in asynchronous training, steps of other threads may lie between two reports.
-          figures: of the step, by their names: 'loss' among them, and 'staleness' where there is one.
-          tower_seconds: the time that each tower took, 0 if its was not measured; none if no tower's was.
-        """
+    def after_step(self, step, results):
+        # The time of a tower is 0 if it was not measured, and there is none if no tower's was.
+        figures, tower_seconds = results['figures'], results['seconds']
         before = self._step
         self._step = step
         self._tower_seconds = self._tower_seconds + np.asarray(tower_seconds, np.float64)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from cifar10.run.reporter import Reporter
+
 _STEPS = 25  # in a window
 _WINDOWS = 20  # that are looked at
 _MOST = 15  # so many of them tell that a tower is slow, or that it no longer is
@@ -14,7 +16,7 @@ _LIMIT = 1.2  # times the median of the other towers; a tower is slow in a windo
 _SPREADS = 2  # standard deviations by which a slow tower is above the others; noise varies by as much as it adds
 
 
-class Stragglers:
+class Stragglers(Reporter):
     """Says once when a tower has become slower than the others, and once when it has recovered.
 
     A tower is named when, in at least 15 of the last 20 windows of 25 steps, the median of its times was at least 20%
@@ -33,12 +35,8 @@ class Stragglers:
         self._windows = [collections.deque(maxlen=_WINDOWS) for _ in places]
         self._named = np.zeros(len(places), bool)
 
-    def report(self, seconds: np.ndarray) -> None:
-        """Reports the step that has just ended.
-
-        Args:
-          seconds: float32 [towers], or [0] if they were not measured. A single 0 was not measured either.
-        """
+    def after_step(self, step, results):
+        seconds = results['seconds']  # of each tower, 0 where it was not measured; or none
         if len(seconds) < 2:
             return
         self._seconds.append(seconds)

@@ -8,19 +8,23 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import files
+from cifar10.run.reporter import Reporter
 
 
-class Trace:
-    """Runs steps, and writes those from `first` to `last` (inclusive) to a JSON file.
+class Trace(Reporter):
+    """Traces the steps from `first` to `last` (inclusive) and writes them to a JSON file.
 
     The file opens in chrome://tracing and https://ui.perfetto.dev.
 
     Args:
       first, last: the steps; both 0 for none.
       folder: where the file is, named by the steps that it holds.
+      say: function that gets a line about the file.
     """
 
-    def __init__(self, first: int, last: int, folder: str):
+    def __init__(self, first: int, last: int, folder: str, say: Callable[[str], Any]):
+        self._say = say
+        self._metadata = None  # of the step that is being traced
         self._first = first
         self._last = last
         self._folder = folder
@@ -33,36 +37,29 @@ class Trace:
             if (last := re.fullmatch(r'trace-\d+-(\d+)\.json', name)) and int(last[1]) > step:
                 os.remove(os.path.join(self._folder, name))
 
-    def run(self, take: Callable[..., dict[str, Any]], step: int) -> dict[str, Any]:
-        """Takes a step, traces it if it is one of those, and returns its results.
-
-        Args:
-          take: takes a step; function of the `options` and the `run_metadata` of `tf.Session.run` that returns the
-            results, with the number of the step at 'step'.
-          step: the number that the step has if no other thread takes one meanwhile. Where others do, the numbers may
-            pass over those that are to be traced; then the next step is.
-        """
-        was_passed_over = self._is_awaited and step > self._last
+    def tracing(self, step):
+        self._metadata = None
+        was_passed_over = self._is_awaited and step > self._last  # by other threads: this one is traced instead
         self._is_awaited = step < self._first
         if not (self._first <= step <= self._last or was_passed_over):
-            return take()
-        metadata = tf.RunMetadata()
-        results = take(options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
-        self._stats[int(results['step'])] = metadata.step_stats
-        return results
+            return {}
+        self._metadata = tf.RunMetadata()
+        return dict(options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=self._metadata)
 
-    def write_when_complete(self, step: int, say: Callable[[str], Any]) -> None:
-        """Writes the file once `step` is the last to be traced, or lies behind it; `say` gets a line about it."""
+    def after_step(self, step, results):
+        if self._metadata:
+            self._stats[step] = self._metadata.step_stats
+            self._metadata = None
         if step >= self._last:
-            self.write(say)
+            self.write()
 
-    def write(self, say: Callable[[str], Any]) -> None:
-        """Writes what was traced and is not written yet, if there is anything; `say` gets a line about it."""
+    def write(self) -> None:
+        """Writes what was traced and is not written yet, if there is anything."""
         if self._stats:
             path = os.path.join(self._folder, f'trace-{min(self._stats)}-{max(self._stats)}.json')
             files.replace(path, json.dumps(dict(traceEvents=trace_events(self._stats), displayTimeUnit='ms')))
             number = 'one step' if len(self._stats) == 1 else f'{len(self._stats)} steps'
-            say(f'traced     {path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')
+            self._say(f'traced     {path}, {number}; open it in https://ui.perfetto.dev or chrome://tracing')
             self._stats = {}
 
 

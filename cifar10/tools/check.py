@@ -23,7 +23,7 @@ from cifar10.base.registry import DATASETS, PRECISIONS
 from cifar10.run import checkpoint, failures, metrics, starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import api, graph, loop, plan
+from cifar10.training import api, graph, loop, plan, trainer
 from cifar10.training.run import Run
 
 _WIDTH = 110
@@ -223,7 +223,7 @@ def _first_step(look):
             why = 'it takes all tasks of the cluster' if look.cluster else 'the images are not there yet'
             yield f'not tried  the first step, because {why}'
             return
-        if validation := loop.validation_of(plan):
+        if validation := trainer.validation_of(plan):
             validation.close()
         with run.opened(checkpoints.restore()):
             losses = run.take()['losses']

@@ -126,8 +126,8 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     given = train_settings(**settings)
     with _prepared(say, on_record, given.reports.log_device_placement) as notes:
-        from cifar10.training import loop
-        ended = take_part(given, termination, loop.train)
+        from cifar10.training import trainer
+        ended = take_part(given, termination, trainer.train)
     if ended is None:
         return None
     evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))

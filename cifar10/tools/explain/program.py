@@ -25,7 +25,7 @@ from cifar10.tools.explain.causes import CAUSES, FEWER, Found, cell, pauses
 from cifar10.tools.explain.measure import Figures, most_seconds
 from cifar10.tools.explain.moments import ALL_REDUCE, BETWEEN, REPLICAS, TOWERS, TRANSFERS
 from cifar10.tools.explain.variant import STEP, Variant
-from cifar10.training import graph, loop
+from cifar10.training import graph, trainer
 from cifar10.training.plan import decide, describe, plan_of, refuse_other_images
 
 _SECONDS = 40  # of measuring; building the graphs may take as long again
@@ -44,8 +44,8 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
     """
     del termination
     graph.refuse_without_clock(settings.towers)
-    start = loop.prepared(settings, devices)
-    loop.decide(start, (decide, refuse_other_images, describe))
+    start = trainer.prepared(settings, devices)
+    trainer.decide(start, (decide, refuse_other_images, describe))
     plan = start.plan
     with failures.plain_errors(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         def variant(plan, **options):

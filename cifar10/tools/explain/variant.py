@@ -19,7 +19,7 @@ from cifar10.run.progress import Progress
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.explain.moments import Lap, Moments
-from cifar10.training import loop
+from cifar10.training import loop, trainer
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 
@@ -82,7 +82,7 @@ class Variant:
         self._no_seconds = tf.zeros(graph.tower_seconds.shape)
         self._log = Metrics(folder)
         self._checkpoints = checkpoint.Checkpoints(self._directory, plan.checkpoint, 1, self._log, repeatable=False)
-        self._validation = loop.validation_of(plan)
+        self._validation = trainer.validation_of(plan)
         if self._validation:
             self._open.callback(self._validation.close)
 
@@ -171,8 +171,8 @@ class Variant:
         step = self._run.step
         if self.cause is None:
             loop.refuse_divergence(step, results['losses'], self._directory, repeatable=False)
-        self._progress.report(step, results['figures'], results['seconds'])
-        self._stragglers.report(results['seconds'])
+        for reporter in (self._progress, self._stragglers):
+            reporter.after_step(step, results)
         if 'summary' in results:
             self._events.add(results['summary'], step)
 

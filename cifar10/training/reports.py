@@ -1,0 +1,171 @@
+"""What a run writes: lines, records, curves, traces, evaluations, checkpoints."""
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.registry import NETWORKS, OPTIMIZERS
+from cifar10.data import records
+from cifar10.evaluation.validation import Validation
+from cifar10.run import best, checkpoint, deletion, metrics, starts, summaries, trust
+from cifar10.run.async_workers import AsyncWorkers
+from cifar10.run.curves import Curves
+from cifar10.run.names import step_of
+from cifar10.run.progress import Progress
+from cifar10.run.rate import due
+from cifar10.run.reporter import Reporter
+from cifar10.run.stragglers import Stragglers
+from cifar10.run.trace import Trace
+from cifar10.run.train_dir import TrainDir
+from cifar10.training.plan import Plan
+from cifar10.training.run import Run
+
+
+class Reports:
+    """What a run writes to, however often its session is made again; a context, which closes it.
+
+    A start that goes on from no checkpoint deletes the earlier run first.
+
+    Args:
+      run: the run, before its first session.
+      directory: its train_dir.
+      validation: evaluates the run between two steps, or None.
+
+    Attributes:
+      directory: as given.
+      checkpoints: those of the run.
+    """
+
+    def __init__(self, run: Run, directory: TrainDir, validation: Validation | None):
+        self.directory = directory
+        self._run = run
+        self._validation = validation
+        self._progress = None
+        plan, settings = run.plan, run.plan.settings
+        self._log = metrics.Metrics(directory.path)
+        with run.adding():
+            self.checkpoints = checkpoint.Checkpoints(
+                directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous,
+                settings.reports.keep_every)
+            if not plan.checkpoint:
+                deletion.restart(directory)
+            text = directory.begin(plan.to_store())
+            for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
+                if registry.is_own(name):
+                    trust.remember(directory.stored().run, name)
+            deletion.tidy(directory)
+            self._events = summaries.Events(directory.path)
+            self._events.begin(tf.get_default_graph(), plan.step)
+        self._events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
+        self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
+        self._best = best_of(plan, directory)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *error):
+        if kind and issubclass(kind, Exception):
+            last = self.checkpoints.last
+            self._best.abandon(step_of(last) if last else -1)
+        self._events.close()
+        if self._validation:
+            self._validation.close()
+
+    @contextlib.contextmanager
+    def begun(self, workers: AsyncWorkers) -> Iterator[tuple[Progress, list[Reporter]]]:
+        """Context with the progress and all reporters of the run from its present step on, in their order.
+
+        Args:
+          workers: the threads that take steps as well.
+        """
+        run, plan, reports = self._run, self._run.plan, self._run.plan.settings.reports
+        # What tells of later steps goes: they are taken again.
+        for written in (self._log, self._events, self._trace):
+            written.drop_after(run.step)
+        self._best.tidy(run.step)
+        if run.step < plan.last_step:
+            self._log.add(metrics.START, run.step,
+                          **starts.describe(plan.to_store(), plan.devices, plan.last_step, plan.warm_start))
+        constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
+                         global_batch=plan.examples_per_step)
+        with Progress(run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
+                      constants) as progress:
+            self._progress = progress
+            places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
+
+            def evaluate():
+                self._evaluate(workers, progress)
+
+            def save():
+                self._trace.write()
+                with workers.paused():
+                    self.checkpoints.save(run.session)
+                if self._best.publish():
+                    progress.say(f'best       {self._best.path}')
+
+            def is_not_evaluated(step):
+                evaluated = metrics.last(self.directory.path, metrics.EVAL) or {}
+                return step >= plan.last_step and step != evaluated.get('step')
+
+            reporters = [
+                _SameFolder(self.directory), progress, Stragglers(places, progress.say),
+                Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
+                self._trace]
+            if self._validation:
+                reporters.append(_NowAndThen(evaluate, [reports.eval_steps], plan, run.step, is_not_evaluated))
+            # Last, once all else that the run did up to this step is on the disk: no start does it again.
+            reporters.append(_NowAndThen(save, [reports.save_steps, reports.keep_every], plan, run.step))
+            yield progress, reporters
+
+    def _evaluate(self, workers, progress):
+        """Evaluates the run as it is now, and keeps it if it is the best so far and that is wanted."""
+        run = self._run
+        kept = self._best if run.plan.settings.reports.keep_best else None
+        with kept.candidate_of_run() if kept else contextlib.nullcontext() as candidate:
+            with workers.paused():
+                step, values = run.last_step_taken(), run.variables(self._validation.names)
+                if kept:
+                    self.checkpoints.copy(run.session, candidate)
+            result = self._validation.report(step, values, self._events, self._log, progress)
+            if kept:
+                kept.offer(candidate, step, **result.figures)
+
+
+class _SameFolder(Reporter):
+    """Ends the run before anything is written into another folder of the train_dir's name."""
+
+    def __init__(self, directory):
+        self._directory = directory
+
+    def after_step(self, step, results):
+        self._directory.refuse_another_folder()
+
+    def at_end(self, step):
+        self._directory.refuse_another_folder()
+
+
+class _NowAndThen(Reporter):
+    """Does something at or past each multiple of some numbers of steps, and at the end."""
+
+    def __init__(self, act, intervals, plan, step, is_due_at_end=lambda step: True):
+        self._act = act
+        self._intervals = intervals
+        self._last_step = plan.last_step
+        self._step = step
+        self._is_due_at_end = is_due_at_end
+
+    def after_step(self, step, results):
+        before, self._step = self._step, step
+        if step < self._last_step and any(due(every, before, step) for every in self._intervals):
+            self._act()
+
+    def at_end(self, step):
+        if self._is_due_at_end(step):
+            self._act()
+
+
+def best_of(plan: Plan, directory: TrainDir) -> best.Best:
+    """Returns the Best of a run, whose settings are stored."""
+    evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
+                      use_ema=plan.settings.recipe.moving_averages)
+    return best.Best(directory.path, evaluation, is_locked=True)

@@ -1,0 +1,90 @@
+"""Training: from settings to checkpoints in train_dir."""
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from cifar10.base.console import reader_may_leave, say
+from cifar10.base.signals import Termination
+from cifar10.data import records
+from cifar10.evaluation.validation import Validation
+from cifar10.parallel import determinism, gpus
+from cifar10.parallel.devices import Devices
+from cifar10.run import checkpoint, failures
+from cifar10.run.names import step_of
+from cifar10.settings.training import TrainSettings
+from cifar10.training.loop import take_steps
+from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
+from cifar10.training.reports import Reports, best_of
+from cifar10.training.run import Run
+
+
+class Ended(NamedTuple):
+    """Where a run stands when `train` returns.
+
+    Attributes:
+      checkpoint: prefix of its newest checkpoint.
+      step: that of the checkpoint.
+      last_step: the step that the run was to end after; it is not reached if a signal came.
+    """
+    checkpoint: str
+    step: int
+    last_step: int
+
+
+def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
+          before_session: Callable[[], None] | None = None) -> Ended:
+    """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
+
+    Args:
+      settings: of the run.
+      termination: handles the signals that end the run after a step; or None.
+      devices: the devices to train on; default: those of this machine that the settings ask for.
+      before_session: function that is called before each session is made, or None.
+
+    Returns:
+      Where the run stands now.
+    """
+    start = prepared(settings, devices)
+    directory = start.directory
+    with directory.locked(), failures.plain_errors(directory):
+        decide(start, WITH_DATA)
+        plan = start.plan
+        if plan.finished:
+            checkpoint.tidy(directory, settings.reports.max_to_keep)
+            if directory.stored():
+                best_of(plan, directory).tidy(plan.step)
+            return Ended(plan.checkpoint, plan.step, plan.last_step)
+        run = Run(plan)
+        with Reports(run, directory, validation_of(plan)) as reports:
+            take_steps(run, reports, termination, before_session)
+    ended = Ended(reports.checkpoints.last, step_of(reports.checkpoints.last), plan.last_step)
+    with reader_may_leave():
+        say(f"saved      {ended.checkpoint}{'' if ended.step >= ended.last_step else '; start again to continue'}")
+    return ended
+
+
+def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
+    """Returns a start with its devices, which are claimed, and with its data; the arguments are those of `train`."""
+    start = Start(settings, devices)
+    decide(start, BEFORE_DATA)
+    if devices is None:
+        gpus.claim(start.devices.num_gpus)
+    if settings.towers.deterministic:
+        determinism.turn_on()
+    start.data = records.of(settings.data)
+    return start
+
+
+def decide(start: Start, stages: Sequence[Callable]) -> None:
+    """Decides, stage by stage, up to the first that raises a UsageError, and says what they return."""
+    for stage in stages:
+        for line in stage(start):
+            say(line)
+
+
+def validation_of(plan: Plan) -> Validation | None:
+    """Returns what evaluates the run between two steps, on the devices of this process; None if nothing does."""
+    settings = plan.settings
+    if not settings.reports.eval_steps:
+        return None
+    data = records.of(settings.data, records.TEST)
+    return Validation(plan.recipe, data, local_devices(settings.towers), settings.recipe.moving_averages)
