@@ -18,8 +18,9 @@ import sys
 import threading
 import time
 
-_PRELOADED = ('cifar10.training.trainer', 'cifar10.cluster.member', 'cifar10.tools.check',
-              'cifar10.evaluation.evaluation', 'cifar10.evaluation.classification', 'cifar10.model.classic', 'tests.linear')
+_PRELOADED = (
+    'cifar10.training.trainer', 'cifar10.cluster.member', 'cifar10.tools.check', 'cifar10.evaluation.evaluation',
+    'cifar10.evaluation.classification', 'cifar10.model.classic', 'tests.linear')
 _PR_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
 
 
