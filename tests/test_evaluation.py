@@ -4,17 +4,19 @@ import os
 import re
 import shutil
 import signal
+import threading
+import time
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base import files
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import evaluation, model
 from cifar10.model.recipe import Recipe
 from cifar10.run import metrics
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.training import trainer
@@ -153,7 +155,7 @@ def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_d
 
 
 @pytest.mark.stress
-def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
+def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path, data_dir, monkeypatch):
     shutil.copytree(run, tmp_path / 'copy')
     os.truncate(tmp_path / 'copy' / 'model.ckpt-40.data-00000-of-00001', 100)
     for step in (38, 39):
@@ -163,16 +165,39 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path):
     os.remove(tmp_path / 'copy' / 'model.ckpt-39.index')
     steps = []
 
-    def evaluate_one(prefix):
+    restore = model.Restorer.restore
+
+    def restoring(restorer, session, prefix):
         steps.append(prefix[-2:])
         shutil.copy(os.path.join(run, 'model.ckpt-39.index'), tmp_path / 'copy')
         if len(steps) == 3:
             raise KeyboardInterrupt
-        return len(steps) != 2  # the second was rotated away: looked for again, at once
+        # The second was rotated away: looked for again, at once.
+        return None if len(steps) == 2 else restore(restorer, session, prefix)
 
+    monkeypatch.setattr(model.Restorer, 'restore', restoring)
     with pytest.raises(KeyboardInterrupt):
-        evaluation._watch(TrainDir(str(tmp_path / 'copy')), eval_settings(eval_interval_secs=1), evaluate_one)
+        evaluation.evaluate(eval_settings(
+            checkpoint_dir=str(tmp_path / 'copy'), eval_dir=str(tmp_path / 'eval'), data_dir=data_dir, num_examples=50,
+            tower_device='cpu', eval_interval_secs=1))
     assert steps == ['38', '39', '39']
+
+
+def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, run, tmp_path, capsys):
+    (tmp_path / 'eval').mkdir()
+    given = eval_settings(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
+                          tower_device='cpu')
+    with files.locked(str(tmp_path / 'eval' / 'lock')):
+        thread = threading.Thread(target=evaluation.evaluate, args=[given])
+        thread.start()
+        output = ''
+        while 'waiting    for another evaluation in' not in output:
+            time.sleep(0.05)
+            output += capsys.readouterr().out
+        assert not metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
+    thread.join()
+    record, = metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
+    assert record['examples'] == 50
 
 
 def test_settings_that_are_not_known_are_an_error(evaluate, run, tmp_path):

@@ -53,16 +53,17 @@ def checkpoint(folder, step, content='x'):
 
 
 def offer(best, prefix, precision, meanwhile=lambda: None):
-    with best.candidate(prefix) as candidate:
+    best.tidy()
+    with best.candidate(os.path.dirname(prefix), prefix) as candidate:
         meanwhile()
-        return best.offer(candidate, int(prefix.rsplit('-', 1)[1]), precision, correct=1)
+        return best.offer(candidate, int(prefix.rsplit('-', 1)[1]), precision, correct=1) and best.publish()
 
 
 def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):
     def names(folder='best'):
         return sorted(os.listdir(tmp_path / 'eval' / folder))
     (tmp_path / 'eval').mkdir()
-    best = Best(str(tmp_path / 'eval'), dict(run='a', data='test'))
+    best = Best(str(tmp_path / 'eval'), dict(run='a', data='test'), '--eval_dir')
     assert best.figures() is None and offer(best, checkpoint(tmp_path / 'run', 30), 0.5)
     # Rotated away while it is evaluated; and another of the same step and name, of another run.
     last = checkpoint(tmp_path / 'run', 20)
@@ -70,17 +71,17 @@ def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):
     assert not offer(best, checkpoint(tmp_path / 'run', 30), 0.7)
     expected = ['best.json', 'config.json', 'model.ckpt-20.data-00000-of-00001', 'model.ckpt-20.index']
     assert names() == expected and best.figures()['step'] == 20 and best.figures()['precision'] == 0.7
-    other = Best(str(tmp_path / 'eval'), dict(run='b', data='test'))
+    other = Best(str(tmp_path / 'eval'), dict(run='b', data='test'), '--eval_dir')
     for _ in range(2):
         assert not offer(other, checkpoint(tmp_path / 'other', 20), 0.9)
     assert capsys.readouterr().out.count('belongs to another run or other evaluation settings and is kept') == 1
     assert offer(best, checkpoint(tmp_path / 'run', 50), 0.8) and best.figures()['step'] == 50
-    assert names('.') == ['best', 'lock'] and len(names()) == 4
+    assert names('.') == ['best'] and len(names()) == 4
 
 
 def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tmp_path, capsys):
     folder = tmp_path / 'eval'
-    best = Best(str(folder), dict(run='a', data='test'))
+    best = Best(str(folder), dict(run='a', data='test'), '--eval_dir')
     (folder / 'best.old').mkdir(parents=True)
     (folder / 'best.old' / 'mine').write_text('mine')
     (folder / '.best.abcd0123').mkdir()  # of an evaluator that was killed
@@ -90,12 +91,9 @@ def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tm
     assert (folder / 'best.old' / 'mine').read_text() == 'mine'
     backup = tmp_path / 'run' / 'model.ckpt-40.tar'
     backup.mkdir()  # the user's, beside the checkpoint of that name
-    with best.candidate(checkpoint(tmp_path / 'run', 40)) as candidate:  # of an evaluator that is at work
+    with best.candidate(str(tmp_path / 'run'), checkpoint(tmp_path / 'run', 40)) as candidate:
         assert backup.name not in os.listdir(candidate)
-        other = Best(str(folder), dict(run='a', data='test'))
-        assert not offer(other, checkpoint(tmp_path / 'run', 50), 0.6)
-        assert os.path.exists(os.path.join(candidate, 'model.ckpt-40.index'))
-    assert sorted(os.listdir(folder)) == ['best', 'best.old', 'lock']
+    assert sorted(os.listdir(folder)) == ['best', 'best.old']
     run = tmp_path / 'run' / 'config.json'
     assert offer(best, checkpoint(tmp_path / 'run', 55), 0.75)
     (folder / 'best' / 'config.json').write_text('damaged')  # a copy, not another name of the run's

@@ -13,7 +13,7 @@ from cifar10.data import records
 from cifar10.evaluation import model
 from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
 from cifar10.evaluation.report import Report
-from cifar10.run import failures, saved
+from cifar10.run import failures, metrics, saved
 from cifar10.run.names import LIST, SETTINGS
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
@@ -61,43 +61,77 @@ def _evaluate_run(settings, directory, devices, done):
     """Evaluates the run in a directory. Returns True if another run takes its place, False if `run_once` is done."""
     if not settings.run_once:
         _wait_for_first(directory)
-    stored = model.load_stored(settings, directory)
-    data = _prepare_data(stored, settings)
-    run = model.load_run(settings, directory, stored, data)
-
-    def is_another():
-        stored_now = directory.stored()
-        return (stored_now.run if stored_now else None) != stored.run
-
     with failures.plain_errors(), own.graph():
-        evaluator = Evaluator(data, run.recipe, devices.tower_devices, settings.batch_size, settings.num_examples,
-                              run.averaging)
-        restorer = model.Restorer(run.use_ema)
-        report = _report(settings, run)
+        evaluation = _Evaluation(settings, directory, devices)
         with trained_session(devices) as session:
-            session.run(evaluator.read)
-
-            def evaluate_one(prefix):
-                with report.candidate(prefix) as candidate:
-                    try:
-                        step = restorer.restore(session, prefix)
-                    except UsageError:
-                        if is_another():  # with another network
-                            return False
-                        raise
-                    # Another run writes its settings before its checkpoints. So if the settings are still those of
-                    # this run, the checkpoint was too.
-                    if step is None or is_another():
-                        return False
-                    result = evaluator.run(session)
-                    report(session, candidate, step, result)
-                    done(Evaluated(prefix, step, run.classes, result))
-                    return True
-
-            has_another = _watch(directory, settings, evaluate_one, is_another)
+            session.run(evaluation.evaluator.read)
+            last = None  # what was evaluated last
+            while not evaluation.is_over():
+                newest = _newest(directory)
+                if newest and newest != last:
+                    evaluated = evaluation.evaluate(session, newest[0])
+                    if evaluated is None:
+                        continue
+                    done(evaluated)
+                    last = newest
+                if settings.run_once:
+                    if last is None:
+                        raise model.no_checkpoint(directory)
+                    break
+                time.sleep(settings.eval_interval_secs)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
-            report.close()
-            return has_another
+            evaluation.report.close()
+            return not settings.run_once or last is None
+
+
+class _Evaluation:
+    """Evaluates and reports the checkpoints of the run that is in a directory now, in the current graph.
+
+    Args:
+      settings: the settings of the evaluation.
+      directory: the TrainDir of the run.
+      devices: the devices to evaluate on.
+
+    Attributes:
+      evaluator: the Evaluator.
+      report: the Report.
+    """
+
+    def __init__(self, settings, directory, devices):
+        stored = model.load_stored(settings, directory)
+        data = _prepare_data(stored, settings)
+        self._run = model.load_run(settings, directory, stored, data)
+        self._directory = directory
+        self.evaluator = Evaluator(data, self._run.recipe, devices.tower_devices, settings.batch_size,
+                                   settings.num_examples, self._run.averaging)
+        self._restorer = model.Restorer(self._run.use_ema)
+        evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
+                          use_ema=self._run.use_ema)
+        self.report = Report(settings.eval_dir, self._run.classes, evaluation, settings.keep_best, settings.per_class)
+
+    def is_over(self):
+        """Returns whether another run has taken the place of this one."""
+        stored = self._directory.stored()
+        return (stored.run if stored else None) != self._run.stored.run
+
+    def evaluate(self, session, prefix):
+        """Returns the Evaluated of a checkpoint; None if it is gone, or is one of another run."""
+        with self.report.candidate(prefix) as candidate:
+            try:
+                step = self._restorer.restore(session, prefix)
+            except UsageError:
+                if self.is_over():  # it is one of another network
+                    return None
+                raise
+            # Another run writes its settings before its checkpoints. So if the settings are still those of
+            # this run, the checkpoint was too.
+            if step is None or self.is_over():
+                return None
+            result = self.evaluator.run(session)
+            record = self.report(session, candidate, step, result)
+        # Outside the context, because a callback may evaluate too.
+        metrics.send(record)
+        return Evaluated(prefix, step, self._run.classes, result)
 
 
 def _wait_for_first(directory):
@@ -130,46 +164,11 @@ def _prepare_data(stored, settings):
     return images
 
 
-def _report(settings, run):
-    """Returns the Report of a run's evaluation."""
-    evaluation = dict(run=run.stored.run, data=settings.eval_data, num_examples=settings.num_examples,
-                      use_ema=run.use_ema)
-    return Report(settings.eval_dir, run.classes, evaluation, settings.keep_best, settings.per_class)
-
-
-def _watch(directory, settings, evaluate_one, is_another=lambda: False):
-    """Calls `evaluate_one` with the newest readable checkpoint and then with each newer one, once each.
-
-    Args:
-      directory: the TrainDir of the run.
-      settings: the settings of the evaluation.
-      evaluate_one: function prefix -> bool; False if the checkpoint was deleted, or is another run's.
-      is_another: function without arguments that returns whether the directory has another run by now.
-
-    Returns:
-      True if it has; False if `settings.run_once` and the newest checkpoint has been evaluated.
-    """
-    done = None
-    while True:
-        if is_another():
-            return True
-        prefix = saved.newest(directory)
-        # With its time, because a new run may write a checkpoint of the same name.
-        newest = (prefix, _modified(prefix)) if prefix else None
-        if newest and newest != done:
-            if not evaluate_one(prefix):
-                continue
-            done = newest
-        if settings.run_once:
-            if done is None:
-                raise model.no_checkpoint(directory)
-            return False
-        time.sleep(settings.eval_interval_secs)
-
-
-def _modified(prefix):
-    """Returns when a checkpoint was written, or None if it was deleted this moment."""
+def _newest(directory):
+    """Returns (the newest readable checkpoint, when it was written), or None if there is none."""
+    prefix = saved.newest(directory)
     try:
-        return os.path.getmtime(prefix + '.index')
-    except OSError:
-        return None
+        # With its time, because a new run may write a checkpoint of the same name.
+        return (prefix, os.path.getmtime(prefix + '.index')) if prefix else None
+    except FileNotFoundError:  # deleted this moment
+        return _newest(directory)

@@ -2,7 +2,7 @@
 import contextlib
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -42,7 +42,7 @@ class Report:
         self._classes = classes
         self._evaluation = evaluation
         self._per_class = per_class
-        self._best = Best(eval_dir, evaluation) if keep_best else None
+        self._best = Best(eval_dir, evaluation, '--eval_dir') if keep_best else None
         with tf.device('/cpu:0'):
             self._pixels = tf.placeholder(tf.uint8, [None, None, 3])
             self._image = tf.raw_ops.ImageSummary(
@@ -55,15 +55,23 @@ class Report:
         self._events = summaries.Events(eval_dir)
         self._events.begin(tf.get_default_graph())
 
-    def candidate(self, prefix: str) -> contextlib.AbstractContextManager:
-        """Returns a context in which to evaluate and report a checkpoint; gives what to pass as `candidate`.
+    @contextlib.contextmanager
+    def candidate(self, prefix: str) -> Iterator[str | None]:
+        """Context in which to evaluate and report a checkpoint; gives what to pass as `candidate`.
 
-        If the best checkpoint is kept, the context keeps this one from being deleted until it is reported.
+        No other process evaluates for the directory meanwhile. If the best checkpoint is kept, this one is kept from
+        being deleted until it is reported.
         """
-        return self._best.candidate(prefix) if self._best else contextlib.nullcontext()
+        with files.locked(os.path.join(self._eval_dir, 'lock'),
+                          waiting=f'waiting    for another evaluation in {self._eval_dir}') as lock:
+            if self._best and not lock.missing:
+                self._best.tidy()
+            with self._best.candidate(os.path.dirname(prefix), prefix) if self._best else contextlib.nullcontext(
+                    ) as candidate:
+                yield candidate
 
-    def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> None:
-        """Reports the Result of a checkpoint, within the context of its `candidate`."""
+    def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> dict:
+        """Reports the Result of a checkpoint, within the context of its `candidate`; returns the record to send."""
         say(result_line(step, result))
         if self._per_class:
             if result.averaged_correct is not None:
@@ -74,14 +82,12 @@ class Report:
         table = confusion.markdown(result.confusion, self._classes)
         self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
         self._events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
-        with files.locked(os.path.join(self._eval_dir, 'lock')):  # another evaluator may use the folder
-            record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
-                                         **self._evaluation)
-            is_best = self._best and self._best.offer(candidate, step, **result.figures)
-        # Without the lock, because a callback may evaluate too.
-        metrics.send(record)
-        if is_best:
+        record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
+                                     **self._evaluation)
+        if self._best and self._best.offer(candidate, step, **result.figures):
+            self._best.publish()
             say(f'best       {self._best.path}')
+        return record
 
     def close(self) -> None:
         """Closes TensorBoard's file."""

@@ -5,9 +5,9 @@ after it. So it is always of a step that a start goes on from, and one that a ki
 completed or, if its step is taken again, removed.
 """
 import contextlib
-import fcntl
 import glob
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,8 +21,6 @@ from cifar10.run.train_dir import TrainDir
 
 _FIGURES = 'best.json'
 _EVALUATION = 'of'  # the key in best.json under which the evaluation is
-_LOCK = 'lock'
-_COPY = '.copy'  # the suffix of a file that is being copied
 
 
 def folder(eval_dir: str) -> str:
@@ -35,8 +33,7 @@ def of_run(directory: TrainDir) -> list[str]:
     stored = directory.stored()
     if stored is None or stored.run is None:
         return []
-    names = [name for name in os.listdir(directory.path) if name == BEST or files.is_private(name, BEST)]
-    paths = [os.path.join(directory.path, name) for name in names]
+    paths = [folder(directory.path), *_private(directory.path)]
     return [path for path in paths if (figures := _figures(path)) and figures[_EVALUATION].get('run') == stored.run]
 
 
@@ -50,79 +47,61 @@ def deletes(directory: TrainDir, prefix: str) -> bool:
 def remove(directory: TrainDir) -> None:
     """Removes the best checkpoint of the run in a train_dir that is about to be deleted; the caller holds its lock."""
     for path in of_run(directory):
-        private = files.private(folder(directory.path), os.mkdir)
-        os.rename(path, private)
-        _discard(private)
+        _discard(_moved_away(path))
 
 
 class Best:
     """The folder `best` of an eval_dir or train_dir: a checkpoint, its run's settings, and its figures in best.json.
 
     Programs can read it as a train_dir. It is replaced as a whole, and only by a checkpoint of the same run that
-    was evaluated with the same settings. A candidate is a folder with a private name (see `files`). Its process
-    holds its lock, so that other processes can tell whether that process was killed.
+    was evaluated with the same settings. What is to become the best is a folder with a private name (see `files`).
+    The caller holds the lock of the directory.
 
     Args:
-      directory: that of the evaluator, or of the run.
+      directory: the eval_dir or train_dir.
       evaluation: what is evaluated and how. Only precisions of the same evaluation are compared.
-      is_locked: whether the caller holds the lock of the directory all the time, as a run does, which calls `tidy` at
-        its start and `publish` after each checkpoint; an evaluator holds it for the time of a call, because there may
-        be others.
+      flag: the flag that gives the directory, for messages.
 
     Attributes:
       path: the path of the folder.
     """
 
-    def __init__(self, directory: str, evaluation: dict[str, Any], is_locked: bool = False):
+    def __init__(self, directory: str, evaluation: dict[str, Any], flag: str):
         self.path = folder(directory)
         self._directory = directory
         self._evaluation = evaluation
-        self._is_locked = is_locked
+        self._flag = flag
         self._has_reported = False
-        self._complete = None  # the path of a better one than `path`, which `publish` gives that name
+        self._better = None  # the path of a complete folder, to which `publish` gives the name
 
     def figures(self) -> dict | None:
         """Returns the figures of the best checkpoint so far, or None if there is none."""
-        return _figures(self._complete or self.path)
+        return _figures(self._better or self.path)
 
     @contextlib.contextmanager
-    def candidate(self, prefix: str) -> Iterator[str]:
-        """Context with a folder that keeps a checkpoint's files, even if training deletes them meanwhile."""
-        with self._new_folder() as folder:
-            for path in [*parts(prefix), os.path.join(os.path.dirname(prefix), SETTINGS)]:
+    def candidate(self, source: str, prefix: str | None = None) -> Iterator[str]:
+        """Context with a folder for a checkpoint that is evaluated; it is deleted unless it becomes the best.
+
+        Args:
+          source: the directory of the run, whose settings are put into the folder.
+          prefix: the checkpoint, whose files are put there too, so that they stay even if training deletes them
+            meanwhile; None if the caller writes a checkpoint into the folder.
+        """
+        candidate = files.private(self.path, os.mkdir)
+        try:
+            for path in [os.path.join(source, SETTINGS), *(parts(prefix) if prefix else ())]:
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, which the evaluation finds out
-                    _link(path, os.path.join(folder, os.path.basename(path)))
-            yield folder
-
-    @contextlib.contextmanager
-    def candidate_of_run(self) -> Iterator[str]:
-        """Context with a folder for a checkpoint of the run in this directory, which the caller writes into it."""
-        with self._new_folder() as folder:
-            _link(os.path.join(self._directory, SETTINGS), os.path.join(folder, SETTINGS))
-            yield folder
-
-    @contextlib.contextmanager
-    def _new_folder(self):
-        """Context with an empty candidate, whose lock this process holds; it is deleted unless it becomes the best."""
-        with contextlib.ExitStack() as stack:
-            with contextlib.nullcontext() if self._is_locked else files.locked(os.path.join(self._directory, _LOCK)):
-                if not self._is_locked:
-                    self.tidy()
-                folder = files.private(self.path, os.mkdir)
-                stack.enter_context(files.locked(os.path.join(folder, _LOCK)))
-            try:
-                yield folder
-            finally:
-                if folder != self._complete:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    _link(path, os.path.join(candidate, os.path.basename(path)))
+            yield candidate
+        finally:
+            if candidate != self._better:
+                shutil.rmtree(candidate, ignore_errors=True)
 
     def offer(self, candidate: str, step: int, precision: float, **figures: Any) -> bool:
         """Takes a candidate as the best checkpoint if its precision is the highest; returns whether it is.
 
-        The caller holds the lock of the directory.
-
         Args:
-          candidate: the folder from `candidate` or `candidate_of_run`, whose checkpoint has been evaluated.
+          candidate: the folder from `candidate`, whose checkpoint has been evaluated.
           step: the step of the checkpoint.
           precision: its precision.
           figures: other figures to store.
@@ -130,49 +109,46 @@ class Best:
         Raises:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
-        if not self._is_locked:
-            self.tidy()
         best = self.figures()
         if os.path.lexists(self.path) and (best is None or best[_EVALUATION] != self._evaluation):
             self._report_foreign(best)
             return False
         if best and best['precision'] >= precision:
             return False
-        figures = dict(step=step, precision=precision, **figures)
-        figures[_EVALUATION] = self._evaluation
-        os.remove(os.path.join(candidate, _LOCK))
         for name in os.listdir(candidate):
             _make_independent(os.path.join(candidate, name))
         files.sync_tree(candidate)
+        figures = {'step': step, 'precision': precision, **figures, _EVALUATION: self._evaluation}
         files.replace(os.path.join(candidate, _FIGURES), json.dumps(figures, indent=2) + '\n')  # it is complete
-        if self._complete:
-            _discard(self._complete)
-        self._complete = candidate
-        if not self._is_locked:
-            self.publish()
+        if self._better:
+            _discard(self._better)
+        self._better = candidate
         return True
 
-    def publish(self) -> bool:
+    def publish(self, newest: float = math.inf) -> bool:
         """Gives the best checkpoint since the last call its name; returns whether there was one.
 
-        The caller holds the lock of the directory.
+        Args:
+          newest: the step of the run's newest checkpoint. If the best one is of a later step, because the run failed
+            before its next checkpoint, it is kept under another name.
 
         Raises:
           OSError: it cannot be renamed. The next call of `tidy` completes it.
         """
-        if self._complete is None:
+        if self._better is None:
             return False
-        self._replace(self._complete)
-        self._complete = None
-        return True
+        is_lost = _figures(self._better)['step'] > newest
+        if is_lost:
+            _set_aside(self._better, 'the run failed before its next checkpoint')
+        else:
+            self._replace(self._better)
+        self._better = None
+        return not is_lost
 
-    def _replace(self, complete):
+    def _replace(self, better):
         """Gives a complete folder the name `best`, and removes the one that had it."""
-        previous = None
-        if os.path.lexists(self.path):
-            previous = files.private(self.path, os.mkdir)
-            os.rename(self.path, previous)
-        os.rename(complete, self.path)
+        previous = _moved_away(self.path) if os.path.lexists(self.path) else None
+        os.rename(better, self.path)
         files.sync(self._directory)
         if previous:
             _discard(previous)
@@ -186,52 +162,46 @@ class Best:
         if self._has_reported:
             return
         self._has_reported = True
-        flag = '--train_dir' if self._is_locked else '--eval_dir'
         if figures is None:
             say(f'best       {self.path} cannot be read as a best checkpoint of this program and is kept; '
-                f'remove it, or use another {flag}')
+                f'remove it, or use another {self._flag}')
         else:
             say(f'best       {self.path} belongs to another run or other evaluation settings and is kept; '
-                f'use another {flag}')
+                f'use another {self._flag}')
 
-    def tidy(self, step: int | None = None) -> None:
-        """Removes what killed processes left, or completes it; the caller holds the lock of the directory.
+    def tidy(self, step: float = math.inf) -> None:
+        """Removes what killed processes left, or completes it.
 
         A process that was killed before it could rename a better checkpoint, or between the two renames, leaves
         complete folders with private names. The best of them gets its name.
 
         Args:
-          step: the one that the run in the directory goes on from, after which it evaluates again; None in an eval_dir.
+          step: the one that the run in the directory goes on from, after which it evaluates again.
         """
-        self._complete = None
-        names = [name for name in os.listdir(self._directory) if files.is_private(name, BEST)]
-        paths = [os.path.join(self._directory, name) for name in names]
-        abandoned = [path for path in paths if _is_abandoned(path)]
+        self._better = None
         best = self.figures()
-        if step is not None and best and best[_EVALUATION] == self._evaluation and best['step'] > step:
+        if best and best[_EVALUATION] == self._evaluation and best['step'] > step:
             _set_aside(self.path, f'the run goes on from step {step}')  # newer checkpoints cannot be read
-            best = None
-        found = [(figures['precision'], -figures['step'], path) for path in abandoned if (figures := _figures(path))
-                 and (step is None or figures['step'] <= step)]
-        if found:
-            precision, _, path = max(found)
-            is_same = best and best[_EVALUATION] == _figures(path)[_EVALUATION]
-            if not os.path.lexists(self.path) or (is_same and precision > best['precision']):
-                abandoned.remove(path)
+        for path in _private(self._directory):
+            best, found = self.figures(), _figures(path)
+            is_better = found and found['step'] <= step and (not os.path.lexists(self.path) or (
+                best and best[_EVALUATION] == found[_EVALUATION] and best['precision'] < found['precision']))
+            if is_better:
                 self._replace(path)
-        for path in abandoned:
-            _discard(path)
+            else:
+                _discard(path)
 
-    def abandon(self, step: int) -> None:
-        """Keeps the best checkpoint of a run that has failed, beside `best` if its step will be taken again.
 
-        Args:
-          step: that of the newest checkpoint, or -1.
-        """
-        if self._complete and _figures(self._complete)['step'] > step:
-            _set_aside(self._complete, 'the run failed before its next checkpoint')
-            self._complete = None
-        self.publish()
+def _private(directory):
+    """Returns the paths of the folders in a directory that were to become its `best`, or were it."""
+    return [os.path.join(directory, name) for name in os.listdir(directory) if files.is_private(name, BEST)]
+
+
+def _moved_away(path):
+    """Gives the folder `best` a private name, so that no part of it is ever taken for the best; returns its path."""
+    private = files.private(os.path.join(os.path.dirname(path), BEST), os.mkdir)
+    os.rename(path, private)
+    return private
 
 
 def _set_aside(folder, why):
@@ -244,17 +214,14 @@ def _set_aside(folder, why):
 
 
 def _discard(folder):
-    """Removes a folder with a checkpoint that is no longer the best; one with the user's files in it is set aside."""
-    figures = os.path.join(folder, _FIGURES)
-    names = [name.removesuffix(_COPY) for name in os.listdir(folder)]
-    is_ours = all(name in (SETTINGS, _FIGURES, _LOCK) or is_of_checkpoint(name) or files.is_private(name, _FIGURES)
-                  for name in names)
-    if not is_ours and _figures(folder):
-        _set_aside(folder, 'it holds files that this program did not write')
-    elif is_ours:
-        if os.path.exists(figures):  # first: what a kill leaves of the rest is known to be abandoned
-            os.remove(figures)
+    """Removes a private folder; a best checkpoint to which the user has added files is set aside."""
+    if not _figures(folder):
         files.remove(folder)
+    elif all(name in (SETTINGS, _FIGURES) or is_of_checkpoint(name) for name in os.listdir(folder)):
+        os.remove(os.path.join(folder, _FIGURES))  # first: what a kill leaves of the rest is known to be abandoned
+        files.remove(folder)
+    else:
+        _set_aside(folder, 'it holds files that this program did not write')
 
 
 def _figures(folder):
@@ -270,26 +237,11 @@ def _figures(folder):
     return figures if is_valid and has_checkpoint else None
 
 
-def _is_abandoned(folder):
-    """Returns whether the process that made a candidate was killed."""
-    try:
-        descriptor = files.opened(os.path.join(folder, _LOCK), os.O_RDWR)
-    except OSError:
-        return True  # it was killed before it made the lock, or after it had removed it
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False  # it is alive, or this file system has no locks
-    finally:
-        os.close(descriptor)
-    return True
-
-
 def _make_independent(path):
     """Replaces a hard link by a copy, which does not change when the file is written to under its other name."""
     if os.stat(path).st_nlink > 1:
-        shutil.copyfile(path, path + _COPY)
-        os.replace(path + _COPY, path)
+        with files.new_file(path) as copy:
+            shutil.copyfile(path, copy)
 
 
 def _link(source, target):

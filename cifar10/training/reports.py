@@ -66,7 +66,7 @@ class Reports:
     def __exit__(self, kind, *error):
         if kind and issubclass(kind, Exception):
             last = self.checkpoints.last
-            self._best.abandon(step_of(last) if last else -1)
+            self._best.publish(step_of(last) if last else -1)
         self._events.close()
         if self._validation:
             self._validation.close()
@@ -121,7 +121,7 @@ class Reports:
         """Evaluates the run as it is now, and keeps it if it is the best so far and that is wanted."""
         run = self._run
         kept = self._best if run.plan.settings.reports.keep_best else None
-        with kept.candidate_of_run() if kept else contextlib.nullcontext() as candidate:
+        with kept.candidate(self.directory.path) if kept else contextlib.nullcontext() as candidate:
             with workers.paused():
                 step, values = run.last_step_taken(), run.variables(self._validation.names)
                 if kept:
@@ -168,4 +168,4 @@ def best_of(plan: Plan, directory: TrainDir) -> best.Best:
     """Returns the Best of a run, whose settings are stored."""
     evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
                       use_ema=plan.settings.recipe.moving_averages)
-    return best.Best(directory.path, evaluation, is_locked=True)
+    return best.Best(directory.path, evaluation, '--train_dir')
