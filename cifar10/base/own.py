@@ -228,14 +228,10 @@ def usage_errors(flag: str, name: str, failure: str = '', shapes: tuple[str, str
     except (Exception, SystemExit) as error:
         path = name.rpartition(':')[0]
         remedy = ''
-        if shapes and _is_about_shapes(error):
+        # An operation refused its inputs while the graph was built: TensorFlow's message then has it.
+        if shapes and isinstance(error, ValueError) and _OPERATION in str(error):
             failure, remedy = shapes
         raise UsageError(f'--{flag}={name}{failure}: {_describe_error(error, path)}{remedy}') from error
-
-
-def _is_about_shapes(error):
-    """Returns whether an operation refused its inputs while the graph was built: TensorFlow's message then has it."""
-    return isinstance(error, ValueError) and _OPERATION in str(error)
 
 
 def _describe_error(error, path):

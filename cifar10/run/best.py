@@ -154,20 +154,13 @@ class Best:
             _discard(previous)
 
     def _report_foreign(self, figures):
-        """Prints, once, why the folder is not replaced.
-
-        Args:
-          figures: what is in its best.json, or None if that cannot be read.
-        """
-        if self._has_reported:
-            return
-        self._has_reported = True
+        """Says, once, why the folder is not replaced, given what is in its best.json; None if that cannot be read."""
+        why, remedy = 'belongs to another run or other evaluation settings', ''
         if figures is None:
-            say(f'best       {self.path} cannot be read as a best checkpoint of this program and is kept; '
-                f'remove it, or use another {self._flag}')
-        else:
-            say(f'best       {self.path} belongs to another run or other evaluation settings and is kept; '
-                f'use another {self._flag}')
+            why, remedy = 'cannot be read as a best checkpoint of this program', 'remove it, or '
+        if not self._has_reported:
+            say(f'best       {self.path} {why} and is kept; {remedy}use another {self._flag}')
+        self._has_reported = True
 
     def tidy(self, step: float = math.inf) -> None:
         """Removes what killed processes left, or completes it.

@@ -51,30 +51,20 @@ def step_range(name: str, value: str) -> tuple[int, int]:
     return first, last
 
 
-def _between_0_and_1(name, value):
-    if not 0 < value < 1:
-        raise UsageError(f'--{name}={value:g} leaves no images for training or none for testing; give a number between '
-                         '0 and 1')
+def _unless(is_valid, why):
+    """Returns a check that raises a UsageError, with what follows the value in its message, unless a value is valid."""
+    def check(name, value):
+        if not is_valid(value):
+            raise UsageError(f"--{name}={f'{value:g}' if isinstance(value, float) else value} {why}")
+    return check
 
 
-def _at_most_largest(name, value):
-    if value > LARGEST_IMAGE:
-        raise UsageError(f'--{name}={value} is too large; the maximum is {LARGEST_IMAGE}')
-
-
-def _below_1(name, value):
-    if value >= 1:
-        raise UsageError(f'--{name}={value:g} leaves no probability for the label itself; give a number below 1')
-
-
-def _clips(name, value):
-    if value == 0:
-        raise UsageError(f'--{name}=0 makes all gradients 0; give a number above 0, or leave it out')
-
-
-def _above_0(name, value):
-    if value == 0:
-        raise UsageError(f'--{name}=0 trains nothing; give a number above 0')
+_between_0_and_1 = _unless(lambda value: 0 < value < 1, (
+    'leaves no images for training or none for testing; give a number between 0 and 1'))
+_at_most_largest = _unless(lambda value: value <= LARGEST_IMAGE, f'is too large; the maximum is {LARGEST_IMAGE}')
+_below_1 = _unless(lambda value: value < 1, 'leaves no probability for the label itself; give a number below 1')
+_clips = _unless(bool, 'makes all gradients 0; give a number above 0, or leave it out')
+_above_0 = _unless(bool, 'trains nothing; give a number above 0')
 
 
 def _regular_expression(name, value):
