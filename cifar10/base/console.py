@@ -169,7 +169,6 @@ def _imported(verbose):
         if warning:
             say(warning)
         tf.enable_resource_variables()
-        _ignore_errors_of_event_files()
         # TensorFlow warns so when more than 32 towers take turns at one iterator.
         warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
         # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
@@ -204,19 +203,6 @@ def _version_warning(version):
         return None
     return (f'warning: TensorFlow {version} is outside {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}, '
             'the versions that this program was tested with')
-
-
-def _ignore_errors_of_event_files():
-    """Ignores errors in the threads that write event files: the next write to one raises them again."""
-    show = threading.excepthook
-    if getattr(show, 'ignores_event_files', False):
-        return
-
-    def hook(arguments):
-        if arguments.thread is None or arguments.thread.name != 'EventLoggerThread':
-            show(arguments)
-    hook.ignores_event_files = True
-    threading.excepthook = hook
 
 
 @contextlib.contextmanager

@@ -6,6 +6,8 @@ Users rely on the tags (docs/outputs.md). The raw operations are used because th
 import contextlib
 import os
 import re
+import socket
+import time
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
@@ -164,9 +166,13 @@ class Events:
 
     def __init__(self, directory: str):
         self._newest = 0  # the newest step written
-        with self._errors():
-            # The process number keeps two files apart that were made on one machine in the same second.
-            self._writer = tf.summary.FileWriter(directory, filename_suffix=f'.{os.getpid()}{EVENTS_SUFFIX}')
+        # As TensorFlow names it. The process number keeps two files apart that were made on one machine in the same
+        # second.
+        name = f'events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}{EVENTS_SUFFIX}'
+        # A `tf.summary.FileWriter` writes in a thread, whose errors would be shown with a traceback.
+        with _errors():
+            self._writer = tf.io.TFRecordWriter(os.path.join(directory, name))
+        self._write(file_version='brain.Event:2')
 
     def begin(self, graph: tf.Graph, last_step: int | None = None) -> None:
         """Writes the graph and the layout of the curves.
@@ -175,24 +181,20 @@ class Events:
           graph: the program's graph.
           last_step: if given, TensorBoard drops what earlier processes wrote for later steps.
         """
-        with self._errors():
-            if last_step is not None:
-                self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
-            self._writer.add_graph(graph)
-            self._writer.add_summary(_layout())
+        if last_step is not None:
+            self._drop(last_step)
+        self._write(graph_def=graph.as_graph_def(add_shapes=True).SerializeToString())
+        self._write(summary=_layout())
 
     def drop_after(self, last_step: int) -> None:
         """Makes TensorBoard drop what this process wrote for the steps after `last_step`: they are repeated."""
         if last_step < self._newest:
-            with self._errors():
-                self._writer.add_session_log(tf.SessionLog(status=tf.SessionLog.START), last_step + 1)
+            self._drop(last_step)
             self._newest = last_step
 
     def add(self, summary: tf.Summary | bytes, step: int) -> None:
-        """Writes a `tf.Summary`, serialised or not, and flushes the file."""
-        with self._errors():
-            self._writer.add_summary(summary, step)
-            self._writer.flush()
+        """Writes a `tf.Summary`, serialised or not."""
+        self._write(step, summary=tf.Summary.FromString(summary) if isinstance(summary, bytes) else summary)
         self._newest = max(self._newest, step)
 
     def close(self) -> None:
@@ -200,12 +202,21 @@ class Events:
         with contextlib.suppress(Exception):
             self._writer.close()
 
-    @contextlib.contextmanager
-    def _errors(self):
-        try:
-            yield
-        except Exception as error:  # its type depends on where in the writer's thread the disk was full
-            raise RunError(f'the file for TensorBoard cannot be written ({reason(error)})') from error
+    def _drop(self, last_step):
+        self._write(last_step + 1, session_log=tf.SessionLog(status=tf.SessionLog.START))
+
+    def _write(self, step=0, **content):
+        with _errors():
+            self._writer.write(tf.Event(wall_time=time.time(), step=step, **content).SerializeToString())
+            self._writer.flush()
+
+
+@contextlib.contextmanager
+def _errors():
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise RunError(f'the file for TensorBoard cannot be written ({reason(error)})') from error
 
 
 def scalars(values: dict[str, float]) -> tf.Summary:
