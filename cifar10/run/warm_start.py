@@ -94,24 +94,20 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> WarmStart:
         source = next((source for source in (name + AVERAGE, name) if source in shapes), None)
         if source is None:
             missing.append(name)
-        elif shapes[source] != variable.shape.as_list() or not _converts(dtypes[source], variable.dtype.base_dtype):
+            continue
+        # A type may become another one of the same kind, floating or not.
+        found, wanted = dtypes[source], variable.dtype.base_dtype
+        converts = found == wanted or (found.is_floating and wanted.is_floating)
+        if not converts or shapes[source] != variable.shape.as_list():
             misfits.append(name)
         else:
             values[name] = reader.get_tensor(source).astype(variable.dtype.as_numpy_dtype)
             averaged |= source != name
     if not values:
-        raise UsageError(f'--warm_start={prefix} has no variable of this network by name and shape, such as '
-                         f'{_example(variables)}; give a checkpoint of a similar network')
+        example = next((f'{name} {variable.shape.as_list()}' for name, variable in variables.items()), 'any')
+        raise UsageError(f'--warm_start={prefix} has no variable of this network by name and shape, such as {example}; '
+                         'give a checkpoint of a similar network')
     return WarmStart(prefix, values, misfits, missing, averaged)
-
-
-def _converts(source, target):
-    """Returns whether a value of one type may become one of another: of the same kind, floating or not."""
-    return source == target or (source.is_floating and target.is_floating)
-
-
-def _example(variables):
-    return next((f'{name} {variable.shape.as_list()}' for name, variable in variables.items()), 'any')
 
 
 def first_values(warm: WarmStart, names: Iterable[str]) -> dict[str, np.ndarray]:
