@@ -61,8 +61,7 @@ class Sleepers:
                        for group in devices.groups for device in group}
         self._mode = UPDATE_MODES.load('parameter_server')(devices)
         self.step = self._mode.build(
-            self._tower, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.get_or_create_global_step(),
-            tower_inputs=lambda k: [])
+            self._tower, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.get_or_create_global_step())
 
     def session(self):
         """Returns a session with a thread for each part that sleeps or waits for its device, its variables set."""
@@ -90,6 +89,7 @@ class Sleepers:
     def _tower(self, k, scope):
         parts = len(self._seconds)
         x = tf.placeholder_with_default(tf.ones([]), [])
+        self._mode.time(k, [])
         with divided(self._devices.parts[k], parts, self._mode.gate(k)):
             for s in range(parts):
                 x = self._part(next_part(x) if s else x, k, s)

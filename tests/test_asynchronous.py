@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.model import MOVING_STATISTICS, batch_normalisation
+from cifar10.model import batch_normalisation
 from cifar10.model.muon import Muon
 from tests.helpers import initialise, patient, update_mode
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
@@ -33,8 +33,7 @@ def test_statistics_settle_however_stale_their_towers_are():
             return dict(total_loss=tf.reduce_sum(y) * gates[k].dequeue())
 
     mode = update_mode('async', [f'/cpu:{k}' for k in range(count)])
-    built = mode.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.create_global_step(),
-                       tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
+    built = mode.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.create_global_step())
     with tf.control_dependencies([begun.dequeue_many(count)]):
         opening = [gate.enqueue(1.0) for gate in gates]
     by_name = {variable.op.name: variable for variable in tf.global_variables() + tf.local_variables()}

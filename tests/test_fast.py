@@ -52,8 +52,7 @@ def test_moving_statistics_move_by_the_mean_over_the_towers(mode, tmp_path):
         return dict(total_loss=tf.reduce_sum(batch_normalisation(x, True, KEEP) ** 3))
 
     update = update_mode(mode, ['/cpu:0', '/cpu:1'])
-    step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.create_global_step(),
-                        tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
+    step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.create_global_step())
     with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
         initialise(session)
         expected = np.zeros(2)

@@ -116,11 +116,12 @@ def test_a_towers_time_begins_with_its_turn_and_input_and_ends_before_the_reduct
     def tower(k, scope):
         weight = tf.get_variable('weight', [], initializer=tf.ones_initializer())
         inputs[k] = asleep('input', 0.2 * (k == 0), tf.placeholder_with_default(1.0, []))
+        updating.time(k, [inputs[k]])
         return dict(total_loss=weight * asleep(k, 0.1 * k, inputs[k]))
     places = devices.choose(cpus, 'cpu').with_towers(3)
-    step = update_mode(mode, places).build(
-        tower, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step(),
-        tower_inputs=lambda k: [inputs[k]])
+    updating = update_mode(mode, places)
+    step = updating.build(
+        tower, lambda: tf.train.GradientDescentOptimizer(0.1), tf.train.get_or_create_global_step())
     with tf.Session(config=with_threads(places)) as session:
         initialise(session)
         for _ in range(5):  # a busy machine may hold up one step, but not each

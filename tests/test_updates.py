@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
-from cifar10.model import MOVING_STATISTICS, add_moving_statistic
+from cifar10.model import add_moving_statistic
 from tests.helpers import ancestors, initialise, mostly_stress, patient, update_mode
 
 RATE = 0.1
@@ -177,8 +177,7 @@ def test_changes_of_one_statistic_are_made_in_the_order_of_the_calls(mode):
             add_moving_statistic(state, tf.fill([1000], np.float32(value)), keep)
         return dict(total_loss=tf.get_variable('a', []) * 1.0)
     update = update_mode(mode, cpu_names(num_towers))
-    step = update.build(tower_fn, gradient_descent, tf.train.create_global_step(),
-                        tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope))
+    step = update.build(tower_fn, gradient_descent, tf.train.create_global_step())
     config = tf.ConfigProto(device_count={'CPU': num_towers}, allow_soft_placement=True)
     expected = 1.0
     with update.scope(), tf.Session(config=config) as session:

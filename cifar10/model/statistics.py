@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.names import MOVING_STATISTICS
 from cifar10.model.frozen import is_frozen
-
-# The graph collection of MovingStatistics.
-MOVING_STATISTICS = 'moving_statistics'
 
 
 class MovingStatistic(NamedTuple):

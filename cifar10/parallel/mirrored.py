@@ -7,6 +7,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
+from cifar10.base.names import MOVING_STATISTICS
 from cifar10.parallel.towers import average_gradients, dense
 from cifar10.parallel.update import Step, UpdateMode, move, stacked, unstacked
 
@@ -29,9 +30,7 @@ class Mirrored(UpdateMode):
                 _divide(cpu, num_cpus)
         self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
-    def build(self, tower_fn, make_optimizer, global_step, tower_statistics=lambda scope: [], tower_inputs=None,
-              gate_gradients=tf.train.Optimizer.GATE_OP):
-        del tower_inputs  # the strategy's replicas have no turns that could be timed
+    def build(self, tower_fn, make_optimizer, global_step, gate_gradients=tf.train.Optimizer.GATE_OP):
         optimizer = make_optimizer()
         num_replicas = self.devices.num_towers
         names = []
@@ -46,7 +45,7 @@ class Mirrored(UpdateMode):
                 values = [variable.read_value() for _, variable in pairs]
                 # The strategy sums gradients over the replicas; towers are averaged.
                 shares = [(None if gradient is None else gradient / num_replicas, v) for gradient, v in pairs]
-                statistics = tower_statistics(scope)
+                statistics = tf.get_collection(MOVING_STATISTICS, scope)
                 reads = [*values, scalars['total_loss'], *[value for _, value, _ in statistics]]
                 with tf.control_dependencies(reads):  # before any variable changes
                     applied_gradients = optimizer.apply_gradients(shares)

@@ -2,8 +2,6 @@
 
 If a tower has several devices, each of which computes a part of it, the towers are the micro-batches of a pipeline.
 """
-from collections.abc import Callable, Sequence
-
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
@@ -34,6 +32,7 @@ class Turns:
     Attributes:
       begun, ended: for each tower built so far, the operations that begin and end its turn.
       computed: for each tower built so far, the gradients and statistics that its turn ends with.
+      inputs: for each tower that is timed, by its number, the tensors that it waits for before it computes.
       counters: for each group of devices an int64 variable on the CPU beside it, in which a turn counts as two.
     """
 
@@ -41,6 +40,7 @@ class Turns:
         self.begun = []
         self.computed = []
         self.ended = []
+        self.inputs = {}
         self._devices = devices
         self._handed = {}  # (k, s, t) -> the tensor that tower k has handed from its device number s to number t
         self._moments = []  # for each tower the operations that begin and, in turn, end its work on one device
@@ -106,25 +106,23 @@ class Turns:
         device = tf2.DeviceSpec.from_string(self._devices.parts[k][s]).to_string()
         return handed + [gradient for gradient in self.computed[k] if gradient.device == device]
 
-    def seconds(self, inputs: Callable[[int], Sequence[tf.Tensor]]) -> list[tf.Tensor]:
-        """Builds the times that the towers take; call it once all towers are built.
+    def seconds(self) -> list[tf.Tensor]:
+        """Builds the times that the towers take, if their `inputs` are known; call it once all towers are built.
 
         A tower's time begins when its turn has begun and its inputs have come, so a tower that waits for them is not
         slow; it ends with its turn. If it has several devices, it is the sum of its turns on them, without the time
         in which it waits at gates. The times are read from the clock of the tower's machine. Nothing waits for the
         timestamps, and they wait for no operation that no gate waits for: the towers stay as they are, to the bit.
 
-        Args:
-          inputs: function k -> the tensors that tower k waits for before it computes.
-
         Returns:
           For each tower a float32 scalar, seconds, on the CPU of its machine; 0 if a clock was read too late.
         """
         seconds = []
-        for k, (begin, *others) in enumerate(self._moments):
+        for k, inputs in self.inputs.items():
+            begin, *others = self._moments[k]
             with tf.device(self._devices.hosts[k]), tf.name_scope('turns/'):
                 times = []
-                for operations in ([*begin, *inputs(k)], *others):
+                for operations in ([*begin, *inputs], *others):
                     with tf.control_dependencies(operations):
                         times.append(tf.timestamp())
                 # Where all threads are busy, a timestamp may be taken late, and the one at the begin after the other.

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.names import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import build_towers, dense, shared_variables
 from cifar10.parallel.turns import Turns
@@ -123,22 +124,17 @@ class UpdateMode:
         return self.devices.num_towers if self.synchronous else 1
 
     def build(self, tower_fn: Callable[[int, str], dict], make_optimizer: Callable[[], tf.train.Optimizer],
-              global_step: tf.Variable, tower_statistics: Callable[[str], list] = lambda scope: [],
-              tower_inputs: Callable[[int], Sequence] | None = None,
-              gate_gradients: int = tf.train.Optimizer.GATE_OP) -> Step:
+              global_step: tf.Variable, gate_gradients: int = tf.train.Optimizer.GATE_OP) -> Step:
         """Builds the towers and their updates.
 
-        Statistics of the towers' batches are averaged over the towers like gradients; then their variables
-        move towards the mean.
+        A tower may add (variable, value, keep) triples to the collection MOVING_STATISTICS, such as those of batch
+        normalisation. The values are averaged over the towers like gradients, and the update makes each variable
+        keep * variable + (1 - keep) * value.
 
         Args:
           tower_fn: function (k, scope) -> dict of float32 scalars, among them 'total_loss'; builds tower k.
           make_optimizer: function that returns a new optimizer.
           global_step: int64 variable, incremented by each update.
-          tower_statistics: function scope -> (variable, value, keep) triples, called once the tower of that
-            name scope is built; an update makes the variable keep * variable + (1 - keep) * value.
-          tower_inputs: function k -> the tensors that tower k waits for before it computes, called once all
-            towers are built: a tower's time does not begin before. None: the towers are not timed.
           gate_gradients: as `compute_gradients` takes it. With GATE_OP, the gradients of all inputs of an operation
             are computed, needed or not, before any is used.
         """
@@ -151,14 +147,14 @@ class UpdateMode:
                 gradients = dense(optimizers[k].compute_gradients(
                     scalars['total_loss'], self.trainable_variables(k), gate_gradients,
                     colocate_gradients_with_ops=True))
-            triples = tower_statistics(scope)
+            triples = tf.get_collection(MOVING_STATISTICS, scope)
             statistics = [(value, variable) for variable, value, _ in triples]
             keeps = [keep for _, _, keep in triples]
             turns.end(k, gradients + statistics)
             return Tower(scalars, gradients, statistics, keeps, optimizers[k]), stacked(scalars)
 
         built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
-        seconds = turns.seconds(tower_inputs) if tower_inputs else ()
+        seconds = turns.seconds()
         with tf.name_scope('update'):
             with tf.device('/cpu:0'):
                 towers = [tower._replace(scalars=unstacked(tower.scalars, vector)) for tower, vector in built]
@@ -183,6 +179,11 @@ class UpdateMode:
     def gate(self, k: int) -> Callable[[tf.Tensor, int, int], tf.Operation] | None:
         """Returns `Turns.gate` for tower k, for `tower_fn` to build the tower's parts with; None: they do not wait."""
         return functools.partial(self._turns.gate, k) if self._turns else None
+
+    def time(self, k: int, inputs: Sequence[tf.Tensor]) -> None:
+        """Measures the time of tower k from when its `inputs` have come; for `tower_fn` to call."""
+        if self._turns:
+            self._turns.inputs[k] = inputs
 
     def optimizers(self, make_optimizer: Callable[[], tf.train.Optimizer]) -> list:
         """Returns each tower's optimizer; by default all towers share one on the CPU."""

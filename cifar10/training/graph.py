@@ -8,7 +8,7 @@ from cifar10.base.errors import UsageError
 from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.base.registry import PRECISIONS
 from cifar10.data import pipeline
-from cifar10.model import MOVING_STATISTICS, averages, classifier
+from cifar10.model import averages, classifier
 from cifar10.model.network_draws import at_position
 from cifar10.parallel import determinism
 from cifar10.parallel.towers import tower_loss
@@ -72,16 +72,16 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         checkpoint.make_division(plan.devices.num_towers, plan.settings.towers.batch_size)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
-    batches = []
+    batches, drifts = [], plan.mode.drifts
     step = _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen)
     reports = _reports(plan, step, rates[0], batches)
-    moving = averages.moving_averages(global_step, step.average.steps if step.average else None)
+    moving = averages.moving_averages(global_step, step.average.steps if drifts else None)
     averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
 
     def after_step(train_op):
         # Once the update is done, so that neither races it.
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            moved = [averages.move(moving, averaged)] if averaged and not step.average else []
+            moved = [averages.move(moving, averaged)] if averaged and not drifts else []
             counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
             with tf.control_dependencies([*moved, counted]):
                 return tf.identity(global_step)
@@ -92,8 +92,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
     train_ops = [tf.group(step.train_ops[0], reports.pop('moved'), name='summaries/step'), *step.train_ops[1:]]
     train_step, *async_train_ops = [after_step(train_op) for train_op in train_ops]
-    average = after_average(step.average.scheduled) if step.average else None
-    equalise = after_average(step.average.equalise) if step.average else None
+    average = after_average(step.average.scheduled) if drifts else None
+    equalise = after_average(step.average.equalise) if drifts else None
     with tf.name_scope('initialise'), plan.mode.scope():
         initialise = tf.global_variables_initializer()
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
@@ -124,17 +124,17 @@ def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen
     def tower(k, scope):
         batches.append(next_batch(k))
         images, labels = batches[k]
+        if can_time(towers):
+            mode.time(k, batches[k])
         position = examples_seen, k * towers.batch_size
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
                 network, images, labels, precision.dtype, plan.settings.recipe.label_smoothing))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
-    return mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step,
-                      tower_statistics=lambda scope: tf.get_collection(MOVING_STATISTICS, scope),
-                      tower_inputs=batches.__getitem__ if can_time(towers) else None,
-                      # So that those of frozen weights are left out.
-                      gate_gradients=getattr(tf.train.Optimizer, 'GATE_NONE' if recipe.freezes else 'GATE_OP'))
+    # Without a gate, the gradients of frozen weights are left out.
+    gate = tf.train.Optimizer.GATE_NONE if recipe.freezes else tf.train.Optimizer.GATE_OP
+    return mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step, gate_gradients=gate)
 
 
 def _reports(plan, step, rate, batches):

@@ -66,7 +66,7 @@ def _synchronous(plan, variant, seconds):
     causes = [cause for cause in CAUSES if cause.applies(plan)]
     tries = {name: (changes, cause) for cause in causes for name, changes in cause.tries(plan).items()}
     tries.update(_fewer_devices(plan))
-    kinds = [kind for cause in causes for kind in cause.kinds(base)]
+    kinds = list(dict.fromkeys(kind for cause in causes for kind in cause.kinds(base)))
     _announce(base, len(tries) * building, 2 + len(kinds) + 2 * len(tries), seconds)
     others = _others(base, tries, variant)
     pauses_of_base = pauses(base)

@@ -75,7 +75,7 @@ class Variant:
         """Adds to the graph what is measured, and makes what the steps are evaluated and saved with."""
         plan, graph = self.plan, self._run.graph
         exchanged = {v.op.name: v for v in tf.trainable_variables() if v in tf.global_variables()}
-        if graph.step.average:
+        if plan.mode.drifts:
             exchanged.update((v.op.name, v) for v in graph.step.average.copies[0])
         self.megabytes = sum(v.shape.num_elements() for v in exchanged.values()) * 4 / 1e6
         self.moments = Moments(graph, plan)
