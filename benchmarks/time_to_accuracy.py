@@ -102,7 +102,7 @@ def train(options, setting, seed):
                           f'--tower_device={options.tower_device}', *shlex.split(setting))
         seconds = time.perf_counter() - begin
         with open(os.path.join(train_dir, 'config.json')) as stream:
-            settings = json.load(stream)
+            settings = json.load(stream)['settings']
         step, plain, averaged = evaluations(options, train_dir)
     images = step * settings['batch_size'] * (settings['num_towers'] or 1)
     return Run(seconds, images, teraflop(settings, images), plain, averaged)

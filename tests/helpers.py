@@ -32,11 +32,11 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 8)
 
-from cifar10.base.names import DIVISION  # noqa: E402
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
+from cifar10.run.record import read_starts  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
@@ -196,20 +196,23 @@ def read_until(process, text):
     raise AssertionError(f'no {text!r} in:\n' + ''.join(seen))
 
 
+def change_record(train_dir, **settings):
+    """Changes settings in the newest record of a run, its config.json."""
+    path = pathlib.Path(train_dir) / 'config.json'
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(record, settings=dict(record['settings'], **settings))))
+
+
 def variables(prefix):
-    """Returns the arrays in a checkpoint, by name, but not how the run divides a step."""
-    return {name: array for name, array in _arrays(prefix).items() if name not in DIVISION}
+    """Returns the arrays in a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def division(directory):
-    """Returns the number of towers and the batch size in the newest checkpoint of a directory."""
-    found = _arrays(checkpoints(directory)[-1])
-    return tuple(int(found[name]) for name in DIVISION)
-
-
-def _arrays(prefix):
-    reader = tf.train.load_checkpoint(str(prefix))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    """Returns the number of towers and the batch size of the newest start of a run that took a step."""
+    towers = read_starts(str(directory))[-1].settings.towers
+    return towers.num_towers, towers.batch_size
 
 
 def last_variables(directory):
@@ -243,7 +246,7 @@ def train(config):
 
 def rewrite(prefix, to=None, without=(), **changes):
     """Writes a checkpoint again with some of its arrays changed or left out, by stock TensorFlow alone."""
-    arrays = dict(_arrays(prefix), **changes)
+    arrays = dict(variables(prefix), **changes)
     with tf.Graph().as_default(), tf.Session() as session:
         saved = {name: tf.Variable(array) for name, array in arrays.items() if name not in without}
         session.run(tf.global_variables_initializer())

@@ -144,11 +144,11 @@ def test_runs_with_other_settings_part_where_these_begin(runs, plain, report, da
     assert lines['equal'] == ['steps 4 and 8, by the SHA-256 of the checkpoints']
     assert lines['recurs'] == ['yes: step 9 is the first that differs'] and lines['rate'] == ['0.1 and 0.05']
     assert lines['towers'] == ['batches, losses and gradients are equal in all of them, so only the update differs']
-    assert lines['starts'] == ['learning_rate=0.1 and 0.1, then 0.05; after_step=0 and 0, then 8']
+    assert lines['starts'] == ['learning_rate=0.1 and 0.1, then 0.05; step=0 and 0, then 8']
     lines = report(plain, runs.continued(plain, 'wider', batch_size=8, num_towers=1))
     assert lines['recurs'] == ['yes: step 9 is the first that differs']
     assert lines['towers'] == ['2 of 4 and 1 of 8, so each tower has other examples']
-    assert lines['starts'] == ['num_towers=2 and 2, then 1; batch_size=4 and 4, then 8; after_step=0 and 0, then 8; '
+    assert lines['starts'] == ['num_towers=2 and 2, then 1; batch_size=4 and 4, then 8; step=0 and 0, then 8; '
                                'devices=/cpu:0 /cpu:0 and /cpu:0 /cpu:0, then /cpu:0']
     shutil.copytree(os.path.join(data_dir, 'shapes-bin'), runs.folder / 'data' / 'shapes-bin')
     for path in (runs.folder / 'data' / 'shapes-bin').glob('data_batch_*.bin'):
@@ -217,8 +217,8 @@ def test_what_has_changed_since_a_run_is_not_said_to_be_unexplained(runs, report
         rows[:, 1:] += 1
         rows.tofile(path)
     lines = report(before, runs.train('after', data_dir=str(folder)))
-    assert 'images SHA-256 was ' in lines['replay A'][0] and lines['replay B'][0].startswith('verified')
-    assert lines['between'][0].startswith('steps 0 and 2 A parted from its replay; since then images SHA-256 was ')
+    assert 'images_sha256=' in lines['replay A'][0] and lines['replay B'][0].startswith('verified')
+    assert lines['between'][0].startswith('steps 0 and 2 A parted from its replay; since then images_sha256=')
     assert lines['starts'][0].startswith('images_sha256=') and 'not explain' not in str(lines)
 
 

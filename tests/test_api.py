@@ -161,7 +161,7 @@ def test_what_a_person_should_know_reaches_a_caller_who_asked_for_nothing(small,
         assert cifar10.evaluate(**evaluation).notes == (changed,)
     lines = []
     assert cifar10.evaluate(**evaluation, say=lines.append).notes == (changed,) and changed in lines
-    with pytest.warns(UserWarning, match='changed    batch_size from 8 to 4'):
+    with pytest.warns(UserWarning, match=r'changed    batch_size=8 \(now 4\)'):
         assert changed in cifar10.train(**dict(small, max_steps=6, batch_size=4)).notes
 
 

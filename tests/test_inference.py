@@ -16,8 +16,8 @@ from cifar10.evaluation import confusion, evaluation, model
 from cifar10.evaluation import export as exporting
 from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
-from cifar10.training import trainer
 from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
 
 
@@ -283,17 +283,15 @@ def test_wrong_combinations_end_in_a_line(call, arguments, part):
     assert status in (1, 2) and part in error and len(error.strip().splitlines()) == 1
 
 
-def test_a_run_whose_classes_are_unknown_says_so(run, tmp_path, settings):
-    # As a run on images of one's own, of a version that did not store them.
-    from cifar10.run.train_dir import TrainDir
-    trainer.train(settings())
-    path = tmp_path / 'train' / 'config.json'
-    stored = json.loads(path.read_text())
-    assert stored.pop('classes')[0] == 'disc'
-    path.write_text(json.dumps(stored))
-    directory = TrainDir(str(tmp_path / 'train'))
-    assert model.load_run(eval_settings(), directory).classes[0] == 'disc'
+def test_what_a_record_lacks_is_said(run, tmp_path):
+    copied = shutil.copytree(run, tmp_path / 'copied')
+    path = copied / 'config.json'
+    record = json.loads(path.read_text())
+    assert record.pop('classes')[0] == 'disc' and record['settings'].pop('freeze', '') is None
+    path.write_text(json.dumps(record))
+    with pytest.raises(UsageError, match='config.json lacks classes, freeze, so another version of this program wrote'):
+        model.load_run(eval_settings(), TrainDir(str(copied)))
+    path.unlink()
     (tmp_path / 'mine').mkdir()
-    path.write_text(json.dumps(dict(stored, dataset=f"{tmp_path / 'mine'}/")))
-    with pytest.raises(UsageError, match='does not say what its classes are'):
-        model.load_run(eval_settings(), directory)
+    with pytest.raises(UsageError, match='no config.json in .*, so the classes are unknown; copy it from the run'):
+        model.load_run(eval_settings(dataset=f"{tmp_path / 'mine'}/"), TrainDir(str(copied)))

@@ -1,5 +1,5 @@
 """Towers do not depend on devices: same bits on any devices, turns, a run keeps its towers and batch size."""
-import json
+import os
 import time
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from tests.helpers import (
     assert_close,
     assert_same_bits,
     build_training,
+    change_record,
     checkpoints,
     division,
     initialise,
@@ -203,9 +204,9 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
     assert 'towers     4 on 2 CPU devices (as requested), 2 each: /cpu:0 /cpu:1\n' in capsys.readouterr().out
     for changes, expected, line in [
             (dict(num_towers=3, batch_size=2), (3, 2),
-             'changed    num_towers from 4 to 3, batch_size from 4 to 2\n'),
+             'changed    num_towers=4 (now 3), batch_size=4 (now 2)\n'),
             (dict(variable_update='async', num_gpus=2), (2, 2),
-             'changed    num_towers from 3 to 2, variable_update from parameter_server to async\n')]:
+             'changed    num_towers=3 (now 2), variable_update=parameter_server (now async)\n')]:
         steps = last_variables(settings().run.train_dir)['global_step'] + 1
         train(settings(**dict(dict(batch_size=None, max_steps=int(steps)), **changes)))
         assert division(settings().run.train_dir) == expected
@@ -215,12 +216,7 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
 def test_a_start_that_takes_no_step_changes_nothing(settings):
     train(settings(num_towers=2, batch_size=4, max_steps=2))
     # As if killed before its first checkpoint, when the settings were already written.
-    path = settings().run.train_dir + '/config.json'
-    with open(path) as file:
-        written = json.load(file)
-    assert (written['num_towers'], written['batch_size']) == (2, 4)
-    with open(path, 'w') as file:
-        json.dump(dict(written, num_towers=64, batch_size=1), file)
+    change_record(settings().run.train_dir, num_towers=64, batch_size=1)
     train(settings(batch_size=None, max_steps=3))
     assert division(settings().run.train_dir) == (2, 4)
 
@@ -228,8 +224,9 @@ def test_a_start_that_takes_no_step_changes_nothing(settings):
 @pytest.mark.stress
 def test_a_run_of_the_tutorial_gets_one_a_device(settings, capsys):
     train(settings(max_steps=2))
-    rewrite(checkpoints(settings().run.train_dir)[-1], without=['num_towers', 'batch_size', 'examples_seen'],
-            global_step=np.float32(2))
+    rewrite(checkpoints(settings().run.train_dir)[-1], without=['examples_seen'], global_step=np.float32(2))
+    for name in ('config.json', 'metrics.jsonl'):
+        os.remove(os.path.join(settings().run.train_dir, name))
     train(settings(num_gpus=2, batch_size=None, max_steps=3))
     assert division(settings().run.train_dir)[0] == 2
     assert 'warning' not in capsys.readouterr().out

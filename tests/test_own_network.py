@@ -557,7 +557,7 @@ def test_replay_and_its_probes_drop_the_same(dropped, tmp_path):
     dropped('run', dict(max_steps=4), num_gpus=2, batch_size=4, log_frequency=1)
     rerun = Rerun(TrainDir(str(tmp_path / 'run')), 4, 1)
     *_, taken = rerun.steps()
-    assert_same_bits(taken.after, helpers._arrays(helpers.checkpoints(tmp_path / 'run')[-1]))
+    assert_same_bits(taken.after, helpers.variables(helpers.checkpoints(tmp_path / 'run')[-1]))
     probe = Probe(rerun.segments[-1].plan)
     np.testing.assert_allclose([tower.loss for tower in probe.at(taken).towers], taken.losses, rtol=1e-5)
     probe.close()

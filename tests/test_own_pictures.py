@@ -217,15 +217,15 @@ def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder,
     (moved / 'ant' / 'new.png').write_bytes((moved / 'ant' / '0.png').read_bytes())
     shutil.rmtree(moved / 'cifar-bin-0.1')
     status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')
-    assert status == 2 and 'was trained on 54 images' in error and 'has 55 now' in error
+    assert status == 2 and 'holds a run with examples=54 (now 55); evaluate it on the images that' in error
     # Other classes are another run.
     (moved / 'ant' / 'new.png').unlink()
     (moved / 'ant').rename(moved / 'emu')
     shutil.rmtree(moved / 'cifar-bin-0.1')
     status, error = call('multi_gpu_train.py', *train)
-    assert status == 2 and 'holds a run on other classes (now without ant and with emu)' in error
+    assert status == 2 and 'holds a run with other classes (now without ant and with emu); use another' in error
     status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')
-    assert status == 2 and 'trained on (now without ant and with emu)' in error
+    assert status == 2 and 'holds a run with other classes (now without ant and with emu); evaluate it on' in error
 
 
 @pytest.mark.parametrize('make, name', [

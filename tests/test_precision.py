@@ -137,7 +137,7 @@ def test_checkpoints_cross_precisions(settings, capsys):
         counts.append((int(last['global_step']), int(last['examples_seen']), len(last)))
     assert counts == [(1, 16, 24), (2, 32, 22), (3, 40, 22), (4, 56, 24), (5, 72, 24)]
     changes = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed')]
-    assert changes[1] == 'changed    variable_update from replicated to async, precision from fp32 to bf16'
+    assert changes[1] == 'changed    variable_update=replicated (now async), precision=fp32 (now bf16)'
 
 
 @pytest.mark.stress

@@ -13,6 +13,7 @@ from cifar10.base.registry import OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation import evaluation
 from cifar10.model.precision import BF16
+from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS
@@ -23,6 +24,7 @@ from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Start, refuse_another_
 from tests.helpers import (
     assert_close,
     assert_same_bits,
+    change_record,
     checkpoints,
     last_variables,
     read_until,
@@ -45,7 +47,7 @@ def fast(data_dir, tmp_path):
 
 
 def settings_of(train_dir):
-    return json.loads((pathlib.Path(train_dir) / 'config.json').read_text())
+    return json.loads((pathlib.Path(train_dir) / 'config.json').read_text())['settings']
 
 
 def test_flags_override_the_preset():
@@ -191,7 +193,7 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     rewrite(first, **{'whiten/weights': marked})
     with tf.Graph().as_default():
         np.testing.assert_array_equal(train(train_settings(**fast, learning_rate=0.1))['whiten/weights'], marked)
-    assert 'changed    learning_rate from 0.2 to 0.1\n' in capsys.readouterr().out
+    assert 'changed    learning_rate=0.2 (now 0.1)\n' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize('changed, message', [
@@ -204,7 +206,7 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
 def test_another_recipe_is_another_run(changed, message, fast, tmp_path):
     directory = TrainDir(fast['train_dir'])
     os.makedirs(directory.path)
-    directory.begin(train_settings(**fast).flat())
+    directory.begin(RunRecord(train_settings(**fast)))
     open(directory.checkpoint_prefix + '-1.index', 'w').close()
     with pytest.raises(UsageError, match=message):
         train(train_settings(**dict(fast, **changed)))
@@ -214,27 +216,14 @@ def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     config = dict(fast, schedule='staircase')
     directory = TrainDir(config['train_dir'])
     os.makedirs(directory.path)
-    directory.begin(train_settings(**config).flat())
+    directory.begin(RunRecord(train_settings(**config)))
     open(directory.checkpoint_prefix + '-1.index', 'w').close()
     message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; repeat'
     with pytest.raises(UsageError, match=message):
         refuse_another_run(directory, train_settings(**dict(config, epochs=0.2)))
     one_size = dict(config, sizes='20')
-    directory.begin(train_settings(**one_size).flat())
+    directory.begin(RunRecord(train_settings(**one_size)))
     refuse_another_run(directory, train_settings(**dict(one_size, epochs=0.2)))
-
-
-@pytest.mark.stress
-def test_a_run_from_before_presets_is_a_classic_one(one_step, settings, capsys):
-    path = pathlib.Path(settings().run.train_dir) / 'config.json'
-    old = {name: value for name, value in settings_of(settings().run.train_dir).items()
-           if name == 'network' or name not in {*PRESETS['classic'], 'preset'}}
-    path.write_text(json.dumps(old))
-    with tf.Graph().as_default():
-        assert train(settings(max_steps=2))['global_step'] == 2
-    path.write_text(json.dumps(old))
-    with pytest.raises(UsageError, match=r'preset=classic \(now fast\)'):
-        train(settings(preset='fast', max_steps=None, epochs=1))
 
 
 def test_the_precision_is_the_hardwares_and_stays_the_runs(fast, capsys):
@@ -242,8 +231,8 @@ def test_the_precision_is_the_hardwares_and_stays_the_runs(fast, capsys):
     train(train_settings(**dict(fast, precision=None)))
     assert f', {expected}\n' in capsys.readouterr().out and settings_of(fast['train_dir'])['precision'] == expected
     for stored in ('bf16', 'fp32'):
-        path = pathlib.Path(fast['train_dir']) / 'config.json'
-        path.write_text(json.dumps(dict(json.loads(path.read_text()), precision=stored)))
+        change_record(fast['train_dir'], precision=stored)
+        (pathlib.Path(fast['train_dir']) / 'metrics.jsonl').unlink(missing_ok=True)  # the record of its start, too
         with tf.Graph().as_default():
             train(train_settings(**dict(fast, precision=None)))
         assert f', {stored}\n' in capsys.readouterr().out
@@ -312,11 +301,11 @@ def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
     train(settings(max_steps=1, optimizer='adam', learning_rate=0.02))
     lines = lines_of(settings(max_steps=2, optimizer='adam', num_gpus=4, num_towers=4))
     assert lines['rate'].startswith('0.02, ') and 'advice' not in lines
-    assert lines['changed'] == 'num_towers from 1 to 4'
+    assert lines['changed'] == 'num_towers=1 (now 4)'
     lines = lines_of(settings(max_steps=2, optimizer='adam', clip_norm=1.0))
-    assert lines['changed'] == 'clip_norm from None to 1.0'
+    assert lines['changed'] == 'no clip_norm (now 1.0)'
     lines = lines_of(settings(max_steps=2, optimizer='adam', learning_rate=0.01))
-    assert lines['rate'].startswith('0.01, ') and lines['changed'] == 'learning_rate from 0.02 to 0.01'
+    assert lines['rate'].startswith('0.01, ') and lines['changed'] == 'learning_rate=0.02 (now 0.01)'
 
 
 @pytest.mark.stress  # by default, an optimizer of one's own, in every mode: test_own_optimizer.py

@@ -88,7 +88,7 @@ def assert_comes_out(train_dir, last, first, start=None):
         for name, figure in each.figures.items():
             assert metrics.rounded(figure) == records[each.step][name]
         if each.step >= first and each.step in saved:
-            helpers.assert_same_bits(each.after, helpers._arrays(saved[each.step]))
+            helpers.assert_same_bits(each.after, helpers.variables(saved[each.step]))
     return rerun
 
 
@@ -193,8 +193,8 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tm
             false = record['loss']
     (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
     name = write_network(tmp_path / 'other', '# changed')
-    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy was 1.0 and is '
-            in (line := verified(altered, 6, network=name)) and 'network SHA-256 was ' in line)
+    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy=1.0 (now '
+            in (line := verified(altered, 6, network=name)) and '; network_sha256=mine.py:' in line)
 
 
 def diverged(tmp_path, data_dir, line='pass', **settings):
@@ -395,7 +395,7 @@ def test_records_of_starts_in_another_form_are_refused(run, look, tmp_path):
     with open(copied / metrics.NAME, 'a') as stream:
         stream.write('{"kind": "start", "step": 8}\n')
     status, _, errors = look(f'--train_dir={copied}', '--step=2')
-    assert status == 2 and 'metrics.jsonl has a record of a start that this version cannot read; use the' in errors
+    assert status == 2 and 'metrics.jsonl lacks settings, last_step, ' in errors
 
 
 def test_steps_of_an_asynchronous_start_are_refused(run, look, tmp_path):

@@ -1,5 +1,4 @@
 """Files that other users of a machine may have put into a directory beforehand are not trusted."""
-import json
 import os
 import shutil
 import stat
@@ -15,7 +14,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from tests.helpers import LINEAR, small_disk, tf
+from tests.helpers import LINEAR, change_record, small_disk, tf
 
 SOMEBODY = 12345  # the id of another user
 
@@ -43,13 +42,10 @@ def own(request, settings, tmp_path):
     moved = tmp_path / 'theirs'
     shutil.copytree(file.parent, moved)
     os.remove(moved / 'net.py.has-run')
-    path = os.path.join(trained.run.train_dir, 'config.json')
-    stored = json.loads(open(path).read())
     name = f"{moved / 'net.py'}:linear"
-    with open(path, 'w') as stream:
-        json.dump(dict(stored, network=name), stream)
+    change_record(trained.run.train_dir, network=name)
     if not hasattr(request, 'param'):
-        trust.remember(stored['run'], name)
+        trust.remember(TrainDir(trained.run.train_dir).stored().run, name)
 
     def evaluate(**flags):
         with tf.Graph().as_default():

@@ -24,7 +24,7 @@ from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.training import trainer
-from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, train
+from tests.helpers import ROOT, assert_same_bits, change_record, checkpoints, read_until, rewrite, train
 
 
 def test_old_checkpoints_are_rotated_across_a_resume(settings):
@@ -57,7 +57,6 @@ def saving(tmp_path):
     names = ('global_step', 'examples_seen', 'weights')
     values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
     variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
-    checkpoint.make_division(3, 4)
     saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, 0, metrics.Metrics(str(tmp_path)))
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
@@ -124,7 +123,7 @@ def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
 @pytest.mark.stress
 def test_a_checkpoint_of_the_tutorial_takes_the_same_step_in_parts_and_in_copies(one_step, settings, tmp_path):
     prefix = checkpoints(settings().run.train_dir)[-1]
-    rewrite(prefix, without=['num_towers', 'batch_size', 'examples_seen'], global_step=np.float32(1))
+    rewrite(prefix, without=['examples_seen'], global_step=np.float32(1))
     for name in ('config.json', metrics.NAME):
         os.remove(os.path.join(settings().run.train_dir, name))
     found = []
@@ -153,12 +152,8 @@ def test_another_run_is_refused_with_both_values_and_both_remedies(one_step, set
 
 def test_a_run_of_another_network_is_refused(one_step, settings):
     config = settings()
-    path = os.path.join(config.run.train_dir, 'config.json')
-    with open(path) as stream:
-        saved = json.load(stream)
-    with open(path, 'w') as stream:
-        json.dump(dict(saved, network='other'), stream)
-    with pytest.raises(UsageError, match=r'network=other \(now linear\)'):
+    change_record(config.run.train_dir, network='classic')
+    with pytest.raises(UsageError, match=r'network=classic \(now linear\)'):
         trainer.train(settings(max_steps=2))
 
 
@@ -186,7 +181,7 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, cap
     failed = json.loads(pathlib.Path(path).read_text())
     train(settings(max_steps=2, seed=5, summary_steps=1, log_frequency=1))
     stored = json.loads(pathlib.Path(path).read_text())
-    assert (failed['seed'], stored['seed']) == (0, 5) and failed['run'] != stored['run']
+    assert (failed['settings']['seed'], stored['settings']['seed']) == (0, 5) and failed['run'] != stored['run']
     assert f'replaced   the run in {settings().run.train_dir} that ended before its first' in capsys.readouterr().out
     shown = EventAccumulator(settings().run.train_dir).Reload().Scalars('train/total_loss')
     assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]

@@ -17,7 +17,8 @@ from cifar10.model import MOVING_STATISTICS
 from cifar10.model.frozen import freezing, is_frozen
 from cifar10.model.layers import batch_normalisation
 from cifar10.parallel import devices
-from cifar10.run import metrics, starts
+from cifar10.run import metrics
+from cifar10.run.record import read_starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
@@ -159,7 +160,7 @@ def test_a_last_layer_of_other_classes_is_said(tuned, source, capsys, tmp_path, 
     train(tuned(max_steps=1, warm_start=str(tmp_path / 'other'), train_dir=str(tmp_path / 'warm')))
     output = capsys.readouterr().out
     assert 'warm start 6 of 6 variables' in output
-    assert ('was trained on other classes (now ' in output) is warned
+    assert ('is of a run with other classes (now ' in output) is warned
 
 
 @pytest.mark.stress
@@ -220,7 +221,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     capsys.readouterr()
     assert_same_bits(train(tuned(warm_start='/nowhere', max_steps=4, **flags)), whole)
     assert 'ignored    --warm_start=/nowhere: the run goes on from its own checkpoint\n' in capsys.readouterr().out
-    first, second = starts.read(tuned().run.train_dir)
+    first, second = read_starts(tuned().run.train_dir)
     assert [start.settings.run.warm_start for start in (first, second)] == [prefix, prefix]
     assert re.fullmatch('[0-9a-f]{64}', first.warm_start_sha256) and second.warm_start_sha256 is None
     check.check(tuned(max_steps=5, **flags))
@@ -244,7 +245,7 @@ def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there
     rewrite(prefix, to=str(tmp_path / 'copy'), **{'first/weights': np.zeros([3, 3, 3, 4], np.float32)},
             without=['first/weights' + SUFFIX])
     changes = verify._changes(rerun.Rerun(directory, 3, 3, tower_device='cpu').segments[0])
-    assert len(changes) == 1 and changes[0].startswith('warm start SHA-256 was ')
+    assert len(changes) == 1 and changes[0].startswith('warm_start_sha256=')
     os.remove(tmp_path / 'copy.index')
     with pytest.raises(UsageError, match='began with --warm_start=.*copy, which is not there any more; give'):
         rerun.Rerun(directory, 3, 3, tower_device='cpu')

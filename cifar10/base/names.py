@@ -1,6 +1,5 @@
 """The names of variables, as checkpoints have them, and of a collection, that more than one room must know."""
 EXAMPLES_SEEN = 'examples_seen'  # counts examples: the position of the next one
-DIVISION = ('num_towers', 'batch_size')  # how a step is divided
 LOSS_SCALE = ('current_loss_scale', 'good_steps')  # those that a precision with a loss scale adds
 AVERAGE = '/ExponentialMovingAverage'  # follows the name of a variable in that of its moving average
 # The graph collection of (variable, value, keep) triples: what a network learns without gradients.

@@ -142,7 +142,7 @@ def _wait_for_first(directory):
 
 
 def _prepare_data(stored, settings):
-    """Returns the Records to evaluate a run on, given what it stored."""
+    """Returns the Records to evaluate a run on, given its newest record."""
     data = stored.settings.data
     data_dir = settings.data_dir or data.data_dir
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
@@ -150,11 +150,9 @@ def _prepare_data(stored, settings):
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
         # The run may have been trained on images that are test images now.
         trained = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction, data.image_size)
-        if trained.count != stored.examples:
-            raise UsageError(f'the run in {settings.checkpoint_dir} was trained on {stored.examples} images of '
-                             f'{data.dataset}, which has {trained.count} now; evaluate it on the images it was trained '
-                             'with')
-        if stored.images_sha256 not in (None, trained.digest()):
+        stored.refuse_another(dict(examples=trained.count), f'--checkpoint_dir={settings.checkpoint_dir}',
+                              model.OWN_IMAGES)
+        if stored.difference_to(dict(images_sha256=trained.digest())):
             say('warning: the training images have changed since the run was trained on them, so test images may have '
                 'been among them')
     if settings.num_examples and settings.num_examples > images.count:

@@ -10,18 +10,23 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.directories import warn_of_others
-from cifar10.base.errors import RunError, UsageError, difference
+from cifar10.base.errors import RunError, UsageError
 from cifar10.base.names import AVERAGE
-from cifar10.base.registry import AUGMENTATIONS, DATASETS, NETWORKS, Registry
+from cifar10.base.registry import DATASETS
 from cifar10.base.variables import Loader
 from cifar10.data.records import Records
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run import best, saved, starts, trust
-from cifar10.run.train_dir import Stored, TrainDir
+from cifar10.run import best, saved, trust
+from cifar10.run.names import SETTINGS
+from cifar10.run.record import RunRecord
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
+from cifar10.settings.training import completed
+
+OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy in messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,20 +34,20 @@ class Trained:
     """What can be known of a run without reading a checkpoint.
 
     Attributes:
-      stored: what the run stored, with the new locations of the user's own files.
+      stored: the newest record of the run, with the new locations of the user's own files.
       classes: the names of the classes.
       recipe: what was trained and how.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
     """
-    stored: Stored
+    stored: RunRecord
     classes: tuple[str, ...]
     recipe: Recipe
     use_ema: bool
     averaging: bool
 
 
-def load_run(settings: EvalSettings, directory: TrainDir, stored: Stored | None = None,
+def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | None = None,
              data: Records | None = None) -> Trained:
     """Returns the run in a directory, used as the settings say.
 
@@ -53,16 +58,14 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: Stored | None 
       data: the images to evaluate on, which must have the classes of the run; None if there are none.
     """
     stored = stored or load_stored(settings, directory)
-    dataset = stored.settings.data.dataset
     classes = stored.classes
-    if classes is None:  # a run of the tutorial's scripts, which stored nothing
-        classes = data.classes if data else DATASETS.load(dataset).classes
-    if data and data.classes != classes:
-        raise UsageError(f'--dataset={dataset} has other classes than the run in {directory.path} was '
-                         f"trained on (now {difference(classes, data.classes)}); use the run's own images")
-    if not classes:
-        raise UsageError(f'the run in {directory.path} does not say what its classes are; start its training again '
-                         'to add them')
+    if classes is None:  # a run of the tutorial's scripts
+        classes = data.classes if data else DATASETS.load(stored.settings.data.dataset).classes
+        if not classes:
+            raise UsageError(f'there is no {SETTINGS} in {directory.path}, so the classes are unknown; copy it from '
+                             "the run's train_dir")
+    elif data:
+        stored.refuse_another(dict(classes=data.classes), f'--checkpoint_dir={directory.path}', OWN_IMAGES)
     recipe = Recipe(stored.settings.recipe, len(classes), image_size=stored.settings.data.image_size)
     use_ema = settings.use_ema
     if use_ema is None:
@@ -73,42 +76,15 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: Stored | None 
     return Trained(stored, classes, recipe, use_ema, averaging)
 
 
-def load_stored(settings: EvalSettings, directory: TrainDir) -> Stored:
-    """Returns what a run stored, with the new locations of the user's own files as the settings give them."""
+def load_stored(settings: EvalSettings, directory: TrainDir) -> RunRecord:
+    """Returns the newest record of a run, with the new locations of the user's own files as the settings give them."""
     stored = directory.stored()
     if stored is None:
-        stored = Stored.of_tutorial()
-        if settings.dataset:
-            stored = stored._replace(settings=stored.settings.replace(dataset=settings.dataset))
-    dataset = present_name('dataset', DATASETS, settings.dataset, stored.settings.data.dataset, directory)
-    network = present_name('network', NETWORKS, settings.network, stored.settings.recipe.network, directory)
-    if NETWORKS.is_own(network):
-        trust.check('network', network, settings.network, directory)
-    for line in starts.code_changes(stored, network=network):
+        stored = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
+    stored = trust.located(stored, directory.path, dataset=settings.dataset, network=settings.network)
+    for line in stored.code_changes(network=stored.settings.recipe.network):
         say(line)
-    # What an evaluation is built from. An optimizer that a later version has makes no difference to it.
-    for name, registry in (('dataset', DATASETS), ('network', NETWORKS), ('augmentation', AUGMENTATIONS)):
-        value = stored.settings.flat()[name]
-        if value not in registry:
-            raise UsageError(f'the run in {directory.path} has {name}={value}, which this version does not know')
-    return stored._replace(settings=stored.settings.replace(dataset=dataset, network=network))
-
-
-def present_name(flag: str, registry: Registry, given: str | None, stored: str, directory: TrainDir) -> str:
-    """Returns the name of a run's data set, network or optimizer. Of the user's own files, a new location may be given.
-
-    Args:
-      flag: the flag that gives it.
-      registry: the registry of such names.
-      given: the name that the user gives, or None.
-      stored: the name that the run stored.
-      directory: the train_dir of the run.
-    """
-    if given is None or given == stored:
-        return stored
-    if registry.is_own(given) and registry.is_own(stored):
-        return given
-    raise UsageError(f'--{flag}={given}, but the run in {directory.path} has {flag}={stored}; leave --{flag} out')
+    return stored
 
 
 def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[TrainDir, Devices]:

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import RunError, UsageError, reason
-from cifar10.base.names import DIVISION, EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
+from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
 from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.names import step_of
@@ -13,16 +13,6 @@ from cifar10.run.rate import due
 from cifar10.run.saved import digest, incompatibility, is_ours, newest, read
 from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import TrainDir
-
-
-def restored(values: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
-    """Returns those of a checkpoint's values that a run restores; it may divide a step otherwise.
-
-    Args:
-      values: as `read` returns them.
-      names: of the variables that the run saves.
-    """
-    return {name: value for name, value in values.items() if name in names and name not in DIVISION}
 
 
 def refuse_another_network(source: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable],
@@ -35,8 +25,7 @@ def refuse_another_network(source: str, shapes: Mapping[str, Sequence[int]], var
       variables: those that the run saves, by their names.
       remedy: the end of the message.
     """
-    required = {name: variable for name, variable in variables.items()
-                if not may_lack(name) and name not in DIVISION}
+    required = {name: variable for name, variable in variables.items() if not may_lack(name)}
     if found := incompatibility(shapes, required):
         raise UsageError(f'{source} {found}: it belongs to another network or optimizer; {remedy}')
 
@@ -47,12 +36,6 @@ def may_lack(name: str) -> bool:
     The tutorial's count no examples, those of fp32 scale no loss, and only those of `local` have a state of averages.
     """
     return name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE
-
-
-def make_division(num_towers: int, batch_size: int) -> None:
-    """Creates the int64 variables `num_towers` and `batch_size`: how the run that is saved divides a step."""
-    for name, value in zip(DIVISION, (num_towers, batch_size)):
-        tf.get_variable(name, [], tf.int64, tf.constant_initializer(value), trainable=False)
 
 
 def tidy(directory: TrainDir, max_to_keep: int) -> None:

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
-from cifar10.base.names import DIVISION, EXAMPLES_SEEN
+from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.run import tutorial
 from cifar10.run.names import SETTINGS
 from cifar10.run.train_dir import TrainDir
@@ -111,12 +111,6 @@ def progress(prefix: str) -> tuple[int, int]:
     return step, int(reader.get_tensor(EXAMPLES_SEEN))
 
 
-def division(prefix: str) -> dict[str, int]:
-    """Returns the `num_towers` and `batch_size` with which a checkpoint was written; nothing of the tutorial's."""
-    reader = tf.train.load_checkpoint(prefix)
-    return {name: int(reader.get_tensor(name)) for name in DIVISION if reader.has_tensor(name)}
-
-
 def digest(prefix: str) -> str:
     """Returns the `digest_of` the variables in a checkpoint.
 
@@ -133,14 +127,12 @@ def digest(prefix: str) -> str:
 def digest_of(names: Collection[str], value: Callable[[str], np.ndarray]) -> str:
     """Returns the SHA-256 of a run's variables, as hexadecimal digits.
 
-    How the step is divided is left out, because it is a setting of a start rather than a result of training.
-
     Args:
       names: the names of all variables that a checkpoint holds; their order does not matter.
       value: function name -> array. Its type and shape count as well as its bytes.
     """
     sha256 = hashlib.sha256()
-    for name in sorted(set(names).difference(DIVISION)):
+    for name in sorted(names):
         array = np.asarray(value(name))
         sha256.update(f'{name} {array.dtype} {list(array.shape)}\n'.encode())
         sha256.update(array.tobytes())

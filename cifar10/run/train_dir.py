@@ -8,8 +8,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
 
 from cifar10.base import files
 from cifar10.base.console import say
@@ -17,37 +16,12 @@ from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.run import metrics
 from cifar10.run.names import CHECKPOINT, EVENTS_SUFFIX, KEPT, LIST, SETTINGS, parts, step_of
-from cifar10.settings.training import TrainSettings, completed
+from cifar10.run.record import RunRecord, read_starts
 
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy in messages
 _LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
-
-
-class Stored(NamedTuple):
-    """What a run stored about itself at its latest start; the tutorial's scripts stored nothing, so all is None there.
-
-    Attributes:
-      settings: all settings; those unknown to the version that stored them have their defaults.
-      run: a random string that identifies the run.
-      classes: the names of its classes.
-      examples: the number of its training images.
-      images_sha256: `Records.digest` of its training images.
-      network_sha256, optimizer_sha256: as `own.sha256` returns it for the user's own; None for others.
-    """
-    settings: TrainSettings
-    run: str | None = None
-    classes: tuple[str, ...] | None = None
-    examples: int | None = None
-    images_sha256: str | None = None
-    network_sha256: Mapping[str, str] | None = None
-    optimizer_sha256: Mapping[str, str] | None = None
-
-    @classmethod
-    def of_tutorial(cls) -> 'Stored':
-        """Returns what is true of a run of the tutorial's scripts, which stored nothing."""
-        return cls(completed({}))
 
 
 class TrainDir:
@@ -118,47 +92,38 @@ class TrainDir:
             with contextlib.suppress(FileNotFoundError):
                 os.close(files.opened(os.path.join(self.path, name)))
 
-    def stored(self) -> Stored | None:
-        """Returns what the run stored about itself, or None if it stored nothing."""
-        path = os.path.join(self.path, SETTINGS)
-        try:
-            text = self._settings_text()
-            if text is None:
-                return None
-            values = json.loads(text)
-        except (OSError, ValueError) as error:
-            raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
-        if not isinstance(values, dict) or values.get('program') != _PROGRAM:
-            raise UsageError(f'{path} was not written by this program; use another directory')
-        classes = values.get('classes')
-        return Stored(completed(values), values.get('run'), None if classes is None else tuple(classes),
-                      values.get('examples'), values.get('images_sha256'), values.get('network_sha256'),
-                      values.get('optimizer_sha256'))
-
-    def _settings_text(self):
-        """Returns the content of the settings file, or None if there is no file."""
+    def stored(self) -> RunRecord | None:
+        """Returns the newest record of the run, or None if there is none, as in a run of the tutorial's scripts."""
         path = os.path.join(self.path, SETTINGS)
         try:
             # What is not UTF-8 is not JSON either, and refused as that.
             with open(files.opened(path), encoding='utf-8', errors='replace') as stream:
-                return stream.read()
+                values = json.load(stream)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except (OSError, ValueError) as error:
+            raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
+        if not isinstance(values, dict) or values.get('program') != _PROGRAM:
+            raise UsageError(f'{path} was not written by this program; use another directory')
+        return RunRecord.parse(values, path)
 
-    def begin(self, settings: Mapping[str, Any]) -> str:
-        """Writes the settings of the run, atomically, if they are new or changed; returns them as JSON text.
+    def record_of(self, step: int) -> RunRecord | None:
+        """Returns the record of the start that took a step; the newest one if there is none of that step."""
+        took = [record for record in read_starts(self.path) if record.step < step]
+        return took[-1] if took else self.stored()
+
+    def begin(self, record: RunRecord) -> str:
+        """Writes the record of a start, atomically; returns it as JSON text.
 
         The file also holds the run's id, `run`: a resumed run keeps it, a new run gets a new one.
 
         Args:
-          settings: the settings of the run.
+          record: of the start.
         """
         stored = self.stored()
-        path = os.path.join(self.path, SETTINGS)
-        run = stored.run if stored and stored.run else secrets.token_hex(8)
-        text = json.dumps(dict(program=_PROGRAM, run=run, **settings), indent=2)
-        if self._settings_text() != text + '\n':
-            files.replace(path, text + '\n')
+        run = stored.run if stored else secrets.token_hex(8)
+        text = json.dumps(dict(program=_PROGRAM, run=run, **record.to_json()), indent=2)
+        files.replace(os.path.join(self.path, SETTINGS), text + '\n')
         return text
 
     def list_checkpoints(self, prefixes: Sequence[str]) -> None:

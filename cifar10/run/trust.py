@@ -11,7 +11,7 @@ from cifar10.base import files
 from cifar10.base.console import say
 from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import UsageError
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.record import OWN, RunRecord
 
 
 def remember(run: str | None, name: str) -> None:
@@ -24,28 +24,44 @@ def remember(run: str | None, name: str) -> None:
                 stream.write(mark + '\n')
 
 
-def check(flag: str, name: str, given: str | None, directory: TrainDir) -> None:
-    """Raises a UsageError if the file that a run names may be somebody else's; otherwise says that it is executed.
+def located(record: RunRecord, path: str, **given: str | None) -> RunRecord:
+    """Returns the record of a run with the present locations of the user's own files.
 
     Args:
-      flag: the flag of what the file has, such as 'network'.
-      name: 'FILE.py:FUNCTION'.
-      given: what the user has given by the flag, or None; a file that is given is trusted from now on.
-      directory: the train_dir of the run.
+      record: of the run.
+      path: the train_dir of the run.
+      given: what the user gives by the flags `dataset`, `network` and `optimizer`: new locations, or None. Code that is
+        given is trusted from now on; other code must have been, and a line says that it is executed.
+
+    Raises:
+      UsageError: the user gives something else than the run has, or its code may be somebody else's.
     """
+    stored = record.settings.flat()
+    for flag, name in given.items():
+        registry = OWN[flag]
+        if name not in (None, stored[flag]) and not (registry.is_own(name) and registry.is_own(stored[flag])):
+            raise UsageError(f'--{flag}={name}, but the run in {path} has {flag}={stored[flag]}; leave --{flag} out')
+        present = name or stored[flag]
+        if flag != 'dataset' and registry.is_own(present):
+            if name:
+                remember(record.run, name)
+            else:
+                _refuse_code_of_others(flag, present, record.run, path)
+                say(f"code       {present.rpartition(':')[0]} is executed, as the run names it")
+    return record._replace(settings=record.settings.replace(
+        **{flag: name for flag, name in given.items() if name is not None}))
+
+
+def _refuse_code_of_others(flag, name, run, path):
+    """Raises a UsageError if the file of 'FILE.py:FUNCTION' that a run names may be somebody else's."""
     file = name.rpartition(':')[0]
-    names = f'the run in {directory.path} names the Python file {file}'
-    run = directory.stored().run
-    if given:
-        remember(run, name)
-        return
+    names = f'the run in {path} names the Python file {file}'
     if not _holds(*_place(run, name)):
         raise UsageError(f"{names}, which may be somebody else's code: you have not named it for this run so far; give "
                          f'--{flag}={name} once if you trust it')
     # The folder, too: a package, or compiled code, that somebody adds there is imported in place of the user's module.
-    for path in (file, os.path.dirname(os.path.abspath(file))):
-        refuse_of_others(path, names)
-    say(f'code       {file} is executed, as the run names it')
+    for each in (file, os.path.dirname(os.path.abspath(file))):
+        refuse_of_others(each, names)
 
 
 def _place(run, name):

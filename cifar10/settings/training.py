@@ -276,9 +276,9 @@ def train_settings(**given: Any) -> TrainSettings:
 
 
 def completed(stored: Mapping[str, Any]) -> TrainSettings:
-    """Returns the settings of a run from those that it stored; settings that it did not store have their defaults.
+    """Returns the settings of a run from those that it recorded. The tutorial recorded none: its recipe is the classic.
 
-    Versions without presets did not store one: their recipe is the classic one. Nothing is checked.
+    Nothing is checked.
     """
     values = {**CLASSIC, **stored}
     return _grouped({**values, **dict.fromkeys(_meaningless(values))})

@@ -20,7 +20,8 @@ from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS, PRECISIONS
-from cifar10.run import checkpoint, failures, metrics, starts
+from cifar10.run import checkpoint, failures, metrics
+from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training import api, graph, loop, plan, trainer
@@ -125,7 +126,7 @@ class _Look(plan.Start):
 # The stages of a check, beside those of `plan`.
 
 def _versions(look):
-    found = starts.versions(on_gpus=bool(tf.config.list_physical_devices('GPU')))
+    found = versions(on_gpus=bool(tf.config.list_physical_devices('GPU')))
     return [f"versions   {', '.join(f'{name} {version}' for name, version in found.items())}"]
 
 

@@ -13,7 +13,7 @@ from cifar10.model.network_draws import at_position
 from cifar10.parallel import determinism
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
-from cifar10.run import checkpoint, summaries
+from cifar10.run import summaries
 from cifar10.settings.training import TowerSettings
 from cifar10.training.plan import Plan
 
@@ -69,7 +69,6 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         global_step = tf.train.get_or_create_global_step()
         examples_seen = tf.get_variable(
             EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
-        checkpoint.make_division(plan.devices.num_towers, plan.settings.towers.batch_size)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
     batches, drifts = [], plan.mode.drifts

@@ -12,9 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cifar10.base.errors import UsageError, difference
-from cifar10.base.names import DIVISION
-from cifar10.base.registry import AUTO, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import AUTO, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.records import Records
 from cifar10.model import NUM_CLASSES
@@ -22,8 +21,9 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
-from cifar10.run import best, deletion, saved, starts, warm_start
-from cifar10.run.train_dir import ANOTHER_RUN, Stored, TrainDir
+from cifar10.run import best, deletion, saved, warm_start
+from cifar10.run.record import RunRecord, own_sha256, versions
+from cifar10.run.train_dir import ANOTHER_RUN, TrainDir
 from cifar10.run.warm_start import WarmStart
 from cifar10.settings import rates
 from cifar10.settings.definition import Change, fields
@@ -71,12 +71,17 @@ class Plan(NamedTuple):
         """Whether no step remains."""
         return self.step >= self.last_step
 
-    def to_store(self) -> dict[str, Any]:
-        """Returns what the run stores of itself. Its data can be found from any working directory."""
-        return dict(self.settings.flat(), data_dir=os.path.abspath(self.settings.data.data_dir),
-                    classes=self.data.classes, examples=self.data.count, images_sha256=self.data.digest(),
-                    network_sha256=starts.own_sha256(NETWORKS, self.settings.recipe.network),
-                    optimizer_sha256=starts.own_sha256(OPTIMIZERS, self.settings.recipe.optimizer))
+    def record(self) -> RunRecord:
+        """Returns the record of a start that takes this plan. Its data can be found from any working directory."""
+        settings = self.settings.replace(data_dir=os.path.abspath(self.settings.data.data_dir))
+        devices, data = self.devices, self.data
+        return RunRecord(
+            settings, step=self.step, last_step=self.last_step, classes=data.classes, examples=data.count,
+            images_sha256=data.digest(), network_sha256=own_sha256(NETWORKS, settings.recipe.network),
+            optimizer_sha256=own_sha256(OPTIMIZERS, settings.recipe.optimizer),
+            warm_start_sha256=self.warm_start.sha256 if self.warm_start else None,
+            devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
+            on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)), versions=versions(devices.on_gpus))
 
 
 @dataclasses.dataclass
@@ -174,16 +179,17 @@ def decide(start: Start) -> list[str]:
     # Checked before the images were prepared too, but only under the lock does no other process change the directory.
     start.replaces = _replaces(start)
     prefix = None if start.replaces else saved.newest_of_run(start.directory)
-    stored = start.directory.stored() if prefix else None
-    undecided, notes = _undecided(start, prefix, stored)
-    intervals, rounded = _intervals(start.settings)
     step, examples_seen = saved.progress(prefix) if prefix else (0, 0)
+    # Not of a later start, which took no step that was saved.
+    stored = start.directory.record_of(step) if prefix else None
+    undecided, notes = _undecided(start, stored)
+    intervals, rounded = _intervals(start.settings)
     plan = plan_of(start.settings.replace(**undecided, **intervals), start.data, start.devices, prefix, step)
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
     recipe = start.settings.recipe
-    notes += starts.code_changes(stored, network=recipe.network, optimizer=recipe.optimizer)
+    notes += stored.code_changes(network=recipe.network, optimizer=recipe.optimizer) if stored else []
     start.plan, warm = _with_warm_start(plan, stored, start.directory)
     return [] if plan.finished else notes + rounded + warm + plan.recipe.warnings
 
@@ -227,12 +233,9 @@ def refuse_other_images(start: Start) -> list[str]:
     stored = start.directory.stored() if start.plan.checkpoint else None
     if stored is None or not os.path.isdir(start.data.folder):
         return []
-    holds = f'--train_dir={start.directory.path} holds a run on'
-    if stored.classes is not None and stored.classes != start.data.classes:
-        raise UsageError(f'{holds} other classes (now {difference(stored.classes, start.data.classes)}); {ANOTHER_RUN}')
-    if stored.examples not in (None, start.data.count):
-        raise UsageError(f'{holds} {stored.examples} images (now {start.data.count}); {ANOTHER_RUN}')
-    if stored.images_sha256 not in (None, start.data.digest()):
+    stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
+                          f'--train_dir={start.directory.path}', ANOTHER_RUN)
+    if stored.difference_to(dict(images_sha256=start.data.digest())):
         return ['changed    the training images: other files, or other contents']
     return []
 
@@ -337,40 +340,23 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
         deletion.refuse_records_without_run(directory)
     if stored is None or not directory.checkpoints():
         return
-    before = stored.settings.flat()
-    now = settings.flat()
-    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.NEVER
-             and _identity(field.name, before[field.name]) != _identity(field.name, now[field.name])]
-    holds = f'--train_dir={directory.path} holds a run with'
-    remedy = f'repeat its flags to go on with it, {ANOTHER_RUN}'
-    if not names and before['epochs'] != now['epochs']:
-        if settings.recipe.schedule in TO_THE_END:
-            follows = 'at whose end the learning rate reaches 0'
-        elif ',' in (settings.recipe.sizes or ''):
-            follows = 'which the image sizes divide into parts'
-        else:
-            return
-        raise UsageError(f"{holds} epochs={before['epochs']:g} (now {now['epochs']:g}), {follows}; {remedy}")
-    if len(names) > 1 and before['preset'] != now['preset']:
-        names = ['preset', *[name for name in names if name in ('dataset', 'seed')]]
-    if names:
-        differences = ', '.join(_change(name, before[name], now[name]) for name in names)
-        raise UsageError(f'{holds} {differences}; {remedy}')
+    changes = stored.difference_to(_chosen(settings, Change.NEVER))
+    preset, epochs = (stored.difference_to({name: settings.flat()[name]}).get(name) for name in ('preset', 'epochs'))
+    if epochs and not changes and settings.recipe.schedule in TO_THE_END:
+        changes = dict(epochs=f'{epochs}, at whose end the learning rate reaches 0')
+    elif epochs and not changes and ',' in (settings.recipe.sizes or ''):
+        changes = dict(epochs=f'{epochs}, which the image sizes divide into parts')
+    if preset and len(changes) > 1:
+        changes = dict(preset=preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
+    if changes:
+        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; repeat its "
+                         f'flags to go on with it, {ANOTHER_RUN}')
 
 
-def _change(name, before, now):
-    """Returns how a message shows the change of a setting; None is one that was not given."""
-    was = f'no {name}' if before is None else f'{name}={before}'
-    return f"{was} (now {'none' if now is None else now})"
-
-
-def _identity(name, value):
-    """Returns the part of a setting's value that identifies the run: the user's own files may be elsewhere by now."""
-    if (name == 'network' and NETWORKS.is_own(value)) or (name == 'optimizer' and OPTIMIZERS.is_own(value)):
-        return os.path.basename(value)  # FILE.py:FUNCTION without its folder
-    if name == 'dataset' and DATASETS.is_own(value):
-        return 'images of your own'  # their classes and their number are compared when they are there
-    return value
+def _chosen(settings, change):
+    """Returns the settings that may change in a run as `change` says, by their names."""
+    values = settings.flat()
+    return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['change'] is change}
 
 
 def _replaces(start):
@@ -398,15 +384,14 @@ def rates_of(recipe: RecipeSettings, before: Mapping[str, Any]) -> dict[str, flo
     return values
 
 
-def _undecided(start, prefix, stored):
+def _undecided(start, stored):
     """Returns (values of the settings that were undecided, for this run; notes about changes).
 
     A run keeps them unless the user gives others, and then a note says so.
 
     Args:
       start: with its devices.
-      prefix: of the checkpoint that the run starts from, or None.
-      stored: what the run has stored of itself, or None.
+      stored: the record of the start that took the steps of the run so far, or None.
     """
     asked = start.settings.towers
     devices = start.devices
@@ -420,20 +405,15 @@ def _undecided(start, prefix, stored):
                              f'--variable_update={asked.variable_update}, which has one tower on each of the {count} '
                              'devices; leave it out')
         num_towers = count
-    before = _reported_settings(prefix, stored)
+    before = stored.settings.flat() if stored else {}
     num_towers = num_towers or before.get('num_towers', count)
     batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
     precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
     values = dict(num_towers=num_towers, batch_size=batch_size, precision=precision,
                   **rates_of(start.settings.recipe, before))
-    now = {**start.settings.flat(), **values}
-    # A setting that has a meaning only now, or only had one, follows another, whose change is reported.
-    follow = {field.name for field in fields(*GROUPS) if field.metadata['only_with']}
-    changes = [f'{name} from {value} to {now[name]}' for name, value in before.items()
-               if value != now[name] and not (name in follow and None in (value, now[name]))]
     notes += warnings
-    if changes:
-        notes.append(f"changed    {', '.join(changes)}")
+    if stored and (changes := stored.difference_to(_chosen(start.settings.replace(**values), Change.REPORTED))):
+        notes.append(f"changed    {', '.join(changes.values())}")
     if num_towers < count:
         kind = 'devices' if asked.gpus_per_tower == 1 else f'groups of {asked.gpus_per_tower} devices'
         notes.append(f'idle       {count - num_towers} of {count} {kind}; --num_towers={count} would use them')
@@ -485,9 +465,9 @@ def _other_classes(given, found, classes):
     """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
     with contextlib.suppress(UsageError):  # what another program has stored
         stored = TrainDir(os.path.dirname(found.prefix)).stored()
-        if stored and stored.classes and stored.classes != classes and len(stored.classes) == len(classes):
-            return [f'warning: --warm_start={given} was trained on other classes (now '
-                    f'{difference(stored.classes, classes)}), so its last layer stands for others than here']
+        if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
+            return [f"warning: --warm_start={given} is of a run with {changes['classes']}, so its last layer stands "
+                    'for others than here']
     return []
 
 
@@ -510,16 +490,6 @@ def _intervals(settings):
     now = {name: -(-value // every) * every for name, value in before.items()}
     changes = [f'--{name} from {value} to {now[name]}' for name, value in before.items() if value != now[name]]
     return now, [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []
-
-
-def _reported_settings(prefix, stored):
-    """Returns {name: earlier value} of the settings whose change is reported, as far as the run has stored them."""
-    if prefix is None:
-        return {}
-    division = saved.division(prefix)
-    settings = (stored or Stored.of_tutorial()).settings.flat()
-    names = [field.name for field in fields(*GROUPS) if field.metadata['change'] is Change.REPORTED]
-    return {**division, **{name: settings[name] for name in names if name not in DIVISION}}
 
 
 def hardware_has(precision: str, on_gpus: bool) -> bool:

@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation.validation import Validation
-from cifar10.run import best, checkpoint, deletion, metrics, starts, summaries, trust
+from cifar10.run import best, checkpoint, deletion, metrics, summaries, trust
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.curves import Curves
 from cifar10.run.names import step_of
@@ -49,7 +49,7 @@ class Reports:
                 settings.reports.keep_every)
             if not plan.checkpoint:
                 deletion.restart(directory)
-            text = directory.begin(plan.to_store())
+            text = directory.begin(plan.record())
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
                     trust.remember(directory.stored().run, name)
@@ -84,8 +84,7 @@ class Reports:
             written.drop_after(run.step)
         self._best.tidy(run.step)
         if run.step < plan.last_step:
-            self._log.add(metrics.START, run.step,
-                          **starts.describe(plan.to_store(), plan.devices, plan.last_step, plan.warm_start))
+            self._log.add(metrics.START, **plan.record()._replace(step=run.step).to_json())
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
         with Progress(run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,

@@ -17,7 +17,7 @@ from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.base.registry import PRECISIONS
 from cifar10.base.variables import Loader
 from cifar10.parallel.session_config import refuse_absent, session_config
-from cifar10.run import checkpoint, sessions, warm_start
+from cifar10.run import sessions, warm_start
 from cifar10.training import graph
 from cifar10.training.plan import Plan
 
@@ -73,7 +73,7 @@ class Run:
         """Context with a session, in which the next step is the one that follows the given values.
 
         Args:
-          values: arrays by the names of their variables, as `checkpoint.read` returns them; default: the initial
+          values: arrays by the names of their variables, as `saved.read` returns them; default: the initial
             values, with those of a warm start.
           position: of the first example of the next step; default: where the values end.
           is_final: whether nothing is added to the graph any more.
@@ -90,7 +90,7 @@ class Run:
             refuse_absent(self.session, self.plan.devices)
             self.session.run(self.graph.initialise)
             if values is not None:
-                self.load(checkpoint.restored(values, self.saved))
+                self.load({name: value for name, value in values.items() if name in self.saved})
             elif self.plan.warm_start:
                 self.load(warm_start.first_values(self.plan.warm_start, self.saved))
             if position is not None:

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base.errors import UsageError
-from cifar10.base.names import DIVISION
-from cifar10.run import metrics, saved, starts
+from cifar10.run import metrics, saved
 from cifar10.run.names import step_of
-from cifar10.run.starts import Started
+from cifar10.run.record import RunRecord, read_starts, text
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.probe import Probe, norm
 from cifar10.tools.replay.rerun import Rerun, Taken
@@ -38,7 +37,7 @@ class Recorded(NamedTuple):
         record; the hash of its file is here.
     """
     directory: TrainDir
-    starts: list[Started]
+    starts: list[RunRecord]
     figures: dict[tuple[str, int], Any]
 
 
@@ -118,7 +117,7 @@ def _recorded(directory):
                 figures[_HASH, step_of(prefix)] = saved.digest(prefix)
     if not figures:
         raise UsageError(f'the run in {directory.path} has no checkpoint and no record of a step yet; compare it later')
-    return Recorded(directory, starts.read(directory.path), figures)
+    return Recorded(directory, read_starts(directory.path), figures)
 
 
 def part(one: Recorded, other: Recorded) -> Parting:
@@ -190,11 +189,8 @@ def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verific
 
 
 def differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns the names of the variables whose bits differ, or that only one run has, in order.
-
-    How a step is divided does not count, as in `saved.digest_of`.
-    """
-    names = (one.keys() | other.keys()).difference(DIVISION)
+    """Returns the names of the variables whose bits differ, or that only one run has, in order."""
+    names = one.keys() | other.keys()
     return sorted(name for name in names if not (name in one and name in other and _same_bits(one[name], other[name])))
 
 
@@ -344,6 +340,6 @@ def _describe_starts(runs, last, recurs):
 
 def _histories(started):
     """Returns all that some starts recorded: name -> its values, one after the other."""
-    names = [name for start in started[-1:] for name in start.fields]
-    return {name: ', then '.join(value for value, _ in itertools.groupby(
-        start.fields.get(name, '-') for start in started)) for name in names}
+    recorded = [{name: text(name, value) for name, value in start.flat().items()} for start in started]
+    return {name: ', then '.join(value for value, _ in itertools.groupby(each.get(name, '-') for each in recorded))
+            for each in recorded[-1:] for name in each}

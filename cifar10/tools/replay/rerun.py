@@ -10,23 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from cifar10.base.console import say
-from cifar10.base.errors import UsageError, difference, reason
-from cifar10.base.registry import AUGMENTATIONS, DATASETS, NETWORKS, OPTIMIZERS, PRECISIONS, SCHEDULES, UPDATE_MODES
+from cifar10.base.errors import UsageError, reason
+from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.evaluation.model import present_name
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import choose
-from cifar10.run import checkpoint, metrics, saved, starts, trust, warm_start
+from cifar10.run import checkpoint, metrics, saved, trust, warm_start
 from cifar10.run.names import step_of
 from cifar10.run.rate import due, summary_due
-from cifar10.run.starts import Started
+from cifar10.run.record import RunRecord, read_starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training.plan import Plan, mode_of, recipe_of, variables_of
 from cifar10.training.run import Run, name_of_tower
-
-_REGISTRIES = dict(variable_update=UPDATE_MODES, network=NETWORKS, optimizer=OPTIMIZERS, schedule=SCHEDULES,
-                   augmentation=AUGMENTATIONS, dataset=DATASETS, precision=PRECISIONS)
 
 
 class Taken(NamedTuple):
@@ -64,7 +60,7 @@ class Segment(NamedTuple):
       first, last: the first and the last of the steps.
       plan: how they are taken here.
     """
-    start: Started
+    start: RunRecord
     first: int
     last: int
     plan: Plan
@@ -99,8 +95,11 @@ class Rerun:
     def __init__(self, directory: TrainDir, last: int, first: int | None = None, start: str | None = None, *,
                  tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
                  dataset: str | None = None, data_dir: str | None = None):
-        stored = _stored(directory)
-        started = starts.read(directory.path)
+        stored = directory.stored()
+        if stored is None:
+            raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to '
+                             'replay; name the train_dir of a run')
+        started = read_starts(directory.path)
         self.recorded = _last_recorded(directory, last, started)
         self.first = first
         self.last = last
@@ -109,21 +108,21 @@ class Rerun:
         begin = last if first is None else first
         self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
         self.step = int(self._values['global_step']) if self.prefix else 0
-        locations = dict(
-            network=_code('network', NETWORKS, network, stored, directory),
-            optimizer=_code('optimizer', OPTIMIZERS, optimizer, stored, directory),
-            dataset=present_name('dataset', DATASETS, dataset, stored.settings.data.dataset, directory),
-            data_dir=data_dir or stored.settings.data.data_dir,
-            log_device_placement=False)
+        settings = trust.located(
+            stored, directory.path, network=network, optimizer=optimizer, dataset=dataset).settings
+        locations = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer,
+                         dataset=settings.data.dataset, data_dir=data_dir or settings.data.data_dir,
+                         log_device_placement=False)
         divided = _divided(started, self.step + 1, last)
         for each, *_ in divided:
-            _refuse_unknown(each.settings.replace(**locations), each, directory)
+            _refuse_without_order(each, directory.path)
         devices = [_devices(each, tower_device) for each, *_ in divided]
         gpus.claim(max(each.num_gpus for each in devices))
         if any(each.settings.towers.deterministic for each, *_ in divided):
             determinism.turn_on()
-        self.data = records.of(stored.settings.replace(**locations).data)
-        _refuse_other_images(stored, self.data, directory)
+        self.data = records.of(settings.replace(**locations).data)
+        stored.refuse_another(dict(classes=self.data.classes, examples=self.data.count),
+                              f'--train_dir={directory.path}', 'name its data set with --dataset or --data_dir')
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
         self.segments = [
             Segment(each, first, last, _plan(each, locations, those, self.data, first - 1, last))
@@ -175,23 +174,6 @@ class Rerun:
 
 
 # What is decided before any graph is built.
-
-def _stored(directory):
-    """Returns what the run in a directory stored; raises a UsageError if there is none."""
-    stored = directory.stored()
-    if stored is None:
-        raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to replay; '
-                         'name the train_dir of a run')
-    return stored
-
-
-def _code(flag, registry, given, stored, directory):
-    """Returns the name of a run's network or optimizer; refuses a file that somebody else may have written."""
-    name = present_name(flag, registry, given, stored.settings.flat()[flag], directory)
-    if registry.is_own(name):
-        trust.check(flag, name, given, directory)
-    return name
-
 
 def _last_recorded(directory, step, started):
     """Returns the last step that a run took as far as its records show.
@@ -260,17 +242,13 @@ def _divided(started, first, last):
     return [part for part in parts if part[1] <= part[2]]
 
 
-def _refuse_unknown(settings, start, directory):
-    """Raises a UsageError if the steps of a start cannot be taken again, or not by this version."""
-    values = settings.flat()
-    for name, registry in _REGISTRIES.items():
-        if values[name] not in registry:
-            raise UsageError(f'the run in {directory.path} has {name}={values[name]}, which this version does not know')
-    mode = values['variable_update']
+def _refuse_without_order(record, path):
+    """Raises a UsageError if the steps of a start have no order in which they can be taken again."""
+    mode = record.settings.towers.variable_update
     if not UPDATE_MODES.load(mode).synchronous:
-        raise UsageError(f'the run in {directory.path} took the steps after {start.step} with '
-                         f'--variable_update={mode}, whose towers update in the order in which they happen to finish, '
-                         'so they cannot be replayed; train in another update mode if you need to replay steps')
+        raise UsageError(f'the run in {path} took the steps after {record.step} with --variable_update={mode}, whose '
+                         'towers update in the order in which they happen to finish, so they cannot be replayed; train '
+                         'in another update mode if you need to replay steps')
 
 
 def _devices(start, tower_device):
@@ -291,17 +269,6 @@ def _devices(start, tower_device):
                          f'{gpus.count()}; use --tower_device=cpu')
     devices = choose(count, kind, towers.gpus_per_tower)
     return devices.with_towers(towers.num_towers)
-
-
-def _refuse_other_images(stored, data, directory):
-    """Raises a UsageError if the data set is not the one that the run was trained on, as far as it has said so."""
-    holds = f'the run in {directory.path} was trained on'
-    if stored.classes not in (None, data.classes):
-        raise UsageError(f'{holds} other classes (now {difference(stored.classes, data.classes)}); name its data set '
-                         'with --dataset or --data_dir')
-    if stored.examples not in (None, data.count):
-        raise UsageError(f'{holds} {stored.examples} images (now {data.count}); name its data set with --dataset or '
-                         '--data_dir')
 
 
 def _plan(start, locations, devices, data, step, last):

@@ -1,5 +1,6 @@
 """Compares steps that were taken again with what the run recorded of them, and says what may explain a difference."""
-from cifar10.run import metrics, saved, starts
+from cifar10.run import metrics, saved
+from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.rerun import Rerun, Segment, Taken
 
@@ -120,14 +121,11 @@ def _adds_otherwise(segment: Segment) -> bool:
 def _changes(segment: Segment) -> list[str]:
     """Returns phrases for what is known to differ between the run and this process."""
     plan = segment.plan
-    before = segment.start.fields
-    now = starts.of_record(dict(step=plan.step, **starts.describe(
-        plan.to_store(), plan.devices, plan.last_step, plan.warm_start))).fields
-    compared = [*starts.versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
+    now = plan.record().flat()
+    compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
                 'images_sha256', *(['warm_start_sha256'] if plan.warm_start else []),
                 *(['groups'] if plan.mode.rounds_by_device else [])]
-    return [f"{name.replace('_sha256', ' SHA-256').replace('_', ' ')} was {before[name]} and is {now[name]}"
-            for name in compared if before.get(name, now[name]) != now[name]]
+    return list(segment.start.difference_to({name: now[name] for name in compared}).values())
 
 
 def _no_change(segment: Segment) -> str:

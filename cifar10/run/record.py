@@ -1,0 +1,191 @@
+"""The record of a start of a run: its settings, images, devices and software.
+
+Settings may change whenever a run is started again. config.json holds the newest record; the records of kind `start` in
+metrics.jsonl are those of the starts that took the run's steps.
+"""
+import os
+import platform
+import textwrap
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import own
+from cifar10.base.errors import UsageError, difference
+from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, Registry
+from cifar10.run import metrics
+from cifar10.settings.definition import fields
+from cifar10.settings.training import GROUPS, TrainSettings, completed
+
+OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS)  # what may be the user's own, by the settings
+
+
+class RunRecord(NamedTuple):
+    """A start of a run. The tutorial's scripts recorded nothing: of their runs only the settings are known.
+
+    Attributes:
+      settings: all settings, with the number of towers, the batch size, the rates and the precision of the start.
+      run: a random string that identifies the run; None in a record of metrics.jsonl.
+      step: the step that the start went on from; 0 for a new run.
+      last_step: the step that the run was to end after.
+      classes: the names of the classes.
+      examples: the number of training images.
+      images_sha256: `Records.digest` of the training images.
+      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own.sha256` returns
+        it; None for others.
+      warm_start_sha256: of the variables that a new run took from another model; None if it took none.
+      devices: the place of each tower, as `Devices.place` names it.
+      groups: how many groups of devices the towers had.
+      on_gpus: whether the devices were GPUs.
+      threads: the CPUs that the process could use, and so the threads that its operations were divided over.
+      versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
+    """
+    settings: TrainSettings
+    run: str | None = None
+    step: int = 0
+    last_step: int | None = None
+    classes: tuple[str, ...] | None = None
+    examples: int | None = None
+    images_sha256: str | None = None
+    network_sha256: Mapping[str, str] | None = None
+    optimizer_sha256: Mapping[str, str] | None = None
+    warm_start_sha256: str | None = None
+    devices: tuple[str, ...] = ()
+    groups: int | None = None
+    on_gpus: bool | None = None
+    threads: int | None = None
+    versions: Mapping[str, str] | None = None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], path: str) -> 'RunRecord':
+        """Returns the record that a file holds as JSON.
+
+        Args:
+          values: what `to_json` returned, perhaps with other values beside it.
+          path: of the file, for messages.
+
+        Raises:
+          UsageError: something is missing, or this version does not know it.
+        """
+        facts = {name: values[name] for name in cls._fields if name in values}
+        settings = facts.pop('settings', {})
+        missing = [name for name in cls._fields if name not in values and name != 'run'] + [
+            field.name for field in fields(*GROUPS) if field.name not in settings]
+        if missing:
+            raise UsageError(f"{path} lacks {textwrap.shorten(', '.join(missing), 80, placeholder=' ...')}, so another "
+                             'version of this program wrote it; use that version, or another directory')
+        for field in fields(*GROUPS):
+            choices, value = field.metadata['choices'], settings[field.name]
+            if choices and value is not None and value not in choices:
+                raise UsageError(f'{path} has {field.name}={value}, which this version does not know; use the version '
+                                 'that trained the run')
+        facts.update({name: tuple(facts[name]) for name in ('classes', 'devices') if facts[name] is not None})
+        return cls(completed(settings), **facts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the record, without the run's identity, as values that JSON can hold."""
+        values = dict(self._asdict(), settings=self.settings.flat())
+        del values['run']
+        return values
+
+    def flat(self) -> dict[str, Any]:
+        """Returns all settings, versions and other facts by their names, without the run's identity and its place."""
+        values = self._asdict()
+        values = {**values.pop('settings').flat(), **(values.pop('versions') or {}), **values}
+        return {name: value for name, value in values.items() if name not in ('run', 'train_dir')}
+
+    def difference_to(self, now: Mapping[str, Any]) -> dict[str, str]:
+        """Compares the record with what would be recorded now.
+
+        Args:
+          now: names as in `flat` -> values. What the record does not have is not compared.
+
+        Returns:
+          name -> a phrase such as 'seed=0 (now 5)', for each that has changed.
+        """
+        before = self.flat()
+        return {name: _phrase(name, before[name], value) for name, value in now.items()
+                if name in before and _identity(name, before[name]) != _identity(name, value)}
+
+    def refuse_another(self, now: Mapping[str, Any], where: str, remedy: str) -> None:
+        """Raises a UsageError if something is another now.
+
+        Args:
+          now: as in `difference_to`.
+          where: the run's directory, after the flag that names it.
+          remedy: what to do.
+        """
+        if changes := self.difference_to(now):
+            raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
+
+    def code_changes(self, **names: str) -> list[str]:
+        """Returns a warning for each of the user's own functions that is not the one that the run last trained with.
+
+        Args:
+          names: what is used now, by the settings `network` and `optimizer`.
+        """
+        lines = []
+        for flag, name in names.items():
+            path, _, function = name.rpartition(':')
+            other = own.changed(path, getattr(self, f'{flag}_sha256') or {})
+            if function != self.settings.flat()[flag].rpartition(':')[2]:
+                other.append('function')
+            if other:
+                lines.append(f"warning: --{flag}={name}: the run was last trained with another {', '.join(other)}")
+        return lines
+
+
+def read_starts(directory: str) -> list[RunRecord]:
+    """Returns the records of the starts that took the steps of the run in a directory, in their order."""
+    path = os.path.join(directory, metrics.NAME)
+    return [RunRecord.parse(record, path) for record in metrics.read(directory, metrics.START)]
+
+
+def text(name: str, value: Any) -> str:
+    """Returns a recorded value for people to read; of a SHA-256 the first digits."""
+    if isinstance(value, Mapping):
+        return ' '.join(f'{file}:{text(name, sha256)}' for file, sha256 in value.items())
+    if isinstance(value, tuple):
+        return ' '.join(value)
+    return str(value)[:12] if name.endswith('sha256') else str(value)
+
+
+def _phrase(name, before, now):
+    """Returns how a message shows the change of a recorded value; None is a setting that was not given."""
+    if name == 'classes':
+        return f'other classes (now {difference(before, now)})'
+    was = f'no {name}' if before is None else f'{name}={text(name, before)}'
+    return f"{was} (now {'none' if now is None else text(name, now)})"
+
+
+def _identity(name, value):
+    """Returns the part of a value that identifies the run: the user's own files may be elsewhere by now."""
+    if name in OWN and OWN[name].is_own(value):
+        # FILE.py:FUNCTION without its folder; of images the classes and their number are recorded.
+        return 'images of your own' if name == 'dataset' else os.path.basename(value)
+    return value
+
+
+def versions(on_gpus: bool) -> dict[str, str]:
+    """Returns the versions of what computes in this process, and the model of the processor or of the GPUs."""
+    if on_gpus:
+        names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
+                 for gpu in tf.config.get_visible_devices('GPU')]
+    else:
+        names = [_processor()]
+    return {'Python': platform.python_version(), 'TensorFlow': tf.__version__, 'NumPy': np.__version__,
+            'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names)))}
+
+
+def _processor():
+    """Returns the name of this machine's processor."""
+    with open('/proc/cpuinfo') as stream:
+        names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
+    return names[0] if names else platform.machine()
+
+
+def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
+    """Returns the `own.sha256` of the file of something of the user's own; None for what is registered."""
+    return own.sha256(name.rpartition(':')[0]) if registry.is_own(name) else None
