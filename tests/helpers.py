@@ -40,7 +40,8 @@ from cifar10.run.record import read_starts  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
-from cifar10.training.plan import Plan, rates_of, recipe_of  # noqa: E402
+from cifar10.training.plan import Plan, recipe_of  # noqa: E402
+from cifar10.training.undecided import rates_of  # noqa: E402
 from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 

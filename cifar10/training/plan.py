@@ -2,18 +2,17 @@
 
 Deciding is a list of stages. A stage looks at the machine and at train_dir, adds what it decides to a Start, and
 returns the lines that a person should read; it prints nothing and writes nothing. Training stops at the first stage
-that fails, `--check` continues with the others.
+that fails, `--check` continues with those that need nothing of it.
 """
 import contextlib
 import dataclasses
 import math
 import os
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import AUTO, NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
+from cifar10.base.registry import NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.records import Records
 from cifar10.model import NUM_CLASSES
@@ -28,7 +27,8 @@ from cifar10.run.warm_start import WarmStart
 from cifar10.settings import rates
 from cifar10.settings.definition import Change, fields
 from cifar10.settings.presets import PRESETS, default_rates
-from cifar10.settings.training import GROUPS, RecipeSettings, TowerSettings, TrainSettings
+from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
+from cifar10.training import undecided
 
 _FEW_STEPS = 50  # fewer teach little
 
@@ -182,16 +182,21 @@ def decide(start: Start) -> list[str]:
     step, examples_seen = saved.progress(prefix) if prefix else (0, 0)
     # Not of a later start, which took no step that was saved.
     stored = start.directory.record_of(step) if prefix else None
-    undecided, notes = _undecided(start, stored)
-    intervals, rounded = _intervals(start.settings)
-    plan = plan_of(start.settings.replace(**undecided, **intervals), start.data, start.devices, prefix, step)
+    settings = undecided.decided(start.settings, start.devices, stored.settings.flat() if stored else {})
+    plan = plan_of(settings, start.data, start.devices, prefix, step)
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
-    recipe = start.settings.recipe
-    notes += stored.code_changes(network=recipe.network, optimizer=recipe.optimizer) if stored else []
     start.plan, warm = _with_warm_start(plan, stored, start.directory)
-    return [] if plan.finished else notes + rounded + warm + plan.recipe.warnings
+    if plan.finished:
+        return []
+    recipe, towers = settings.recipe, settings.towers
+    changes = stored.difference_to(_chosen(settings, Change.REPORTED)) if stored else {}
+    return [*undecided.emulated(towers, start.devices),
+            *([f"changed    {', '.join(changes.values())}"] if changes else []),
+            *undecided.waiting(towers, start.devices),
+            *(stored.code_changes(network=recipe.network, optimizer=recipe.optimizer) if stored else []),
+            *undecided.rounded(start.settings, settings), *warm, *plan.recipe.warnings]
 
 
 def recipe_of(settings: TrainSettings, data: Records) -> Recipe:
@@ -367,65 +372,6 @@ def _replaces(start):
     return start.directory.stored() is not None and not start.directory.checkpoints()
 
 
-def rates_of(recipe: RecipeSettings, before: Mapping[str, Any]) -> dict[str, float | None]:
-    """Returns the values of the settings of learning rates: as given, else as before, else the optimizer's default.
-
-    Args:
-      recipe: settings that may leave them undecided.
-      before: what a run that is resumed has stored of them.
-    """
-    defaults = {}
-    if not OPTIMIZERS.is_own(recipe.optimizer):
-        defaults = default_rates(recipe.preset, recipe.optimizer)._asdict()
-    values = {}
-    for name in ('learning_rate', 'auxiliary_learning_rate'):
-        given = getattr(recipe, name)
-        values[name] = before.get(name, defaults.get(name)) if given is None else given
-    return values
-
-
-def _undecided(start, stored):
-    """Returns (values of the settings that were undecided, for this run; notes about changes).
-
-    A run keeps them unless the user gives others, and then a note says so.
-
-    Args:
-      start: with its devices.
-      stored: the record of the start that took the steps of the run so far, or None.
-    """
-    asked = start.settings.towers
-    devices = start.devices
-    notes = []
-    count = len(devices.groups)
-    num_towers = asked.num_towers
-    one_tower = UPDATE_MODES.load(asked.variable_update).one_tower_per_device
-    if one_tower:
-        if num_towers not in (None, count):
-            raise UsageError(f'--num_towers={num_towers} is incompatible with '
-                             f'--variable_update={asked.variable_update}, which has one tower on each of the {count} '
-                             'devices; leave it out')
-        num_towers = count
-    before = stored.settings.flat() if stored else {}
-    num_towers = num_towers or before.get('num_towers', count)
-    batch_size = asked.batch_size or before.get('batch_size', PRESETS[start.settings.recipe.preset]['batch_size'])
-    precision, warnings = _precision(asked.precision, stored, devices.on_gpus)
-    values = dict(num_towers=num_towers, batch_size=batch_size, precision=precision,
-                  **rates_of(start.settings.recipe, before))
-    notes += warnings
-    if stored and (changes := stored.difference_to(_chosen(start.settings.replace(**values), Change.REPORTED))):
-        notes.append(f"changed    {', '.join(changes.values())}")
-    if num_towers < count:
-        kind = 'devices' if asked.gpus_per_tower == 1 else f'groups of {asked.gpus_per_tower} devices'
-        notes.append(f'idle       {count - num_towers} of {count} {kind}; --num_towers={count} would use them')
-    fewest = max(num_towers // count, 1)  # towers of a group of devices
-    if fewest < asked.gpus_per_tower:
-        why = f'{asked.variable_update} has only one tower on them' if one_tower else 'too few towers fill the gaps'
-        remedy = '' if one_tower else f'; --num_towers={asked.gpus_per_tower * count} or more would'
-        notes.append(f'gaps       the {asked.gpus_per_tower} devices of a tower wait for each other, because '
-                     f'{why}{remedy}')
-    return values, notes
-
-
 def _with_warm_start(plan, stored, directory):
     """Returns (the plan with the model that a new run starts from, notes about it).
 
@@ -475,33 +421,3 @@ def variables_of(plan: Plan) -> dict[str, Any]:
     """Returns the variables of the network of a plan, as `Recipe.variables` does."""
     towers = plan.settings.towers
     return plan.recipe.variables(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
-
-
-def _intervals(settings):
-    """Returns (values of the intervals that must be multiples of `local_steps`, lines about those that are changed).
-
-    Between two averages no copy of the variables is that of the run, so there is nothing to save or to evaluate.
-    """
-    every = settings.towers.local_steps
-    if every is None:
-        return {}, []
-    reports = settings.reports
-    before = dict(save_steps=reports.save_steps, eval_steps=reports.eval_steps, keep_every=reports.keep_every)
-    now = {name: -(-value // every) * every for name, value in before.items()}
-    changes = [f'--{name} from {value} to {now[name]}' for name, value in before.items() if value != now[name]]
-    return now, [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []
-
-
-def hardware_has(precision: str, on_gpus: bool) -> bool:
-    """Returns whether the GPUs, or the CPU, have instructions for a precision."""
-    found = PRECISIONS.load(precision)
-    return gpus.least_capability() >= found.gpu_capability if on_gpus else not found.is_emulated()
-
-
-def _precision(asked, stored, on_gpus):
-    """Returns (the name of the precision to compute in, warnings if it is slow here)."""
-    if asked == AUTO:
-        asked = stored.settings.towers.precision if stored else 'bf16' if hardware_has('bf16', on_gpus) else 'fp32'
-    if not on_gpus and PRECISIONS.load(asked).is_emulated():
-        return asked, [f'warning: this CPU has no {asked} instructions, so --precision={asked} is emulated and slow']
-    return asked, []

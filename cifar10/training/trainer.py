@@ -6,7 +6,6 @@ from cifar10.base.console import reader_may_leave, say
 from cifar10.base.signals import Termination
 from cifar10.data import records
 from cifar10.evaluation.validation import Validation
-from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, failures
 from cifar10.run.names import step_of
@@ -66,10 +65,6 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     """Returns a start with its devices, which are claimed, and with its data; the arguments are those of `train`."""
     start = Start(settings, devices)
     decide(start, BEFORE_DATA)
-    if devices is None:
-        gpus.claim(start.devices.num_gpus)
-    if settings.towers.deterministic:
-        determinism.turn_on()
     start.data = records.of(settings.data)
     return start
 

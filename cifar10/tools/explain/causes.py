@@ -14,7 +14,8 @@ from cifar10.tools.explain import moments
 from cifar10.tools.explain.measure import Figures
 from cifar10.tools.explain.report import Timing, Would
 from cifar10.tools.explain.variant import NO_UPDATE, ONE_DEVICE, SAME_BATCH, STEP, SUMMARY, TOWERS_ALONE, Variant
-from cifar10.training.plan import Plan, hardware_has
+from cifar10.training.plan import Plan
+from cifar10.training.undecided import hardware_has
 
 FEWER = 'one device'  # the training with the first device only
 NOTED = 0.025  # the share of a step below which a saving is ignored
