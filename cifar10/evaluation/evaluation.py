@@ -143,13 +143,12 @@ def _wait_for_first(directory):
 
 def _prepare_data(stored, settings):
     """Returns the Records to evaluate a run on, given its newest record."""
-    data = stored.settings.data
-    data_dir = settings.data_dir or data.data_dir
+    data = stored.settings.replace(data_dir=settings.data_dir or stored.settings.data.data_dir).data
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    images = records.prepare(data.dataset, data_dir, part, data.test_fraction, data.image_size)
+    images = records.of(data, part)
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
         # The run may have been trained on images that are test images now.
-        trained = records.prepare(data.dataset, data_dir, records.TRAIN, data.test_fraction, data.image_size)
+        trained = records.of(data)
         stored.refuse_another(dict(examples=trained.count), f'--checkpoint_dir={settings.checkpoint_dir}',
                               model.OWN_IMAGES)
         if stored.difference_to(dict(images_sha256=trained.digest())):
