@@ -57,11 +57,11 @@ def test_unknown_lines_are_passed_on_in_order():
 def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, 'isatty', lambda: True, raising=False)
     lines = []
-    with console.said_to(lines.append):
+    with console.Output(lines.append).used():
         thread = threading.Thread(target=console.say, args=['from a thread'])
         thread.start()
         thread.join()
-        with console.said_to(print), console.progress_bar(total=2) as bar:
+        with console.Output().used(), console.progress_bar(total=2) as bar:
             console.say('above the bar')
             assert not bar.disable
         assert console.progress_bar(total=2).disable
@@ -119,7 +119,7 @@ def test_text_that_could_control_a_terminal_is_escaped(capsys):
     shown = r'\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'
     console.say(f'a {HOSTILE} né 犬')
     lines = []
-    with console.said_to(lines.append):
+    with console.Output(lines.append).used():
         console.say(HOSTILE)
     assert capsys.readouterr().out == f'a {shown} né 犬\n' and lines == [shown]
     with pytest.MonkeyPatch.context() as patched:

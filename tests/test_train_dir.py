@@ -16,7 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from cifar10.base import files
+from cifar10.base import console, files
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, deletion, metrics, saved
@@ -473,7 +473,8 @@ def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_run(settings, 
         if record['step'] == 15 and not os.path.exists(moved):
             os.rename(path, moved)
             os.mkdir(path)
-    with metrics.sent_to(move), pytest.raises(RunError, match=f'{path} is no longer the folder that this run has lock'):
+    lost = f'{path} is no longer the folder that this run has lock'
+    with console.Output(on_record=move).used(), pytest.raises(RunError, match=lost):
         trainer.train(given)
     assert not os.listdir(path)
     trainer.train(settings(train_dir=moved, max_steps=11))

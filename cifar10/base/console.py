@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
+from cifar10.base.errors import UsageError
+
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. All other lines are passed on.
 _START_UP_CHATTER = re.compile(
@@ -32,11 +34,97 @@ _START_UP_CHATTER = re.compile(
 TESTED_VERSIONS = (2, 16), (2, 21)
 
 
-# Gets each line for people; `print` stands for standard output.
-_receiver = print
-# How lines begin that a person should know of a result, and what gets them as well.
+# How lines begin that a person should know of a result.
 _NOTES = 'warning: ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
-_note = None
+
+
+class _Raised(Exception):
+    """A callback has raised an exception, its cause. Wrapped, it is not taken for one of the run's own."""
+
+
+class Output:
+    """Where lines for people and the records of metrics.jsonl go, from all threads of the process.
+
+    Args:
+      say: function that gets each line. `print` stands for standard output, with progress bars on a terminal; None:
+        nobody gets the lines, and those that a person should know of a result are warnings of Python.
+      on_record: function that gets each record once it is written, as a dict; or None.
+
+    Attributes:
+      notes: the lines so far that a person should know of a result.
+
+    Raises:
+      UsageError: one of them is no function.
+    """
+    _lock = threading.RLock()  # held while an output is used: TensorFlow's settings belong to the process as well
+    current: 'Output'
+
+    def __init__(self, say: Callable[[str], Any] | None = print, on_record: Callable[[dict], Any] | None = None):
+        for name, function in (('say', say), ('on_record', on_record)):
+            if not (function is None or callable(function)):
+                raise UsageError(f'{name}={function!r} is not a function')
+        self.notes = []
+        self._say = say
+        self._on_record = on_record
+
+    @contextlib.contextmanager
+    def used(self) -> Iterator['Output']:
+        """Context in which this is the output of the process. What a callback raises is raised at its end.
+
+        Raises:
+          UsageError: another thread uses one.
+        """
+        if not self._lock.acquire(blocking=False):
+            raise UsageError('another thread of this process trains or evaluates; wait for it, or use another process')
+        previous, Output.current = Output.current, self
+        raised = None
+        try:
+            yield self
+        except _Raised as wrapped:
+            raised = wrapped.__cause__
+        finally:
+            Output.current = previous
+            self._lock.release()
+        if raised:
+            raise raised
+
+    @property
+    def is_stdout(self) -> bool:
+        """Whether lines go to standard output."""
+        return self._say is print
+
+    def say(self, line: str) -> None:
+        """Says a line, above a progress bar if there is one."""
+        line = printable(line)
+        if line.startswith(_NOTES):
+            self.notes.append(line)
+            if self._say is None:
+                _call(warnings.warn, line)
+        if not self.is_stdout:
+            _call(self._say, line)
+            return
+        if is_terminal():
+            from tqdm import tqdm
+            tqdm.write(line, file=sys.stdout)
+        else:
+            print(line)
+        sys.stdout.flush()
+
+    def record(self, record: dict) -> None:
+        """Passes a record on. Call it without holding a lock: the receiver may raise anything."""
+        _call(self._on_record, record)
+
+
+Output.current = Output()
+
+
+def _call(callback, argument):
+    """Calls a callback, if there is one, and wraps what it raises."""
+    if callback:
+        try:
+            callback(argument)
+        except Exception as error:
+            raise _Raised from error
 
 
 def printable(line: str) -> str:
@@ -48,49 +136,13 @@ def printable(line: str) -> str:
 
 
 def say(line: str) -> None:
-    """Says a line to whoever runs the program: on standard output, above a progress bar if there is one.
-
-    Within `said_to`, the receiver gets it instead.
-    """
-    line = printable(line)
-    if _note and line.startswith(_NOTES):
-        _note(line)
-    if _receiver is not print:
-        _receiver(line)
-        return
-    if is_terminal():
-        from tqdm import tqdm
-        tqdm.write(line, file=sys.stdout)
-    else:
-        print(line)
-    sys.stdout.flush()
-
-
-@contextlib.contextmanager
-def said_to(receiver: Callable[[str], Any], note: Callable[[str], Any] | None = None) -> Iterator[None]:
-    """Context in which the lines of all threads go to a function; `print` stands for standard output.
-
-    Args:
-      receiver: the function.
-      note: gets those lines as well that a person should know of a result, such as warnings.
-    """
-    global _receiver, _note
-    previous = _receiver, _note
-    _receiver, _note = receiver, note
-    try:
-        yield
-    finally:
-        _receiver, _note = previous
-
-
-def is_stdout() -> bool:
-    """Returns whether lines go to standard output."""
-    return _receiver is print
+    """Says a line to whoever runs the program."""
+    Output.current.say(line)
 
 
 def is_terminal() -> bool:
     """Returns whether lines go to standard output, and that is a terminal."""
-    return is_stdout() and sys.stdout.isatty()
+    return Output.current.is_stdout and sys.stdout.isatty()
 
 
 def progress_bar(*arguments: Any, **options: Any) -> Any:
@@ -120,7 +172,7 @@ def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not (is_stdout() and unread(error)):
+        if not (Output.current.is_stdout and unread(error)):
             raise
         discard(sys.stdout)
         left()

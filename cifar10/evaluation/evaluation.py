@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cifar10.base import own
-from cifar10.base.console import say
+from cifar10.base.console import Output, say
 from cifar10.base.directories import make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
@@ -13,7 +13,7 @@ from cifar10.data import records
 from cifar10.evaluation import model
 from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
 from cifar10.evaluation.report import Report
-from cifar10.run import failures, metrics, saved
+from cifar10.run import failures, saved
 from cifar10.run.names import LIST, SETTINGS
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
@@ -130,7 +130,7 @@ class _Evaluation:
             result = self.evaluator.run(session)
             record = self.report(session, candidate, step, result)
         # Outside the context, because a callback may evaluate too.
-        metrics.send(record)
+        Output.current.record(record)
         return Evaluated(prefix, step, self._run.classes, result)
 
 

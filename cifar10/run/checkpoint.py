@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.console import Output
 from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
 from cifar10.run import deletion, metrics
@@ -179,7 +180,7 @@ class Checkpoints:
             self._listed = rotate(self._directory, [*others, prefix], self._max_to_keep, self._for_good)
         except OSError as error:
             raise self._unwritten(step, error) from error
-        metrics.send(record)
+        Output.current.record(record)
 
     def copy(self, session: tf.Session, folder: str) -> None:
         """Writes a checkpoint into another folder, which is neither recorded nor rotated nor yet on the disk.

@@ -6,35 +6,16 @@ import mmap
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cifar10.base import files
+from cifar10.base.console import Output
 
 NAME = 'metrics.jsonl'
 # The kinds of records.
 KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
 _BEGIN = b'{"kind": "'  # of the line of a record
-
-# Gets each record that is written, or None.
-_receiver = None
-
-
-@contextlib.contextmanager
-def sent_to(receiver: Callable[[dict], Any] | None) -> Iterator[None]:
-    """Context in which each record, once it is written, is passed to a function too, as a dict; None: to none."""
-    global _receiver
-    previous, _receiver = _receiver, receiver
-    try:
-        yield
-    finally:
-        _receiver = previous
-
-
-def send(record: dict) -> None:
-    """Passes a record to the receiver, if there is one. Whoever calls it holds no lock, and is ready for any error."""
-    if _receiver:
-        _receiver(record)
 
 
 class Metrics:
@@ -87,8 +68,8 @@ class Metrics:
                 stream.writelines(lines)
 
     def add(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> None:
-        """Writes a record, as `write` does, and sends it to the receiver."""
-        send(self.write(kind, step, replacing, **figures))
+        """Writes a record, as `write` does, and passes it to the output of the process."""
+        Output.current.record(self.write(kind, step, replacing, **figures))
 
     def write(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> dict:
         """Writes a record, and returns it; its `time` is the wall clock, in seconds since 1970.

@@ -7,8 +7,6 @@ It knows settings and results, but no command line. Nothing here may import Tens
 import collections
 import contextlib
 import dataclasses
-import threading
-import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +21,6 @@ from cifar10.settings.training import TrainSettings, train_settings
 
 if TYPE_CHECKING:
     import numpy as np
-
-# Held while a function runs: lines, records and TensorFlow's settings belong to the process.
-_in_use = threading.RLock()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,14 +120,14 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     """
     _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     given = train_settings(**settings)
-    with _prepared(say, on_record, given.reports.log_device_placement) as notes:
+    with _prepared(say, on_record, given.reports.log_device_placement) as output:
         from cifar10.training import trainer
         ended = take_part(given, termination, trainer.train)
     if ended is None:
         return None
     evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
     return TrainResult(ended.step, ended.checkpoint, ended.step >= ended.last_step, _figures(figures),
-                       _figures(evaluation), tuple(notes))
+                       _figures(evaluation), tuple(output.notes))
 
 
 def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
@@ -156,7 +151,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
     _refuse(settings, ('image', 'json', 'export_dir'), 'cifar10_eval.py')
     given = eval_settings(**{'run_once': True, **settings})
     last = collections.deque(maxlen=1)
-    with _prepared(say, on_record) as notes:
+    with _prepared(say, on_record) as output:
         from cifar10.evaluation import evaluation
         # An interrupt is the way in which watching is meant to end.
         with contextlib.nullcontext() if given.run_once else contextlib.suppress(KeyboardInterrupt):
@@ -165,7 +160,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
         return None
     result = last[0].result
     return EvalResult(last[0].step, last[0].checkpoint, result.precision, result.cross_entropy,
-                      result.averaged_precision, last[0].classes, result.confusion, tuple(notes))
+                      result.averaged_precision, last[0].classes, result.confusion, tuple(output.notes))
 
 
 def _refuse(settings, names, script):
@@ -180,51 +175,17 @@ def _figures(record):
     return {name: value for name, value in (record or {}).items() if name != 'kind'}
 
 
-class _Raised(Exception):
-    """A callback has raised an exception, its cause. Wrapped, it is not taken for one of the run's own."""
-
-
-def _guarded(callback):
-    """Returns a callback whose exceptions are wrapped."""
-    def call(argument):
-        try:
-            callback(argument)
-        except Exception as error:
-            raise _Raised from error
-    return call
-
-
 @contextlib.contextmanager
-def _prepared(say, on_record, verbose=False) -> Iterator[list[str]]:
-    """Context in which TensorFlow is started, and lines and records go where the caller wants them; gives the notes."""
-    for name, function in (('say', say), ('on_record', on_record)):
-        if not (function is None or callable(function)):
-            raise UsageError(f'{name}={function!r} is not a function')
-    if not _in_use.acquire(blocking=False):
-        raise UsageError('another thread of this process trains or evaluates; wait for it, or use another process')
-    raised = None
-    notes = []
-
-    def note(line):
-        notes.append(line)
-        if say is None:
-            warnings.warn(line, stacklevel=2)
-
-    try:
-        receiver = say if say is print else _guarded(say or (lambda line: None))
-        with (console.said_to(receiver, _guarded(note)), metrics.sent_to(on_record and _guarded(on_record)),
-              console.tensorflow_started(verbose)):
-            yield notes
-    except _Raised as wrapped:
-        raised = wrapped.__cause__
-    except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run
-        raise
-    except OSError as error:
-        raise RunError(describe_os_error(error)) from error
-    finally:
-        _in_use.release()
-    if raised:
-        raise raised
+def _prepared(say, on_record, verbose=False) -> Iterator[console.Output]:
+    """Context in which TensorFlow is started, and lines and records go where the caller wants them."""
+    with console.Output(say, on_record).used() as output:
+        try:
+            with console.tensorflow_started(verbose):
+                yield output
+        except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run
+            raise
+        except OSError as error:
+            raise RunError(describe_os_error(error)) from error
 
 
 def cluster_of(settings: TrainSettings) -> membership.Cluster | None:
