@@ -83,15 +83,18 @@ class Best:
         """Context with a folder for a checkpoint that is evaluated; it is deleted unless it becomes the best.
 
         Args:
-          source: the directory of the run, whose settings are put into the folder.
-          prefix: the checkpoint, whose files are put there too, so that they stay even if training deletes them
-            meanwhile; None if the caller writes a checkpoint into the folder.
+          source: the directory of the run, whose settings are copied into the folder.
+          prefix: the checkpoint, which is copied too, so that it stays even if training deletes it meanwhile; None if
+            the caller writes a checkpoint into the folder.
         """
         candidate = files.private(self.path, os.mkdir)
         try:
             for path in [os.path.join(source, SETTINGS), *(parts(prefix) if prefix else ())]:
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, which the evaluation finds out
-                    _link(path, os.path.join(candidate, os.path.basename(path)))
+                try:
+                    shutil.copyfile(path, os.path.join(candidate, os.path.basename(path)))
+                except OSError:
+                    if os.path.exists(path):  # else it was deleted meanwhile, which the evaluation finds out
+                        raise
             yield candidate
         finally:
             if candidate != self._better:
@@ -115,8 +118,6 @@ class Best:
             return False
         if best and best['precision'] >= precision:
             return False
-        for name in os.listdir(candidate):
-            _make_independent(os.path.join(candidate, name))
         files.sync_tree(candidate)
         figures = {'step': step, 'precision': precision, **figures, _EVALUATION: self._evaluation}
         files.replace(os.path.join(candidate, _FIGURES), json.dumps(figures, indent=2) + '\n')  # it is complete
@@ -228,20 +229,3 @@ def _figures(folder):
         return None
     has_checkpoint = glob.glob(os.path.join(glob.escape(folder), '*.index'))
     return figures if is_valid and has_checkpoint else None
-
-
-def _make_independent(path):
-    """Replaces a hard link by a copy, which does not change when the file is written to under its other name."""
-    if os.stat(path).st_nlink > 1:
-        with files.new_file(path) as copy:
-            shutil.copyfile(path, copy)
-
-
-def _link(source, target):
-    """Makes a hard link, which takes no space and survives the deletion of `source`; or a copy, if it cannot."""
-    try:
-        os.link(source, target)
-    except FileNotFoundError:
-        raise
-    except OSError:  # such as another file system
-        shutil.copyfile(source, target)
