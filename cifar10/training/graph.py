@@ -154,6 +154,11 @@ def _reports(plan, step, rate, batches):
     return dict(losses=losses, tower_seconds=tower_seconds, figures=figures, summary=summary, moved=moved)
 
 
+def batches_ahead(plan: Plan) -> int:
+    """Returns how many batches of each tower the input makes in advance."""
+    return pipeline.batches_ahead(plan.devices.on_gpus)
+
+
 def can_time(towers: TowerSettings) -> bool:
     """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
     return not (towers.deterministic or determinism.is_on())

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import pipeline
 from cifar10.run import checkpoint, summaries
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.metrics import Metrics
@@ -19,7 +18,7 @@ from cifar10.run.progress import Progress
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.explain.moments import Lap, Moments
-from cifar10.training import loop, trainer
+from cifar10.training import graph, loop, trainer
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 
@@ -130,7 +129,7 @@ class Variant:
         Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
         """
         if kind != SAME_BATCH:
-            for _ in range(pipeline.batches_ahead(self.plan.devices.on_gpus)):
+            for _ in range(graph.batches_ahead(self.plan)):
                 self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
         self.take(1, kind, group)
 

@@ -12,15 +12,13 @@ import numpy as np
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.data import records
-from cifar10.parallel import determinism, gpus
-from cifar10.parallel.devices import choose
 from cifar10.run import checkpoint, metrics, saved, trust, warm_start
 from cifar10.run.names import step_of
 from cifar10.run.rate import due, summary_due
 from cifar10.run.record import RunRecord, read_starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
+from cifar10.training import again
 from cifar10.training.plan import Plan, mode_of, recipe_of, variables_of
 from cifar10.training.run import Run, name_of_tower
 
@@ -116,11 +114,9 @@ class Rerun:
         divided = _divided(started, self.step + 1, last)
         for each, *_ in divided:
             _refuse_without_order(each, directory.path)
-        devices = [_devices(each, tower_device) for each, *_ in divided]
-        gpus.claim(max(each.num_gpus for each in devices))
-        if any(each.settings.towers.deterministic for each, *_ in divided):
-            determinism.turn_on()
-        self.data = records.of(settings.replace(**locations).data)
+        devices = [again.devices_of(each, tower_device) for each, *_ in divided]
+        again.claim(devices, any(each.settings.towers.deterministic for each, *_ in divided))
+        self.data = again.images(settings.replace(**locations).data)
         stored.refuse_another(dict(classes=self.data.classes, examples=self.data.count),
                               f'--train_dir={directory.path}', 'name its data set with --dataset or --data_dir')
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
@@ -249,26 +245,6 @@ def _refuse_without_order(record, path):
         raise UsageError(f'the run in {path} took the steps after {record.step} with --variable_update={mode}, whose '
                          'towers update in the order in which they happen to finish, so they cannot be replayed; train '
                          'in another update mode if you need to replay steps')
-
-
-def _devices(start, tower_device):
-    """Returns the Devices of this machine on which the towers of a start compute again."""
-    towers = start.settings.towers
-    mode = UPDATE_MODES.load(towers.variable_update)
-    groups = start.groups if mode.rounds_by_device else 1
-    groups_here = gpus.count() // towers.gpus_per_tower
-    kind = tower_device
-    if kind == 'auto':
-        enough = groups_here >= (groups if mode.one_tower_per_device else 1)
-        kind = 'gpu' if start.on_gpus and enough else 'cpu'
-    if kind == 'gpu' and not mode.one_tower_per_device:
-        groups = min(groups, max(groups_here, 1))
-    count = groups * towers.gpus_per_tower
-    if kind == 'gpu' and 0 < gpus.count() < count:
-        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and this machine has '
-                         f'{gpus.count()}; use --tower_device=cpu')
-    devices = choose(count, kind, towers.gpus_per_tower)
-    return devices.with_towers(towers.num_towers)
 
 
 def _plan(start, locations, devices, data, step, last):
