@@ -14,7 +14,8 @@ from cifar10.base import signals
 from cifar10.data import records
 from cifar10.programs import local_cluster, program
 from cifar10.settings.training import train_settings
-from tests.helpers import ROOT, WITH_GPUS, tf, trainer  # it starts TensorFlow with the GPUs hidden
+from tests.features import flags_of
+from tests.helpers import ROOT, WITH_GPUS, tf, train, trainer  # it starts TensorFlow with the GPUs hidden
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -77,6 +78,16 @@ def settings(request, data_dir, tmp_path):
     return make
 
 
+@pytest.fixture
+def train_with(data_dir, tmp_path):
+    """A function that trains in a folder with a feature; returns the last variables. Its arguments: see `flags_of`."""
+    def run(name, feature, mode='parameter_server', **changes):
+        with tf.Graph().as_default():
+            return train(train_settings(**flags_of(
+                feature, mode, dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / name), **changes)))
+    return run
+
+
 @pytest.fixture(scope='session')
 def first_step(tmp_path_factory, data_dir):
     """A function that returns the train_dir of a run of one step of a network."""
@@ -99,8 +110,9 @@ def one_step(first_step, settings):
 def call(monkeypatch, capsys, data_dir, tmp_path):
     """A function that runs a script's `main` in this process; returns (status, standard error)."""
     def run(script, *arguments):
-        defaults = {'multi_gpu_train.py': ['--dataset=shapes', '--data_dir=' + data_dir, '--max_steps=1',
-                                           f"--train_dir={tmp_path / 'train'}"],
+        in_epochs = any(argument.startswith(('--epochs', '--preset', '--schedule')) for argument in arguments)
+        defaults = {'multi_gpu_train.py': ['--dataset=shapes', '--data_dir=' + data_dir,
+                                           f"--train_dir={tmp_path / 'train'}", *['--max_steps=1'] * (not in_epochs)],
                     'cifar10_eval.py': [f"--eval_dir={tmp_path / 'eval'}", '--run_once',
                                         f'--checkpoint_dir={tmp_path}']}[script]
         monkeypatch.setattr(sys, 'argv', [script] + defaults + list(arguments))

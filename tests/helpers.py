@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -124,8 +125,9 @@ def random_moments():
 
 
 def script_command(script, **flags):
-    """Returns the command line of a script with flags."""
-    return [sys.executable, str(ROOT / script)] + [f'--{name}={value}' for name, value in flags.items()]
+    """Returns the command line of a script with flags; what is None is left out."""
+    given = [f'--{name}={value}' for name, value in flags.items() if value is not None]
+    return [sys.executable, str(ROOT / script), *given]
 
 
 def run_script(script, **flags):
@@ -243,6 +245,15 @@ def train(config):
     """Trains; returns the arrays of the newest checkpoint."""
     trainer.train(config)
     return last_variables(config.run.train_dir)
+
+
+def go_back(folder, name):
+    """Copies a run, as `name` beside it, without its checkpoints after the first; returns the variables in that one."""
+    copy = TrainDir(str(shutil.copytree(folder, pathlib.Path(folder).with_name(name))))
+    first, *later = copy.checkpoints()
+    for prefix in later:
+        copy.remove_checkpoint(prefix)
+    return variables(first)
 
 
 def rewrite(prefix, to=None, without=(), **changes):

@@ -66,11 +66,12 @@ def run(code, *arguments, **options):
 def small(data_dir, tmp_path):
     """The settings of a small run."""
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=4,
-                tower_device='cpu', log_frequency=2, network=LINEAR)
+                tower_device='cpu', log_frequency=2, network='linear')
 
 
 @pytest.mark.stress
 def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_the_caller_as_it_was(small, tmp_path):
+    small['network'] = LINEAR
     one = dict(small, num_gpus=2)
     other = dict(small, num_towers=3, variable_update='replicated', optimizer='momentum', deterministic=True,
                  train_dir=str(tmp_path / 'other'))
@@ -283,7 +284,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.stress  # by default, a signal to the program: test_processes.py
 def test_an_interrupt_reaches_the_caller_who_can_go_on(small):
-    settings = dict(small, max_steps=60, save_steps=20, log_frequency=1)
+    settings = dict(small, network=LINEAR, max_steps=60, save_steps=20, log_frequency=1)
     process = subprocess.Popen([sys.executable, '-c', INTERRUPTED, json.dumps(settings)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, cwd=ROOT)
     read_until(process, 'step 5')

@@ -15,71 +15,115 @@ from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, run_script
 
+# (script, flags, what the line says).
+REFUSED = [
+    *(('multi_gpu_train.py', *row) for row in (
+        ('--dataset=mnist', 'cifar10, cifar100, cifar100-coarse, shapes, FOLDER/'),
+        ('--variable_update=magic', 'parameter_server'),
+        ('--tower_device=tpu', 'auto, gpu, cpu'),
+        ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
+        ('--tf_xla', 'unknown flag --tf_xla', '--help'),
+        ('stray', 'unknown argument stray'),
+        ('--num_gpus=four', '--num_gpus', "'four' is not a whole number"),
+        ('--batch_size=1.5', '--batch_size', "'1.5' is not a whole number"),
+        ('--max_steps=', '--max_steps', 'not a whole number'),
+        ('--max_steps', '--max_steps'),
+        ('--restart=maybe', '--restart', "'maybe' is neither true nor false"),
+        ('--num_gpus=0', '--num_gpus=0 is too small', 'the minimum is 1'),
+        ('--gpus_per_tower=3 --num_gpus=6', '--network=classic has 2 parts'),
+        ('--deterministic --variable_update=async', 'another update mode'),
+        ('--local_steps=4', '--local_steps is for --variable_update=local', 'has --variable_update=parameter_server'),
+        ('--local_steps=0 --variable_update=local', '--local_steps=0 is too small', 'the minimum is 1'),
+        ('--use_fp16 --precision=fp32', '--use_fp16 contradicts --precision=fp32; leave one'),
+        ('--batch_size=0', '--batch_size=0'),
+        ('--max_steps=-5', '--max_steps=-5'),
+        ('--save_steps=0', '--save_steps=0'),
+        ('--log_frequency=-1', '--log_frequency=-1'),
+        ('--summary_steps=-1', '--summary_steps=-1'),
+        ('--seed=99999999999', 'the maximum is'),
+        ('--clip_norm=1e39', '--clip_norm=1e+39 is no float32; give 0, or a number from 1.18e-38 to 3.4e+38'),
+        ('--learning_rate=1e-50', '--learning_rate=1e-50 is no float32'),
+        ('--profile_steps=1:99999999999999999999', '--profile_steps=1:9999', 'is too large; the maximum is 2147483647'),
+        ('--train_dir=', '--train_dir is empty'),
+        ('--train_dir=%(file)s', 'is not a directory', 'another directory'),
+        ('--train_dir=/proc/train', '--train_dir=/proc/train'),
+        ('--train_dir=/tmp/a[1]', 'wildcards', 'another directory'),
+        ('--data_dir=%(file)s', '--data_dir=%(file)s'),
+        ('--data_dir=/proc/data', '--data_dir=/proc/data'),
+        ('--tower_device=gpu', '--tower_device=cpu'),
+        ('--epochs=1 --max_steps=5', '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them'),
+        ('--preset=fast --max_steps=5',
+         '--preset=fast plans the image sizes over the whole run, whose length must be in epochs; give --epochs '
+         'instead of --max_steps=5'),
+        ('--schedule=linear', '--schedule=linear plans the learning rate over the whole run, ', ' give --epochs'),
+        ('--schedule=cosine', '--schedule=cosine plans the learning rate over the whole run, ', ' give --epochs'),
+        ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
+        ('--clip_norm=0', '--clip_norm=0 makes all gradients 0; give a number above 0, or leave it out'),
+        ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 clips the mean of all gradients'),
+        ('--weight_decay=0.1', '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave'),
+        ('--weight_decay=1000 --optimizer=adamw', '--weight_decay=1000 times the learning rate of 0.001 takes away'),
+        ('--epochs=0', '--epochs=0 trains nothing'),
+        ('--epochs=-1', '--epochs=-1 is negative; the minimum is 0'),
+        ('--label_smoothing=1', '--label_smoothing=1 leaves no probability for the label itself; give a number'),
+        ('--learning_rate=nan', '--learning_rate=nan is not a finite number'),
+        ('--widths=64', '--widths is for --network=fast, but this run has --network=classic; leave it out'),
+        ('--sizes=32', '--sizes is for --augmentation=shift, but'),
+        ('--auxiliary_learning_rate=0.1', '--auxiliary_learning_rate is for --optimizer=muon, but'),
+        ('--preset=fast --widths=64,x', '--widths=64,x is not of the form 64,128,256'),
+        ('--preset=fast --sizes=20:0.5', '--sizes=20:0.5 is not of the form'),
+        ('--preset=fast --sizes=20:0.5,9', '--sizes=20:0.5,9 is not of the form'),
+        ('--preset=fast --sizes=20:0.5,11', '--sizes=20:0.5,11: 11 pixels; use 12 to 512'),
+        ('--preset=fast --sizes=20:0.5,99',
+         '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; use smaller --sizes, or --image_size='),
+        ('--preset=fast --sizes=20:0.5,24:0.5,32', '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
+        ('--preset=quick', '--preset=quick is unknown; choose from: classic, fast'),
+        ('--image_size=15', '--image_size=15 is too small; the minimum is 16'),
+        ('--image_size=513', '--image_size=513 is too large; the maximum is 512'),
+        ('--image_size=64 --data_dir=%(none)s',
+         '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of --image_size=64; use '
+         '--image_size=32, or another network'),
+        ('--augmentation=shift --data_dir=%(none)s',
+         '--network=classic takes images of 24 pixels, and --augmentation=shift makes 32 of --image_size=32; use '
+         '--sizes=24, or another network'),
+        ('--network=fast --widths=8,8,8,8,8 --data_dir=%(none)s',
+         '--network=fast takes no images below 33 pixels, and --augmentation=classic makes 24 of --image_size=32; use '
+         '--image_size=44, or another'),
+        ('--num_gpus=2 --num_towers=4 --variable_update=async --tower_device=cpu',
+         '--num_towers=4 is incompatible with --variable_update=async, which has one tower on each of the 2 devices; '
+         'leave it out'),
+        ('--num_gpus=2 --num_towers=4 --variable_update=mirrored --tower_device=cpu',
+         '--num_towers=4 is incompatible with --variable_update=mirrored, which has one tower on each of the 2 '
+         'devices; leave it out'),
+        ('--xla --tower_device=cpu', '--xla'))),
+    *(('cifar10_eval.py', *row) for row in (
+        ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
+        ('--eval_interval_secs=0', '--eval_interval_secs=0'),
+        ('--num_examples=x', "'x' is not a whole number"),
+        ('--eval_dir=%(file)s', 'is not a directory'),
+        ('--eval_dir=%(checkpoints)s', 'holds checkpoints'),
+        ('--tower_device=gpu', '--tower_device=cpu'),
+        ('--image=a.png --export_dir=x', 'leave one of them out'),
+        ('--json', '--json requires --image'),
+        ('--image', 'expected at least one argument'),
+        ('--image=a.png --checkpoint_dir=/nowhere', 'no checkpoint in --checkpoint_dir=/nowhere')))]
 
-@pytest.mark.parametrize('arguments, parts', [
-    (['--dataset=mnist'], ['--dataset=mnist', 'cifar10, cifar100, cifar100-coarse, shapes, FOLDER/']),
-    (['--variable_update=magic'], ['--variable_update=magic', 'parameter_server']),
-    (['--tower_device=tpu'], ['--tower_device=tpu', 'auto, gpu, cpu']),
-    (['--bach_size=8'], ['unknown flag --bach_size', 'did you mean --batch_size?']),
-    (['--tf_xla'], ['unknown flag --tf_xla', '--help']),
-    (['stray'], ['unknown argument stray']),
-    (['--num_gpus=four'], ['--num_gpus', "'four' is not a whole number"]),
-    (['--batch_size=1.5'], ['--batch_size', "'1.5' is not a whole number"]),
-    (['--max_steps='], ['--max_steps', 'not a whole number']),
-    (['--max_steps'], ['--max_steps']),
-    (['--restart=maybe'], ['--restart', "'maybe' is neither true nor false"]),
-    (['--num_gpus=0'], ['--num_gpus=0 is too small', 'the minimum is 1']),
-    (['--gpus_per_tower=3', '--num_gpus=6'], ['--gpus_per_tower=3', '--network=classic has 2 parts']),
-    (['--deterministic', '--variable_update=async'], ['--deterministic', 'another update mode']),
-    (['--local_steps=4'], ['--local_steps is for --variable_update=local', 'has --variable_update=parameter_server']),
-    (['--local_steps=0', '--variable_update=local'], ['--local_steps=0 is too small', 'the minimum is 1']),
-    (['--use_fp16', '--precision=fp32'], ['--use_fp16 contradicts --precision=fp32; leave one']),
-    (['--batch_size=0'], ['--batch_size=0']),
-    (['--max_steps=-5'], ['--max_steps=-5']),
-    (['--save_steps=0'], ['--save_steps=0']),
-    (['--log_frequency=-1'], ['--log_frequency=-1']),
-    (['--summary_steps=-1'], ['--summary_steps=-1']),
-    (['--seed=99999999999'], ['--seed=99999999999', 'the maximum is']),
-    (['--clip_norm=1e39'], ['--clip_norm=1e+39 is no float32; give 0, or a number from 1.18e-38 to 3.4e+38']),
-    (['--learning_rate=1e-50'], ['--learning_rate=1e-50 is no float32']),
-    (['--profile_steps=1:99999999999999999999'], ['--profile_steps=1:9999', 'is too large; the maximum is 2147483647']),
-    (['--train_dir='], ['--train_dir is empty']),
-    (['--train_dir=%(file)s'], ['--train_dir=%(file)s', 'is not a directory', 'another directory']),
-    (['--train_dir=/proc/train'], ['--train_dir=/proc/train']),
-    (['--train_dir=/tmp/a[1]'], ['--train_dir=/tmp/a[1]', 'wildcards', 'another directory']),
-    (['--data_dir=%(file)s'], ['--data_dir=%(file)s']),
-    (['--data_dir=/proc/data'], ['--data_dir=/proc/data']),
-    (['--tower_device=gpu'], ['--tower_device=gpu', '--tower_device=cpu']),
-])
-def test_a_mistake_of_the_user_ends_with_2_and_one_line(call, arguments, parts, tmp_path):
-    names = dict(file=str(tmp_path / 'file'))
+
+@pytest.mark.parametrize('script, line, parts', [(script, line, parts) for script, line, *parts in REFUSED])
+def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(call, script, line, parts, tmp_path):
     (tmp_path / 'file').write_text('')
-    status, error = call('multi_gpu_train.py', *[argument % names for argument in arguments])
-    assert status == 2
-    line, = error.strip().splitlines()
-    assert line.startswith('multi_gpu_train.py: error: ')
-    for part in parts:
-        assert part % names in line
-    assert not os.path.exists(tmp_path / 'train' / 'config.json')
-
-
-@pytest.mark.parametrize('arguments, part', [
-    (['--eval_data=all'], '--eval_data=all is unknown; choose from: test, train_eval'),
-    (['--eval_interval_secs=0'], '--eval_interval_secs=0'),
-    (['--num_examples=x'], "'x' is not a whole number"),
-    (['--eval_dir=%(file)s'], 'is not a directory'),
-    (['--eval_dir=%(checkpoints)s'], 'holds checkpoints'),
-    (['--tower_device=gpu'], '--tower_device=cpu'),
-])
-def test_a_mistake_in_the_flags_of_the_evaluator_does_too(call, arguments, part, tmp_path):
-    (tmp_path / 'file').write_text('')
-    (tmp_path / 'other').mkdir()
     for directory in (tmp_path, tmp_path / 'other'):
+        directory.mkdir(exist_ok=True)
         (directory / 'model.ckpt-1.index').write_text('')
-    names = dict(file=str(tmp_path / 'file'), checkpoints=str(tmp_path / 'other'))
-    status, error = call('cifar10_eval.py', *[argument % names for argument in arguments])
-    line, = error.strip().splitlines()
-    assert status == 2 and line.startswith('cifar10_eval.py: error: ') and part in line
+    names = {name: str(tmp_path / name) for name in ('file', 'none')} | dict(checkpoints=str(tmp_path / 'other'))
+    before = sorted(os.listdir(tmp_path))
+    flags = (line % names).split()
+    status, error = call(script, *flags)
+    said, = error.strip().splitlines()
+    assert status == 2 and said.startswith(f'{script}: error: ')
+    assert any(flag.partition('=')[0] in said for flag in flags)
+    for part in parts:
+        assert part % names in said
+    assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_as_a_process_the_status_and_the_stream_are_the_same():

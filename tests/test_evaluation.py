@@ -51,7 +51,8 @@ def run(tmp_path_factory, data_dir):
 def evaluate(run, tmp_path, capsys):
     """A function that evaluates once; returns (precision, correct, total, step) as printed."""
     def call(**changes):
-        config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu')
+        config = dict(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',
+                      num_examples=200)
         capsys.readouterr()
         evaluation.evaluate(eval_settings(**dict(config, **changes)))
         (precision, *counts), = LINE.findall(capsys.readouterr().out)
@@ -90,7 +91,8 @@ def test_each_example_counts_once_whatever_the_batch(evaluate, run, data_dir, tm
     arrays = last_variables(run)
     correct, loss = independent_result(arrays, data.files, None, '/ExponentialMovingAverage')
     for batch_size in (333, 5000):
-        precision, printed, total, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)))
+        precision, printed, total, step = evaluate(batch_size=batch_size, eval_dir=str(tmp_path / str(batch_size)),
+                                                   num_examples=None)
         assert (total, step) == (2000, 40) and abs(printed - correct) <= 1 and abs(precision - correct / 2000) < 0.0011
         (label, precision), = scalars(tmp_path / str(batch_size), 'eval/precision')
         assert label == 40 and abs(precision - printed / 2000) < 1e-6
@@ -126,12 +128,12 @@ def test_the_tutorials_own_checkpoint_has_the_accuracy_that_was_measured(evaluat
     checkpoint_dir = os.environ.get('CLASSIC_CHECKPOINT_DIR')
     if not checkpoint_dir:
         pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
-    _, correct, total, _ = evaluate(checkpoint_dir=checkpoint_dir, data_dir=real_data_dir)
+    _, correct, total, _ = evaluate(checkpoint_dir=checkpoint_dir, data_dir=real_data_dir, num_examples=None)
     assert total == 5000 and abs(correct - 3896) <= 3  # counted by another program
 
 
 def test_the_runs_own_data_is_used_and_another_set_refused(evaluate, run):
-    assert evaluate()[2] == 2000
+    assert evaluate(num_examples=None)[2] == 2000
     with pytest.raises(UsageError, match='--dataset=cifar10, but the run in .* has dataset=shapes'):
         evaluate(dataset='cifar10')
 
@@ -223,7 +225,7 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
     shutil.copy(os.path.join(run, 'config.json'), tmp_path / 'plain')
     with pytest.raises(UsageError, match='--use_ema=false'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'))
-    assert evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)[2] == 2000
+    assert evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)[2] == 200
     rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-41'), without=averages + ['conv2/weights'])
     with pytest.raises(UsageError, match='has no conv2/weights; it belongs to another network'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
@@ -260,7 +262,8 @@ def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path
         rewrite(prefix, to=str(directory / 'model.ckpt-40'), **{
             'softmax_linear/weights' + average: np.zeros_like(arrays['softmax_linear/weights']),
             'softmax_linear/biases' + average: np.eye(10, dtype=np.float32)[4]})
-        result = evaluate(checkpoint_dir=str(directory), dataset='shapes', data_dir=str(directory), batch_size=3)
+        result = evaluate(checkpoint_dir=str(directory), dataset='shapes', data_dir=str(directory), batch_size=3,
+                          num_examples=None)
         assert result[:2] == expected
 
 

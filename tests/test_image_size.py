@@ -11,7 +11,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.tools.check import check
 from cifar10.training import inputs, trainer
-from tests.helpers import any_size_network, assert_same_bits, last_variables, mostly_stress, tf
+from tests.helpers import any_size_network, last_variables, mostly_stress, tf
 
 ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
 
@@ -81,20 +81,6 @@ def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(s
 
 def test_a_run_that_stored_no_size_has_images_of_32():
     assert completed({}).data.image_size == 32
-
-
-@pytest.mark.classic
-@pytest.mark.parametrize('flags, message', [
-    (dict(image_size=64), '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of '
-                          '--image_size=64; use --image_size=32, or another network'),
-    (dict(augmentation='shift'), '--network=classic takes images of 24 pixels, and --augmentation=shift makes 32 of '
-                                 '--image_size=32; use --sizes=24, or another network'),
-    (dict(network='fast', widths='8,8,8,8,8'), '--network=fast takes no images below 33 pixels, and --augmentation='
-                                               'classic makes 24 of --image_size=32; use --image_size=44, or another')])
-def test_a_network_that_does_not_take_the_images_is_refused_before_the_data(settings, flags, message, tmp_path):
-    with pytest.raises(UsageError) as raised:
-        trainer.train(settings(data_dir=str(tmp_path / 'none'), **flags))
-    assert message in str(raised.value) and not os.path.exists(tmp_path / 'none')
 
 
 @pytest.mark.classic
@@ -181,13 +167,6 @@ def trained(tmp_path_factory, data_dir):
     with tf.Graph().as_default():
         trainer.train(settings('whole'))
     return settings, str(path / 'whole')
-
-
-def test_the_bits_are_those_of_any_number_of_devices_and_of_any_stops(trained):
-    settings, whole = trained
-    for steps in (3, 4):
-        trainer.train(settings('parts', num_gpus=steps - 2, max_steps=steps))  # one device, then two
-    assert_same_bits(last_variables(whole), last_variables(settings('parts').run.train_dir))
 
 
 def test_another_size_is_another_run(trained):

@@ -272,17 +272,6 @@ def test_an_export_that_fails_leaves_nothing(run, tmp_path, monkeypatch, call):
     assert not [name for name in os.listdir(tmp_path) if name.startswith('.model')]
 
 
-@pytest.mark.parametrize('arguments, part', [
-    (['--image=a.png', '--export_dir=x'], 'leave one of them out'),
-    (['--json'], '--json requires --image'),
-    (['--image'], 'expected at least one argument'),
-    (['--image=a.png', '--checkpoint_dir=/nowhere'], 'no checkpoint in --checkpoint_dir=/nowhere'),
-])
-def test_wrong_combinations_end_in_a_line(call, arguments, part):
-    status, error = call('cifar10_eval.py', *arguments)
-    assert status in (1, 2) and part in error and len(error.strip().splitlines()) == 1
-
-
 def test_what_a_record_lacks_is_said(run, tmp_path):
     copied = shutil.copytree(run, tmp_path / 'copied')
     path = copied / 'config.json'

@@ -2,7 +2,6 @@
 import contextlib
 import io
 import re
-import shutil
 import signal
 
 import numpy as np
@@ -205,16 +204,6 @@ def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_i
             saved[5][average], keep * saved[4][average] + (1 - keep) * saved[5][name], atol=1e-6)
 
 
-def test_a_run_resumes_to_the_bit_on_one_device(run, tmp_path):
-    flags, _ = run
-    broken = tmp_path / 'train'
-    shutil.copytree(flags['train_dir'], broken)
-    for path in broken.glob('model.ckpt-5.*'):
-        path.unlink()
-    resumed = train(train_settings(**dict(flags, train_dir=str(broken), num_gpus=1, eval_steps=0)))
-    assert_same_bits(resumed, last_variables(flags['train_dir']))
-
-
 def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended(settings):
     flags = dict(variable_update='local', num_towers=2, num_gpus=1, learning_rate=0.05)
     for interval, last in ((3, 27), (4, 28)):  # after step 27 there is no average every 4 steps
@@ -286,17 +275,6 @@ def flags(data_dir, tmp_path):
 
 
 @pytest.mark.stress
-def test_a_killed_run_resumes_to_the_bit(flags, tmp_path):
-    process = start_script('multi_gpu_train.py', num_gpus=2, **flags)
-    read_until(process, 'step 20,')
-    process.kill()
-    process.communicate()
-    resumed, unbroken = (train(train_settings(**dict(flags, num_gpus=2, train_dir=place)))
-                         for place in (flags['train_dir'], str(tmp_path / 'whole')))
-    assert_same_bits(resumed, unbroken)
-
-
-@pytest.mark.stress
 def test_a_signal_ends_a_run_with_an_average(flags, tmp_path):
     process = start_script('multi_gpu_train.py', num_gpus=2, **dict(flags, local_steps=1000, max_steps=100000))
     read_until(process, 'step 5,')
@@ -322,21 +300,6 @@ def test_two_workers_take_the_steps_of_one_machine_and_end_together(flags, tmp_p
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
     assert_same_bits(last_variables(flags['train_dir']), whole)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('changes', [
-    dict(precision='fp16'), dict(optimizer='adam', learning_rate=0.001), dict(num_gpus=4, gpus_per_tower=2),
-    dict(preset='fast', widths='16,16,16', epochs=0.02, max_steps=None)], ids=str)
-def test_what_a_copy_holds_resumes_to_the_bit(changes, flags, tmp_path):
-    flags = dict(flags, num_gpus=2, max_steps=12)
-    flags.update(changes)
-    whole = train(train_settings(**dict(flags, train_dir=str(tmp_path / 'whole'))))
-    process = start_script('multi_gpu_train.py', **{name: value for name, value in flags.items() if value is not None})
-    read_until(process, 'step 8,')
-    process.kill()
-    process.communicate()
-    assert_same_bits(train(train_settings(**flags)), whole)
 
 
 def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():

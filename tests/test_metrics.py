@@ -127,12 +127,8 @@ def test_a_rate_is_of_the_steps_since_it_was_last_asked():
         np.testing.assert_allclose(examples_per_sec * sec_per_step, 16)
 
 
-@pytest.mark.parametrize('mode', ['parameter_server', *[
-    pytest.param(mode, marks=pytest.mark.stress) for mode in ('async', 'replicated', 'mirrored', 'local')]])
-def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings, tmp_path, capsys, mode):
-    flags = dict(variable_update=mode, num_gpus=2, max_steps=4, log_frequency=2)
-    if mode == 'local':
-        flags['local_steps'] = 3  # it evaluates after averages only
+def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings, tmp_path, capsys):
+    flags = dict(num_gpus=2, max_steps=4, log_frequency=2)
     with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
     trainer.train(with_it)
     lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 2000\), step (\d+)$', capsys.readouterr().out, re.M)
@@ -147,8 +143,6 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     beside, = read(str(tmp_path / 'eval'), EVAL)
     assert (beside['step'], beside['correct']) == (4, records_of_it[-1]['correct'])
     assert beside['cross_entropy'] == pytest.approx(records_of_it[-1]['cross_entropy'], rel=1e-5)
-    if mode == 'async':  # whose steps are not the same twice
-        return
     assert [record['step'] for record in records_of_it] == [3, 4]
     without = settings(train_dir=str(tmp_path / 'without'), **flags)
     trainer.train(without)
@@ -160,17 +154,6 @@ def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings,
     assert [record['loss'] for record in steps] == [record['loss'] for record in read(without.run.train_dir, TRAIN)]
     assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2
     assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
-
-
-@pytest.mark.stress
-def test_batch_statistics_are_validated_too(settings, tmp_path):
-    config = settings(preset='fast', widths='8,8', sizes='20:0.5,24', epochs=0.02, max_steps=None, batch_size=50,
-                      eval_steps=2, precision='fp32')
-    trainer.train(config)
-    evaluation.evaluate(eval_settings(
-        checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-        tower_device='cpu', test_time_averaging=False))
-    assert read(config.run.train_dir, EVAL)[-1]['correct'] == read(str(tmp_path / 'eval'), EVAL)[-1]['correct']
 
 
 def test_without_test_images_there_is_a_line_before_training(call, settings, data_dir, tmp_path):

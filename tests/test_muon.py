@@ -1,13 +1,12 @@
-"""Muon against plain NumPy, alone and in every update mode."""
+"""Muon against plain NumPy; in every update mode: test_own_optimizer.py."""
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.registry import UPDATE_MODES
 from cifar10.model.muon import Muon, orthogonalise
 from cifar10.model.recipe import Recipe
 from cifar10.settings.training import completed
-from tests.helpers import initialise, update_mode
+from tests.helpers import initialise
 
 RATE, AUXILIARY = 0.1, 0.05
 
@@ -45,34 +44,6 @@ def numpys_steps(filters, others, gradients, rates):
         velocity = 0.85 * velocity + of_others
         others = others - auxiliary * (of_others + 0.85 * velocity)
     return filters, others
-
-
-@pytest.mark.parametrize('mode', UPDATE_MODES)
-def test_steps_equal_numpys_in_every_mode(mode):
-    rng = np.random.default_rng(1)
-    initial = rng.normal(size=(3, 3, 2, 4)), rng.normal(size=(5,))
-    # One row for each tower. The loss is the product with the row, so the row is the gradient.
-    slopes = rng.normal(size=(2, 3, 3, 2, 4)), rng.normal(size=(2, 5))
-    towers = 1 if mode in ('async', 'local') else 2  # in these, each tower applies its own gradients
-
-    def tower_fn(k, scope):
-        filters = tf.get_variable('filters', [3, 3, 2, 4], initializer=tf.constant_initializer(initial[0]))
-        others = tf.get_variable('others', [5], initializer=tf.constant_initializer(initial[1]))
-        rows = [tf.placeholder_with_default(slope[k].astype(np.float32), slope[k].shape) for slope in slopes]
-        return dict(total_loss=tf.reduce_sum(filters * rows[0]) + tf.reduce_sum(others * rows[1]))
-
-    update = update_mode(mode, [f'/cpu:{k}' for k in range(towers)])
-    step = update.build(tower_fn, lambda: Muon(RATE, AUXILIARY), tf.train.create_global_step())
-    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': towers})) as session:
-        initialise(session)
-        for _ in range(3):
-            session.run(step.train_ops[0])
-        by_name = {variable.op.name: variable for variable in tf.global_variables()}
-        actual = session.run([by_name[name].read_value() for name in ('filters', 'others')])
-    assert {'filters/Muon', 'others/Muon'} <= set(by_name)
-    gradients = [slope[:towers].mean(0) for slope in slopes]
-    for one, other in zip(actual, numpys_steps(*initial, [gradients] * 3, [(RATE, AUXILIARY)] * 3)):
-        np.testing.assert_allclose(one, other, atol=2e-5)
 
 
 @pytest.mark.parametrize('auxiliary', [0.05, None])

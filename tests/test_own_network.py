@@ -10,12 +10,9 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import records
-from cifar10.evaluation import evaluation
 from cifar10.model import own_network
 from cifar10.model.rehearsal import rehearse
-from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
@@ -33,6 +30,7 @@ from tests.helpers import (
 )
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
+NOISY = f'{ROOT}/tests/networks.py:noisy'
 
 LINEAR = '''
 import tensorflow.compat.v1 as tf
@@ -59,20 +57,6 @@ def linear(tmp_path):
         (tmp_path / 'mine.py').write_text(LINEAR.format(line, result))
         return f"{tmp_path / 'mine.py'}:linear"
     return write
-
-
-@pytest.mark.parametrize('mode', ['parameter_server', *[
-    pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'async', 'mirrored', 'local')]])
-def test_every_mode_trains_it_and_the_evaluator_reads_it(settings, tmp_path, capsys, mode):
-    config = settings(network=RESIDUAL, num_gpus=2, variable_update=mode)
-    trainer.train(config)
-    values = last_variables(config.run.train_dir)
-    assert values['stage3/shortcut/weights'].shape == (1, 1, 32, 64)
-    assert not np.array_equal(values['first/moving_mean'], np.zeros(16))
-    evaluation.evaluate(eval_settings(
-        checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-        num_examples=100, tower_device='cpu'))
-    assert 'of 100), step 3' in capsys.readouterr().out
 
 
 # Runs scripts, one after the other, in a process whose operations must be deterministic. Then TensorFlow refuses random
@@ -114,15 +98,6 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     result = run_forked([sys.executable, str(tmp_path / 'script.py'), json.dumps(commands)])
     assert result.returncode == 0, result.stdout + result.stderr
     assert last_variables(tmp_path / 'second')['global_step'] == 2 and (tmp_path / 'exported').exists()
-
-
-@pytest.mark.stress
-def test_towers_take_the_step_of_one_tower_with_the_whole_batch(settings, linear, data_dir):
-    def trained(name, **changes):
-        config = settings(network=linear(), train_dir=settings().run.train_dir + name, **changes)
-        trainer.train(config)
-        return last_variables(config.run.train_dir)['weights']
-    np.testing.assert_allclose(trained('4', num_gpus=4, batch_size=8), trained('1', batch_size=32), atol=1e-6)
 
 
 @pytest.mark.parametrize('line, result, part', [
@@ -421,7 +396,6 @@ def test_a_network_that_restarts_a_run_wrongly_costs_nothing(call, linear, tmp_p
 
 SEVERAL = '''
 import dataclasses
-import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 @dataclasses.dataclass
@@ -433,9 +407,6 @@ def network(images, num_classes, training):
     with tf.variable_scope(None, default_name='layer'):
         x = tf.nn.relu(x @ tf.get_variable('weights', [24 * 24 * 3, Size().hidden]))
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, x)
-        if training:
-            seed = [tf.get_default_graph().seed, tf.train.get_global_step()]
-            x = tf2.nn.experimental.stateless_dropout(x, 0.5, seed=seed)
         x = tf.nn.relu(x)
         tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, x)
         return x @ tf.get_variable('last', [Size().hidden, num_classes])
@@ -443,15 +414,11 @@ def network(images, num_classes, training):
 
 
 @pytest.mark.stress
-def test_dropout_resumes_to_the_bit_and_a_layer_may_show_several_tensors(settings, tmp_path):
+def test_a_layer_may_show_several_tensors(settings, tmp_path):
     (tmp_path / 'several.py').write_text(SEVERAL)
-    name = f"{tmp_path / 'several.py'}:network"
-    whole = settings(network=name, train_dir=str(tmp_path / 'whole'), max_steps=6, summary_steps=1)
-    trainer.train(whole)
-    for steps in (2, 6):
-        trainer.train(settings(network=name, train_dir=str(tmp_path / 'parts'), max_steps=steps))
-    assert_same_bits(last_variables(whole.run.train_dir), last_variables(tmp_path / 'parts'))
-    assert len(scalars(whole.run.train_dir, 'variables/layer/sparsity')) == 6
+    config = settings(network=f"{tmp_path / 'several.py'}:network", max_steps=2, summary_steps=1)
+    trainer.train(config)
+    assert len(scalars(config.run.train_dir, 'variables/layer/sparsity')) == 2
 
 
 @pytest.mark.parametrize('line, part', [
@@ -469,95 +436,18 @@ def test_what_is_allowed_but_hardly_meant_is_told_before_the_run(settings, linea
     assert part in warning
 
 
-def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, tmp_path, capsys):
-    (tmp_path / 'random.py').write_text(DROPOUT)
-    trainer.train(settings(network=f"{tmp_path / 'random.py'}:network", max_steps=1))
+def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, capsys):
+    trainer.train(settings(network=NOISY, max_steps=1))
     assert 'warning:' not in capsys.readouterr().out
 
 
-DROPOUT = '''
-import tensorflow.compat.v1 as tf
-from cifar10.model import dropout, next_part, uniform_like
-
-def network(images, num_classes, training):
-    x = tf.reshape(images, [-1, 24 * 24 * 3])
-    if training:
-        x += 0.1 * uniform_like(x)
-    x = tf.nn.relu(dropout(next_part(x @ tf.get_variable('first', [24 * 24 * 3, 10])), 0.4, training))
-    return dropout(x, 0.2, training) @ tf.get_variable(
-        'last', [10, num_classes], initializer=tf.truncated_normal_initializer(stddev=0.1))
-'''
-
-
-@pytest.fixture
-def dropped(settings, tmp_path):
-    """A function that trains a network with dropout in a train_dir of its own; returns the variables."""
-    (tmp_path / 'dropout.py').write_text(DROPOUT)
-
-    def run(name, *starts, **given):
-        for start in starts:
-            config = settings(network=f"{tmp_path / 'dropout.py'}:network", train_dir=str(tmp_path / name),
-                              **given, **start)
-            with tf.Graph().as_default():
-                trainer.train(config)
-        return last_variables(tmp_path / name)
-    return run
-
-
-@pytest.mark.parametrize('mode', ['parameter_server', *[
-    pytest.param(mode, marks=pytest.mark.stress) for mode in ('replicated', 'local')]])
-def test_dropout_has_the_same_bits_on_other_devices_and_after_a_resume(dropped, mode):
-    given = dict(num_towers=2, variable_update=mode, summary_steps=0)
-    if mode == 'local':
-        given['local_steps'] = 2  # a run that ends between two averages averages once more
-    whole = dropped('whole', dict(max_steps=6), **given)
-    moved = dropped('moved', dict(max_steps=2, num_gpus=2), dict(max_steps=4), dict(max_steps=6, num_gpus=2), **given)
-    assert_same_bits(moved, whole)
-    if mode == 'parameter_server':
-        assert_same_bits(dropped('cut', dict(max_steps=6, num_gpus=2, gpus_per_tower=2), **given), whole)
-
-
 @pytest.mark.stress
-def test_a_killed_run_with_dropout_ends_with_the_bits_of_an_unbroken_one(dropped, tmp_path, data_dir):
-    killed = tmp_path / 'killed'
-    (tmp_path / 'dropout.py').write_text(DROPOUT)
-    process = helpers.start_script(
-        'multi_gpu_train.py', network=f"{tmp_path / 'dropout.py'}:network", dataset='shapes', data_dir=data_dir,
-        train_dir=killed, batch_size=8, num_gpus=2, tower_device='cpu', max_steps=100000, save_steps=7)
-    helpers.read_until(process, 'step 30')
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    last = step_of(TrainDir(str(killed)).checkpoints()[-1]) + 10
-    assert_same_bits(dropped('killed', dict(max_steps=last)), dropped('whole', dict(max_steps=last, num_towers=2)))
-
-
-@pytest.mark.stress
-def test_dropout_resumes_to_the_bit_where_tensorflow_mirrors_variables(dropped):
-    given = dict(num_gpus=2, variable_update='mirrored', summary_steps=0)
-    assert_same_bits(dropped('parts', dict(max_steps=2), dict(max_steps=6), **given),
-                     dropped('whole', dict(max_steps=6), **given))
-
-
-@pytest.mark.stress  # by default, on other devices: test_same_bits.py
-def test_towers_drop_what_one_tower_with_the_whole_batch_drops(dropped):
-    whole, fourth = (dropped(str(n), dict(max_steps=3, num_towers=n, batch_size=32 // n)) for n in (1, 4))
-    for name, value in whole.items():
-        np.testing.assert_allclose(fourth[name], value, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('mode', ['async', 'mirrored'])
-def test_every_other_mode_trains_with_dropout(dropped, mode):
-    assert dropped(mode, dict(max_steps=3, num_gpus=2, variable_update=mode))['global_step'] >= 3
-
-
-@pytest.mark.stress
-def test_replay_and_its_probes_drop_the_same(dropped, tmp_path):
-    dropped('run', dict(max_steps=4), num_gpus=2, batch_size=4, log_frequency=1)
-    rerun = Rerun(TrainDir(str(tmp_path / 'run')), 4, 1)
+def test_replay_and_its_probes_drop_the_same(settings):
+    config = settings(network=NOISY, max_steps=4, num_gpus=2, batch_size=4, log_frequency=1)
+    trainer.train(config)
+    rerun = Rerun(TrainDir(config.run.train_dir), 4, 1)
     *_, taken = rerun.steps()
-    assert_same_bits(taken.after, helpers.variables(helpers.checkpoints(tmp_path / 'run')[-1]))
+    assert_same_bits(taken.after, helpers.variables(helpers.checkpoints(config.run.train_dir)[-1]))
     probe = Probe(rerun.segments[-1].plan)
     np.testing.assert_allclose([tower.loss for tower in probe.at(taken).towers], taken.losses, rtol=1e-5)
     probe.close()

@@ -1,5 +1,4 @@
-"""A user's own optimizer, clipping and AdamW: the same steps in every mode, exact resumes, rules that are checked."""
-import functools
+"""A user's own optimizer, clipping, AdamW and Muon: the steps of NumPy in every mode, rules that are checked."""
 import pathlib
 import shutil
 
@@ -11,17 +10,20 @@ from cifar10.base.errors import UsageError
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
 from cifar10.model import own_optimizer
 from cifar10.model.clipping import Clipped
+from cifar10.model.muon import Muon
 from cifar10.model.optimizers import AdamW
 from cifar10.model.precision import LossScaled
-from cifar10.settings.training import train_settings
-from tests.helpers import LINEAR, ROOT, assert_same_bits, checkpoints, initialise, train, update_mode
+from tests.helpers import LINEAR, ROOT, initialise, update_mode
+from tests.test_muon import numpys_steps as muons_steps
 
 LION = f"{ROOT / 'examples' / 'lion.py'}:lion"
-RATE, DECAY, NORM = 0.05, 0.3, 0.7
+RATE, AUXILIARY, DECAY, NORM = 0.05, 0.02, 0.3, 0.7
 
 
 def numpys_steps(name, values, gradients):
     """Returns variables after an optimizer has applied the same gradients in each of three steps."""
+    if name == 'muon':
+        return muons_steps(*values, [gradients] * 3, [(RATE, AUXILIARY)] * 3)
     values, m, v = [np.array(each, float) for each in values], [0.0] * len(values), [0.0] * len(values)
     if name == 'clipped':
         norm = np.sqrt(sum((each ** 2).sum() for each in gradients))
@@ -41,7 +43,7 @@ def numpys_steps(name, values, gradients):
 
 
 MAKE = dict(clipped=lambda: Clipped(tf.train.GradientDescentOptimizer(RATE), NORM), adamw=lambda: AdamW(RATE, DECAY),
-            lion=lambda: OPTIMIZERS.load(LION)(tf.constant(RATE)))
+            lion=lambda: OPTIMIZERS.load(LION)(tf.constant(RATE)), muon=lambda: Muon(RATE, AUXILIARY))
 
 
 @pytest.mark.parametrize('name', MAKE)
@@ -50,9 +52,10 @@ def test_steps_equal_numpys_in_every_mode(mode, name):
     if name == 'clipped' and mode == 'mirrored':
         pytest.skip('refused, because this mode has no mean in one place')
     rng = np.random.default_rng(1)
-    initial = rng.normal(size=(3, 4)), rng.normal(size=(5,))
+    shapes = ((3, 3, 2, 4) if name == 'muon' else (3, 4)), (5,)
+    initial = [rng.normal(size=shape) for shape in shapes]
     towers = 1 if mode in ('async', 'local') else 2  # in these, each tower applies its own gradients
-    slopes = rng.normal(size=(towers, 3, 4)), rng.normal(size=(towers, 5))  # the loss is linear: they are its gradients
+    slopes = [rng.normal(size=(towers, *shape)) for shape in shapes]  # the loss is linear: they are its gradients
 
     def tower_fn(k, scope):
         variables = [tf.get_variable(f'v{i}', each.shape, initializer=tf.constant_initializer(each))
@@ -71,7 +74,7 @@ def test_steps_equal_numpys_in_every_mode(mode, name):
         actual = session.run([by_name[name].read_value() for name in ('v0', 'v1')])
     for one, other in zip(actual, numpys_steps(name, initial, [slope.mean(0) for slope in slopes])):
         np.testing.assert_allclose(one, other, atol=2e-5)
-    slots = dict(clipped=set(), lion={'v0/Lion', 'v1/Lion'}, adamw={
+    slots = dict(clipped=set(), lion={'v0/Lion', 'v1/Lion'}, muon={'v0/Muon', 'v1/Muon'}, adamw={
         'v0/AdamW', 'v0/AdamW_1', 'v1/AdamW', 'v1/AdamW_1', 'beta1_power', 'beta2_power'})[name]
     assert set(by_name) == slots | {'v0', 'v1', 'unused', 'global_step'}
 
@@ -105,61 +108,6 @@ def test_with_a_scaled_loss_the_same_is_clipped_and_decayed_and_nothing_if_it_ov
         np.testing.assert_allclose(scaled, plain, rtol=1e-6)
         session.run(steps[0], {slope: [[np.inf, 1.0]]})
         np.testing.assert_array_equal(session.run(variables[0]), scaled)
-
-
-SMALL = '''
-import tensorflow.compat.v1 as tf
-def small(images, num_classes, training):
-    pixels = tf.reshape(images, [-1, 24 * 24 * 3])
-    x = tf.nn.relu(pixels @ tf.get_variable('first', [24 * 24 * 3, 8]) + tf.get_variable('biases', [8]))
-    return x @ tf.get_variable('last', [8, num_classes])
-'''
-
-
-@pytest.fixture(scope='module', params=['adamw', pytest.param('lion', marks=pytest.mark.stress)])
-def runs(request, data_dir, tmp_path_factory):
-    """A function that trains 12 steps with all of a recipe that depends on gradients; returns the variables."""
-    folder = tmp_path_factory.mktemp(request.param)
-    (folder / 'mine.py').write_text(SMALL)
-    optimizer = dict(adamw=dict(optimizer='adamw', weight_decay=0.5), lion=dict(optimizer=LION))[request.param]
-
-    @functools.cache
-    def run(name, **changes):
-        with tf.Graph().as_default():
-            return train(train_settings(**{**optimizer, **dict(
-                dataset='shapes', data_dir=data_dir, train_dir=str(folder / name),
-                network=f"{folder / 'mine.py'}:small", learning_rate=0.01, clip_norm=0.5, schedule='cosine',
-                warmup_epochs=0.0096, epochs=0.0384, batch_size=8, num_towers=4, num_gpus=4, tower_device='cpu',
-                save_steps=5), **changes}))
-    run.folder = folder
-    run.expected = run('four')
-    return run
-
-
-@pytest.mark.stress
-def test_towers_take_the_steps_of_one_with_the_whole_batch(runs):
-    assert runs.expected['global_step'] == 12
-    for name, changes in (('one', dict(num_towers=1, num_gpus=1, batch_size=32)),
-                          ('replicated', dict(variable_update='replicated', num_gpus=2))):
-        found = runs(name, **changes)
-        assert found.keys() == runs.expected.keys()
-        for variable, value in found.items():
-            # Lion steps by signs, which roundings may change where a gradient is almost 0.
-            assert np.median(np.abs(value - runs.expected[variable])) < 1e-5, (name, variable)
-
-
-def test_any_number_of_devices_gives_the_same_bits(runs):
-    assert_same_bits(runs('two', num_gpus=2), runs.expected)
-    assert_same_bits(runs('replicated', variable_update='replicated', num_gpus=2),
-                     runs('of one', variable_update='replicated', num_gpus=1))
-
-
-def test_a_resumed_run_ends_with_the_same_bits(runs):
-    shutil.copytree(runs.folder / 'four', runs.folder / 'again')
-    for path in (runs.folder / 'again').glob('model.ckpt-1?.*'):
-        path.unlink()
-    assert [prefix.rsplit('-')[-1] for prefix in checkpoints(runs.folder / 'again')] == ['5']
-    assert_same_bits(runs('again'), runs.expected)
 
 
 CUSTOM = '''
@@ -253,7 +201,7 @@ def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
             (too_large, f'AssertionError: no message (line 5 of {small})'),
             ([f'--optimizer={name}'], 'has no default learning rate; give --learning_rate'),
             (['--optimizer=nowhere.py:mine', '--learning_rate=0.1'], 'there is no file'),
-            (['--clip_norm=1', '--variable_update=mirrored'], '--clip_norm=1 clips the mean of all gradients')):
+            ):
         status, error = call('multi_gpu_train.py', '--tower_device=cpu', *arguments)
         assert status == 2 and part in error and len(error.strip().splitlines()) == 1
     assert not list((tmp_path / 'train').glob('*'))

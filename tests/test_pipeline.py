@@ -1,18 +1,16 @@
 """Towers over several devices are the micro-batches of a pipeline: the schedule, the bits, where networks are cut."""
-
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from benchmarks.pipeline import BACKWARD, FORWARD, Sleepers
 from cifar10.base.errors import UsageError
-from cifar10.base.names import LOSS_SCALE
 from cifar10.model import classic
 from cifar10.model.parts import divided, next_part
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import devices
 from cifar10.tools.check import check
-from tests.helpers import ROOT, ancestors, assert_same_bits, mostly_stress, train, update_mode
+from tests.helpers import ROOT, ancestors, mostly_stress, train, update_mode
 
 pytestmark = pytest.mark.classic
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
@@ -114,38 +112,14 @@ def test_the_time_of_a_tower_leaves_out_where_it_waits_for_another():
     raise AssertionError((seconds, visits))
 
 
-# ------------------------------------------------------------------------------------------------------------- the bits
-
-def assert_bits_of_one_device(settings, folder, shapes, **given):
-    """Asserts that runs on (devices, devices of a tower) end with the bits of a run on a single device."""
-    def run(num_gpus, per_tower):
-        with tf.Graph().as_default():
-            return train(settings(num_gpus=num_gpus, gpus_per_tower=per_tower, summary_steps=0,
-                                  train_dir=str(folder / f'{num_gpus}-{per_tower}'), **given))
-    expected = run(1, 1)
-    for shape in shapes:
-        assert_same_bits(run(*shape), expected)
-    return expected
-
-
-def test_the_classic_network_has_the_same_bits_on_any_devices_and_those_without_cuts_up_to_rounding(
-        settings, tmp_path, monkeypatch):
+@pytest.mark.stress  # by default, the bits of any devices: test_same_bits.py
+def test_the_classic_network_takes_the_same_steps_without_cuts_up_to_rounding(settings, tmp_path, monkeypatch):
     given = dict(num_towers=3, batch_size=2, max_steps=2)
-    cut = assert_bits_of_one_device(settings, tmp_path, [(4, 2)], **given)
+    cut = train(settings(num_gpus=4, gpus_per_tower=2, **given))
     monkeypatch.setattr(classic, 'next_part', lambda x: x)
     whole = train(settings(train_dir=str(tmp_path / 'whole'), **given))
     for name, value in whole.items():
         np.testing.assert_allclose(cut[name], value, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
-@pytest.mark.parametrize('given', [dict(), dict(preset='fast', max_steps=None, epochs=0.06)], ids=['classic', 'fast'])
-def test_both_networks_have_the_same_bits_on_any_devices(given, precision, settings, tmp_path):
-    shapes = [(2, 1), (2, 2), (4, 2)] + ([(3, 3), (6, 3)] if given else [])
-    steps = 2 if precision == 'fp16' else 30  # most CPUs emulate fp16
-    assert_bits_of_one_device(settings, tmp_path, shapes, num_towers=5, batch_size=8, precision=precision,
-                              **dict(dict(max_steps=steps), **given))
 
 
 # ------------------------------------------------------------------------------------------------------------- the cuts
@@ -184,16 +158,6 @@ def test_the_networks_have_their_parts(settings):
         with pytest.raises(UsageError, match=f'--gpus_per_tower={count + 1}, but --network=.* has {count} parts; '
                                              f'use at most --gpus_per_tower={count}'):
             recipe.check_parts(count + 1)
-
-
-@pytest.mark.parametrize('precision', mostly_stress(['fp32', 'fp16'], 'fp16'))
-def test_a_network_of_ones_own_is_divided(precision, settings, cut, tmp_path):
-    three_parts = cut('x = next_part(tf.nn.relu(next_part(x)))')
-    last = assert_bits_of_one_device(settings, tmp_path, [(3, 3)], network=three_parts, num_towers=4,
-                                     precision=precision)
-    if precision == 'fp16':
-        scale, good_steps = (last[name] for name in LOSS_SCALE)
-        assert scale == 2.0 ** 14 and good_steps > 0  # a step has overflowed and was skipped, the last was not
 
 
 @pytest.mark.parametrize('line, part', [

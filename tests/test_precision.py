@@ -16,7 +16,6 @@ from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
 from tests.helpers import (
     LINEAR,
-    assert_same_bits,
     build_training,
     initialise,
     run_script,
@@ -138,15 +137,6 @@ def test_checkpoints_cross_precisions(settings, capsys):
     assert counts == [(1, 16, 24), (2, 32, 22), (3, 40, 22), (4, 56, 24), (5, 72, 24)]
     changes = [line for line in capsys.readouterr().out.splitlines() if line.startswith('changed')]
     assert changes[1] == 'changed    variable_update=replicated (now async), precision=fp32 (now bf16)'
-
-
-@pytest.mark.stress
-def test_fp16_resumes_to_the_bit_including_the_loss_scale(settings, tmp_path):
-    whole = train(settings(use_fp16=True, max_steps=4, train_dir=str(tmp_path / 'whole')))
-    for steps in (2, 4):
-        parts = train(settings(use_fp16=True, max_steps=steps, train_dir=str(tmp_path / 'parts')))
-    assert_same_bits(parts, whole)
-    assert whole['good_steps'] == 4
 
 
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))

@@ -44,8 +44,11 @@ SCRIPT = 'multi_gpu_train.py'
 
 @pytest.fixture
 def small(data_dir, tmp_path, request):
-    """The flags of a small run of two towers, with the network of linear.py unless the test is marked `classic`."""
-    linear = {} if request.node.get_closest_marker('classic') else dict(network=LINEAR)
+    """The flags of a small run of two towers, with the network of linear.py unless the test is marked `classic`.
+
+    A process that is not forked has this network by its file alone.
+    """
+    linear = {} if request.node.get_closest_marker('classic') else dict(network='linear')
     return dict(dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', num_gpus=2, batch_size=8,
                 tower_device='cpu', log_frequency=1, save_steps=20, summary_steps=10, max_steps=100, **linear)
 
@@ -143,7 +146,7 @@ def test_a_signal_ends_the_run_in_good_order(small, number):
 
 @pytest.mark.stress
 def test_a_hangup_that_is_ignored_ends_nothing(small):
-    command = ['nohup', *script_command(SCRIPT, **dict(small, max_steps=30))]
+    command = ['nohup', *script_command(SCRIPT, **dict(small, network=LINEAR, max_steps=30))]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                text=True)
     read_until(process, 'step 2,')
@@ -160,8 +163,9 @@ def test_a_terminal_that_is_closed_ends_the_run_in_good_order(small):
         os.setsid()
         fcntl.ioctl(1, termios.TIOCSCTTY, 0)
     reading, terminal = pty.openpty()
-    process = subprocess.Popen(script_command(SCRIPT, **dict(small, max_steps=100000, save_steps=100000)),
-                               stdin=terminal, stdout=terminal, stderr=terminal, preexec_fn=lead_a_session)
+    endless = dict(small, network=LINEAR, max_steps=100000, save_steps=100000)
+    process = subprocess.Popen(script_command(SCRIPT, **endless), stdin=terminal, stdout=terminal, stderr=terminal,
+                               preexec_fn=lead_a_session)
     os.close(terminal)
     seen = b''
     while b': step 1,' not in seen:
@@ -177,7 +181,7 @@ def test_a_terminal_that_is_closed_ends_the_run_in_good_order(small):
 def test_closed_streams_are_neither_silent_nor_written_into(small, closed, stream):
     os.makedirs(small['train_dir'])
     small['train_dir'].joinpath('config.json').write_text('{}')
-    command = ['sh', '-c', f'"$@" {closed}', 'sh', *script_command(SCRIPT, **small)]
+    command = ['sh', '-c', f'"$@" {closed}', 'sh', *script_command(SCRIPT, **dict(small, network=LINEAR))]
     result = subprocess.run(command, capture_output=True, text=True, timeout=patient(60))
     assert result.returncode == 2 and 'Traceback' not in result.stdout + result.stderr
     if stream:
@@ -215,7 +219,7 @@ def test_a_second_signal_ends_the_process_at_once(small, tmp_path):
 
 
 def test_a_signal_before_the_first_step_leaves_nothing_half_done(small, tmp_path):
-    process = subprocess.Popen(script_command(SCRIPT, **dict(small, data_dir=tmp_path / 'fresh')),
+    process = subprocess.Popen(script_command(SCRIPT, **dict(small, network=LINEAR, data_dir=tmp_path / 'fresh')),
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     maps = pathlib.Path(f'/proc/{process.pid}/maps')
     while process.poll() is None and 'tensorflow' not in maps.read_text():  # until it is being imported
@@ -261,7 +265,8 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
             'from cifar10.training import trainer; from cifar10.settings.training import train_settings\n'
             'for name in sys.argv[2:]:\n'
             '    trainer.train(train_settings(**json.loads(sys.argv[1]), train_dir=name))')
-    flags = {name: value for name, value in dict(small, max_steps=3, deterministic=True).items() if name != 'train_dir'}
+    flags = dict(small, network=LINEAR, max_steps=3, deterministic=True)
+    del flags['train_dir']
     directories = [str(tmp_path / 'one'), str(tmp_path / 'two')]
     result = subprocess.run([sys.executable, '-c', code, json.dumps(flags), *directories],
                             capture_output=True, text=True, timeout=patient(60), cwd=ROOT)
@@ -320,8 +325,8 @@ def test_a_reader_that_goes_away_before_the_last_line_is_no_failure(small):
 
 
 def test_nothing_but_ours_is_printed(small):
-    result = subprocess.run(script_command(SCRIPT, **dict(small, max_steps=2)), capture_output=True, text=True,
-                            timeout=patient(60))
+    result = subprocess.run(script_command(SCRIPT, **dict(small, network=LINEAR, max_steps=2)), capture_output=True,
+                            text=True, timeout=patient(60))
     assert result.returncode == 0 and result.stderr == ''
     kinds = [line.split()[0] for line in result.stdout.splitlines()]
     assert kinds[:9] == ['recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch']

@@ -22,15 +22,11 @@ from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Start, refuse_another_run
 from tests.helpers import (
-    assert_close,
-    assert_same_bits,
     change_record,
     checkpoints,
     last_variables,
-    read_until,
     rewrite,
     run_script,
-    start_script,
     train,
     variables,
 )
@@ -65,49 +61,6 @@ def test_flags_override_the_preset():
     assert classic.recipe.widths is None
 
 
-@pytest.mark.parametrize('flags, message', [
-    (dict(epochs=1, max_steps=5), '--max_steps=5 and --epochs=1 both say when the run ends; leave one of them out'),
-    (dict(preset='fast', max_steps=5), '--preset=fast plans the image sizes over the whole run, whose length must '
-                                       'be in epochs; give --epochs instead of --max_steps=5'),
-    (dict(schedule='linear'), '--schedule=linear plans the learning rate over the whole run, .* give --epochs'),
-    (dict(schedule='cosine'), '--schedule=cosine plans the learning rate over the whole run, .* give --epochs'),
-    (dict(epochs=2, warmup_epochs=2), '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
-    (dict(clip_norm=0), '--clip_norm=0 makes all gradients 0; give a number above 0, or leave it out'),
-    (dict(weight_decay=0.1), '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave it out'),
-    (dict(epochs=0), '--epochs=0 trains nothing'),
-    (dict(label_smoothing=1.0), '--label_smoothing=1 leaves no probability for the label itself; give a number'),
-    (dict(epochs=-1.0), '--epochs=-1 is negative; the minimum is 0'),
-    (dict(learning_rate=float('nan')), '--learning_rate=nan is not a finite number'),
-    (dict(widths='64'), '--widths is for --network=fast, but this run has --network=classic; leave it out'),
-    (dict(sizes='32'), '--sizes is for --augmentation=shift, but'),
-    (dict(auxiliary_learning_rate=0.1), '--auxiliary_learning_rate is for --optimizer=muon, but'),
-    (dict(preset='fast', widths='64,x'), '--widths=64,x is not of the form 64,128,256'),
-    (dict(preset='fast', sizes='20:0.5'), '--sizes=20:0.5 is not of the form'),
-    (dict(preset='fast', sizes='20:0.5,9'), '--sizes=20:0.5,9 is not of the form'),
-    (dict(preset='fast', sizes='20:0.5,11'), '--sizes=20:0.5,11: 11 pixels; use 12 to 512'),
-    (dict(preset='fast', sizes='20:0.5,99'), '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; '
-                                             'use smaller --sizes, or --image_size=99'),
-    (dict(image_size=15), '--image_size=15 is too small; the minimum is 16'),
-    (dict(image_size=513), '--image_size=513 is too large; the maximum is 512'),
-    (dict(preset='fast', sizes='20:0.5,24:0.5,32'), '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
-    (dict(preset='quick'), '--preset=quick is unknown; choose from: classic, fast')])
-def test_invalid_and_contradicting_flags_are_refused_in_a_line(flags, message):
-    with pytest.raises(UsageError, match=message) as raised:
-        train_settings(**flags)
-    assert '\n' not in str(raised.value)
-
-
-def test_weight_decay_that_leaves_nothing_is_refused(settings):
-    with pytest.raises(UsageError, match='--weight_decay=1000 times the learning rate of 0.001 takes away all of a'):
-        trainer.train(settings(optimizer='adamw', weight_decay=1000))
-
-
-def test_a_network_that_does_not_take_the_images_is_refused(settings):
-    with pytest.raises(UsageError, match='--network=classic takes images of 24 pixels, and --augmentation=shift makes'):
-        train(settings(augmentation='shift'))
-    assert train(settings(augmentation='shift', sizes='24', optimizer='adam', learning_rate=0.001))
-
-
 def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
     result = run_script('multi_gpu_train.py', **fast)
     assert result.returncode == 0, result.stderr
@@ -129,58 +82,6 @@ def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast,
     train_variables = last_variables(fast['train_dir'])
     assert not any(name.endswith('ExponentialMovingAverage') for name in train_variables)
     assert train_variables['whiten/weights'].any()
-
-
-@pytest.mark.stress  # by their steps, in NumPy: test_fast.py
-@pytest.mark.parametrize('mode', ['mirrored', 'replicated'])
-def test_modes_agree_and_take_over_from_each_other(mode, fast):
-    expected = train(train_settings(**dict(fast, train_dir=fast['train_dir'] + '-expected', save_steps=10)))
-    half = checkpoints(fast['train_dir'] + '-expected')[0]
-    with tf.Graph().as_default():
-        variables_of_mode = train(train_settings(**fast, variable_update=mode))
-    assert variables_of_mode.keys() == expected.keys()
-    assert_close({name: array for name, array in variables_of_mode.items() if 'moving' in name},
-                 {name: array for name, array in expected.items() if 'moving' in name})
-    # From the other mode's checkpoint, slots and statistics included.
-    moved = pathlib.Path(fast['train_dir'] + '-moved')
-    shutil.copytree(fast['train_dir'] + '-expected', moved)
-    for path in moved.glob('model.ckpt-20.*'):
-        path.unlink()
-    assert half.endswith('-10')
-    with tf.Graph().as_default():
-        assert train(train_settings(**dict(fast, train_dir=str(moved), variable_update=mode)))['global_step'] == 20
-
-
-@pytest.mark.stress
-def test_async_ends_with_its_epochs(fast):
-    last = train(train_settings(**fast, variable_update='async'))
-    assert last['examples_seen'] == 40 * 16 and last['global_step'] == 40
-
-
-@pytest.mark.stress
-def test_resumed_on_other_devices_a_run_ends_with_the_bits_of_an_unbroken_one(fast):
-    config = dict(fast, num_towers=2, save_steps=9)  # 9: before the images grow
-    whole = train(train_settings(**dict(config, num_gpus=1)))
-    for prefix in checkpoints(config['train_dir'])[-2:]:
-        for path in pathlib.Path(config['train_dir']).glob(os.path.basename(prefix) + '.*'):
-            path.unlink()
-    assert last_variables(config['train_dir'])['global_step'] == 9
-    with tf.Graph().as_default():
-        assert_same_bits(train(train_settings(**dict(config, num_gpus=2))), whole)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('at', [7, 13])  # before and after the images grow
-def test_killed_and_resumed_it_ends_with_the_bits_of_an_unbroken_run(at, fast, tmp_path):
-    with tf.Graph().as_default():
-        whole = train(train_settings(**dict(fast, train_dir=str(tmp_path / 'whole'))))
-    process = start_script('multi_gpu_train.py', **fast, save_steps=3)
-    read_until(process, f'step {at},')
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    assert 0 < len(checkpoints(fast['train_dir'])) and last_variables(fast['train_dir'])['global_step'] < 20
-    assert_same_bits(train(train_settings(**fast)), whole)
 
 
 @pytest.mark.stress
@@ -306,13 +207,3 @@ def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
     assert lines['changed'] == 'no clip_norm (now 1.0)'
     lines = lines_of(settings(max_steps=2, optimizer='adam', learning_rate=0.01))
     assert lines['rate'].startswith('0.01, ') and lines['changed'] == 'learning_rate=0.02 (now 0.01)'
-
-
-@pytest.mark.stress  # by default, an optimizer of one's own, in every mode: test_own_optimizer.py
-@pytest.mark.parametrize('optimizer', ['momentum', 'nesterov', 'adam', 'adamw', 'muon'])
-@pytest.mark.parametrize('mode', ['replicated', 'mirrored'])
-def test_every_optimizer_takes_the_same_step_in_every_mode(optimizer, mode, settings, tmp_path):
-    config = dict(optimizer=optimizer, learning_rate=0.01, num_gpus=2, max_steps=3)
-    expected = train(settings(**config, train_dir=str(tmp_path / 'expected')))
-    with tf.Graph().as_default():
-        assert_close(train(settings(**config, variable_update=mode)), expected)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.base import registry
 from cifar10.base.errors import UsageError
 from cifar10.base.names import AVERAGE as SUFFIX
 from cifar10.base.registry import UPDATE_MODES
@@ -42,6 +43,7 @@ from tests.helpers import (
 
 NETWORKS = '''
 import tensorflow.compat.v1 as tf
+from cifar10.model import Network
 from cifar10.model.layers import batch_normalisation, read, seed_of
 
 def normal(shape, dtype=tf.float32, partition_info=None):
@@ -62,6 +64,10 @@ def wide(images, num_classes, training):
 
 def other(images, num_classes, training):
     return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ read('weights', [3, num_classes], normal)
+
+def registered(function):
+    return Network(lambda images, training=False, num_classes=10: function(images, num_classes, training))
+NARROW, WIDE, OTHER = map(registered, (narrow, wide, other))
 '''
 FIRST = ('first/moving_mean', 'first/moving_variance', 'first/beta', 'first/weights')
 TRAINED = ('first/beta', 'first/weights', 'second/weights', 'head/weights')
@@ -69,16 +75,20 @@ TRAINED = ('first/beta', 'first/weights', 'second/weights', 'head/weights')
 
 @pytest.fixture(scope='module')
 def file(tmp_path_factory):
-    """The file of the networks."""
+    """The file of the networks; they are registered too, because those of one's own are checked at each start."""
     path = tmp_path_factory.mktemp('networks') / 'nets.py'
     path.write_text(NETWORKS)
-    return path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path.parent)
+        for name in ('narrow', 'wide', 'other'):
+            patch.setitem(registry.NETWORKS, name, f'nets:{name.upper()}')
+        yield path
 
 
 @pytest.fixture
 def tuned(file, settings):
     """A function that makes the settings of a run with one of these networks."""
-    return lambda network='narrow', **changes: settings(**dict(dict(network=f'{file}:{network}'), **changes))
+    return lambda network='narrow', **changes: settings(**dict(dict(network=network), **changes))
 
 
 @pytest.fixture(scope='module')
@@ -87,7 +97,7 @@ def source(file, tmp_path_factory, data_dir):
     folder = str(tmp_path_factory.mktemp('source') / 'train')
     with tf.Graph().as_default():
         found = train(train_settings(
-            network=f'{file}:narrow', dataset='shapes', data_dir=data_dir, train_dir=folder, batch_size=16,
+            network='narrow', dataset='shapes', data_dir=data_dir, train_dir=folder, batch_size=16,
             max_steps=20, tower_device='cpu'))
     assert any(np.abs(found[name] - found[name + SUFFIX]).max() > 1e-4 for name in TRAINED)
     values = {name: found.get(name + SUFFIX, found[name]) for name in (*FIRST, 'second/weights', 'head/weights')}
@@ -99,7 +109,7 @@ def tuning_steps(file, source, tmp_path_factory, data_dir):
     """The variables after a warm start and four steps of one tower of 32, whose first layer is frozen."""
     with tf.Graph().as_default():
         return train(train_settings(
-            network=f'{file}:narrow', dataset='shapes', data_dir=data_dir, warm_start=source[0], freeze='^first/',
+            network='narrow', dataset='shapes', data_dir=data_dir, warm_start=source[0], freeze='^first/',
             train_dir=str(tmp_path_factory.mktemp('tuning')), batch_size=32, max_steps=4, optimizer='momentum',
             learning_rate=0.01, tower_device='cpu'))
 

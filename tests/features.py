@@ -1,0 +1,72 @@
+"""The features of a training, each with the settings that turn it on. What must hold for each of them is tested for all
+of this table: that it trains, resumes and is evaluated in every mode, in test_modes.py; that its bits depend on neither
+stops nor kills nor devices, in test_same_bits.py. A new feature is a line here.
+"""
+from tests.helpers import LINEAR, ROOT, mostly_stress
+
+_EXAMPLES, _NETWORKS = ROOT / 'examples', f'{ROOT}/tests/networks.py'
+
+FEATURES = {
+    'linear': dict(network='linear'),
+    'a variable without shape': dict(network=LINEAR.replace(':network', ':scaled')),
+    # Networks.
+    'classic': dict(),
+    'fast': dict(preset='fast', widths='8,8,8', sizes='16:0.5,20', precision='fp32'),
+    'residual': dict(network=f'{_EXAMPLES}/residual_network.py:residual'),
+    'resnet18': dict(network=f'{_EXAMPLES}/resnet18.py:narrow'),
+    'random numbers': dict(network=f'{_NETWORKS}:noisy'),
+    'stateless dropout': dict(network=f'{_NETWORKS}:stateless'),
+    'three parts': dict(network=f'{_NETWORKS}:three_parts'),
+    # Optimizers.
+    'momentum': dict(network='linear', optimizer='momentum', learning_rate=0.01),
+    'nesterov': dict(network='linear', optimizer='nesterov', learning_rate=0.01),
+    'adam': dict(network='linear', optimizer='adam', learning_rate=0.01),
+    'muon': dict(network='linear', optimizer='muon', learning_rate=0.01),
+    'adamw': dict(network=f'{_NETWORKS}:convolutions', optimizer='adamw', learning_rate=0.01, weight_decay=0.5,
+                  schedule='cosine', warmup_epochs=0.001),
+    'clipped gradients': dict(network='linear', clip_norm=0.5),
+    'lion': dict(network='linear', optimizer=f'{_EXAMPLES}/lion.py:lion', learning_rate=0.01),
+    # Precisions.
+    'bf16': dict(precision='bf16'),
+    'fp16': dict(network=f'{_NETWORKS}:three_parts', precision='fp16'),
+    # Images.
+    'images of 48 pixels': dict(network=f'{_NETWORKS}:convolutions', image_size=48),
+    'shifted images': dict(network=f'{_NETWORKS}:convolutions', augmentation='shift', label_smoothing=0.1),
+    'resized crops': dict(network=f'{_NETWORKS}:convolutions', augmentation='resized_crop'),
+    # Reports.
+    'summaries and evaluations': dict(network='linear', summary_steps=2, eval_steps=2, keep_best=True),
+}
+# The number of parts of the network, where it has several.
+PARTS = {'classic': 2, 'bf16': 2, 'fast': 3, 'random numbers': 2, 'three parts': 3, 'fp16': 3}
+# Whose towers do not take the steps of one tower: they normalise with their own batches, drop the same, or overflow.
+EACH_TOWER_ITS_OWN = {'fast', 'residual', 'resnet18', 'stateless dropout', 'fp16'}
+SYNCHRONOUS = ['replicated', 'mirrored']  # modes that take the steps of `parameter_server`
+REFUSED = {('clipped gradients', 'mirrored')}
+_IMAGES = 10000  # in the data set `shapes`
+
+
+def all_with(modes, default=(), features=FEATURES):
+    """Returns the pairs of features and modes for `parametrize`; all but those of `default` are for stress tests."""
+    found = [(feature, mode) for feature in features for mode in modes if (feature, mode) not in REFUSED]
+    assert set(default) <= set(found)
+    return mostly_stress(found, *default)
+
+
+def flags_of(feature, mode='parameter_server', steps=6, num_towers=2, batch_size=4, **changes):
+    """Returns the settings of a small run with a feature, of two devices and checkpoints of every second step.
+
+    Args:
+      feature: a name in FEATURES.
+      mode: an update mode.
+      steps: after which the run ends; in `async` it may be a multiple, because each tower counts its own.
+      num_towers, batch_size: as the settings have them.
+      changes: further settings, which win over those of the feature.
+    """
+    flags = dict(FEATURES[feature], variable_update=mode, num_towers=num_towers, batch_size=batch_size)
+    if 'preset' in flags or 'schedule' in flags:  # which plan the whole run
+        flags.update(max_steps=None, epochs=steps * num_towers * batch_size / _IMAGES)
+    else:
+        flags['max_steps'] = steps
+    if mode == 'local':
+        flags['local_steps'] = 2
+    return {'tower_device': 'cpu', 'num_gpus': 2, 'save_steps': 2, 'summary_steps': 0, **flags, **changes}

@@ -1,0 +1,39 @@
+"""Networks of one's own with what the tests of all features need: random numbers, cuts, images of any size."""
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+
+from cifar10.model import dropout, next_part, uniform_like
+
+
+def noisy(images, num_classes, training):
+    """Draws random numbers for its images and for two layers, in two parts."""
+    x = tf.reshape(images, [-1, 24 * 24 * 3])
+    if training:
+        x += 0.1 * uniform_like(x)
+    x = tf.nn.relu(dropout(next_part(x @ tf.get_variable('first', [24 * 24 * 3, 10])), 0.4, training))
+    return dropout(x, 0.2, training) @ tf.get_variable(
+        'last', [10, num_classes], initializer=tf.truncated_normal_initializer(stddev=0.1))
+
+
+def stateless(images, num_classes, training):
+    """Drops what TensorFlow's stateless dropout drops in the step."""
+    x = tf.nn.relu(tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.get_variable('first', [24 * 24 * 3, 8]))
+    if training:
+        seed = [tf.get_default_graph().seed, tf.train.get_global_step()]
+        x = tf2.nn.experimental.stateless_dropout(x, 0.5, seed=seed)
+    return x @ tf.get_variable('last', [8, num_classes])
+
+
+def three_parts(images, num_classes, training):
+    """Is cut twice."""
+    x = tf.reshape(images, [-1, 24 * 24 * 3]) @ tf.cast(tf.get_variable('first', [24 * 24 * 3, 16]), images.dtype)
+    x = next_part(tf.nn.relu(next_part(x)))
+    return x @ tf.cast(tf.get_variable('second', [16, num_classes]), images.dtype)
+
+
+def convolutions(images, num_classes, training):
+    """Takes images of any size."""
+    x = images
+    for i, channels in enumerate((8, num_classes)):
+        x = tf.nn.conv2d(tf.nn.relu(x), tf.get_variable(f'weights{i}', [3, 3, x.shape[-1], channels]), 2, 'SAME')
+    return tf.reduce_mean(x, [1, 2])

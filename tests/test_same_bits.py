@@ -1,0 +1,155 @@
+"""The bits of a run depend on neither stops nor kills nor devices, with any feature of features.py."""
+import functools
+import time
+from typing import NamedTuple
+
+import pytest
+
+from cifar10.base.names import LOSS_SCALE
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings.training import train_settings
+from cifar10.tools.replay import against
+from tests.features import PARTS, all_with, flags_of
+from tests.helpers import (
+    Tasks,
+    assert_same_bits,
+    go_back,
+    last_variables,
+    random_moments,
+    read_until,
+    scalars,
+    start_script,
+    tf,
+    train,
+)
+
+MODES = ['parameter_server', 'replicated', 'local']  # whose towers do not depend on devices
+KILLED = [*(('linear', mode) for mode in (*MODES, 'mirrored')), ('classic', 'replicated'), ('classic', 'mirrored'),
+          ('fast', 'parameter_server'), ('random numbers', 'parameter_server'),
+          *((feature, 'local') for feature in ('fp16', 'adam', 'fast', 'classic'))]
+
+
+@pytest.mark.parametrize('feature, mode', all_with([*MODES, 'mirrored'], [
+    ('classic', 'parameter_server'), ('a variable without shape', 'parameter_server'),
+    ('random numbers', 'parameter_server'), ('adamw', 'parameter_server'), ('images of 48 pixels', 'parameter_server'),
+    ('summaries and evaluations', 'replicated'), ('linear', 'local')]))
+def test_a_run_that_goes_on_on_other_devices_ends_with_the_same_bits(feature, mode, train_with, tmp_path):
+    devices, towers = (2, 2) if mode == 'mirrored' else (1, 3)
+    whole = train_with('whole', feature, mode, num_towers=towers)
+    go_back(tmp_path / 'whole', 'moved')
+    reports = dict(summary_steps=0, eval_steps=0, keep_best=False)  # which change nothing
+    assert_same_bits(train_with('moved', feature, mode, num_towers=towers, num_gpus=devices, **reports), whole)
+
+
+@pytest.mark.parametrize('feature, mode', all_with(MODES, [('fp16', 'parameter_server')], PARTS))
+def test_towers_over_several_devices_have_the_bits_of_one_device(feature, mode, train_with):
+    parts = PARTS[feature]
+    divided = train_with('divided', feature, mode, num_towers=3, num_gpus=2 * parts, gpus_per_tower=parts)
+    assert_same_bits(divided, train_with('whole', feature, mode, num_towers=3, num_gpus=1))
+    if feature == 'fp16':
+        scale, good_steps = (divided[name] for name in LOSS_SCALE)
+        assert scale < 2.0 ** 15 and good_steps > 0  # a step has overflowed and was skipped, the last was not
+
+
+@pytest.mark.stress  # one by default: test_processes.py
+@pytest.mark.parametrize('feature, mode', KILLED)
+def test_killed_twice_a_run_ends_with_the_same_bits(feature, mode, train_with, data_dir, tmp_path):
+    length = dict(steps=20, save_steps=3)
+    whole = train_with('whole', feature, mode, **length)
+    flags = flags_of(feature, mode, dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'killed',
+                     log_frequency=1, **length)
+    for step in (7, 13):  # before and after the images grow
+        process = start_script('multi_gpu_train.py', **flags)
+        read_until(process, f'step {step},')
+        process.kill()
+        process.communicate()
+    assert last_variables(tmp_path / 'killed')['global_step'] < 20
+    assert_same_bits(train_with('killed', feature, mode, **length), whole)
+
+
+# ------------------------------------------------------------------------------ any hardware, which changes under way
+
+class Shape(NamedTuple):
+    """The hardware of a run: devices of each worker; with 0 workers, of a single process."""
+    devices: int
+    workers: int = 0
+    ps: int = 0
+
+    def __str__(self):
+        return f'{self.workers}x{self.devices}-{self.ps}' if self.workers else str(self.devices)
+
+
+PROCESSES = [Shape(count) for count in (1, 2, 3, 4)]
+CLUSTERS = [Shape(2, 2), Shape(1, 4), Shape(2, 2, 1), Shape(1, 4, 2)]
+
+
+@pytest.fixture
+def flags(data_dir):
+    """A function that returns the flags of a small run of four towers with a feature; its arguments: see `flags_of`."""
+    return functools.partial(flags_of, dataset='shapes', data_dir=data_dir, num_towers=4, batch_size=8, log_frequency=1)
+
+
+def run_on(shape, train_dir, **flags):
+    """Trains to the end on the hardware `shape`; returns the last variables."""
+    flags.update(train_dir=str(train_dir), num_gpus=shape.devices)
+    if not shape.workers:
+        with tf.Graph().as_default():
+            return train(train_settings(**flags))
+    with Tasks(shape.workers, shape.ps, **flags) as tasks:
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    return last_variables(train_dir)
+
+
+def clusters_of(mode):
+    """Returns the shapes of clusters in which a mode trains: only one has ps tasks."""
+    return [shape for shape in CLUSTERS if not shape.ps or mode == 'parameter_server']
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
+@pytest.mark.parametrize('num_towers, feature', [(4, 'classic'), (8, 'classic'), (4, 'fast')])
+def test_every_shape_gives_the_same_bits(num_towers, feature, precision, mode, flags, tmp_path):
+    given = flags(feature, mode, steps=60, num_towers=num_towers, precision=precision)
+    expected = run_on(Shape(1), tmp_path / 'one', **given)
+    for shape in PROCESSES[1:] + clusters_of(mode):
+        assert_same_bits(run_on(shape, tmp_path / str(shape), **given), expected)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', MODES)
+def test_any_shape_gives_the_same_bits_after_2000_steps(mode, flags, tmp_path):
+    given = flags('classic', mode, steps=2000, log_frequency=100, save_steps=1000)
+    expected = run_on(Shape(1), tmp_path / 'one', **given)
+    for shape in (Shape(4), Shape(3), Shape(2, 2)):
+        assert_same_bits(run_on(shape, tmp_path / str(shape), **given), expected)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+@pytest.mark.parametrize('kills', [1, 20])
+def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mode, flags, tmp_path):
+    given = flags('classic', mode, steps=12 * (kills + 1), save_steps=3, summary_steps=5)
+    expected = run_on(Shape(1), tmp_path / 'whole', **given)
+    moments = random_moments()
+    kept, place = given, dict(train_dir=str(tmp_path / 'moved'))
+    for moved in range(kills):
+        shape = moments.choice(PROCESSES + (clusters_of(mode) if kills > 2 else []))
+        step = 12 * moved + moments.randrange(4, 12)
+        if shape.workers:
+            with Tasks(shape.workers, shape.ps, **{**kept, **place, 'num_gpus': shape.devices}) as tasks:
+                read_until(tasks['worker 0'], f'step {step},')
+                time.sleep(moments.random() * 0.1)  # then all are killed
+        else:
+            process = start_script('multi_gpu_train.py', **{**kept, **place, 'num_gpus': shape.devices})
+            read_until(process, f'step {step},')
+            time.sleep(moments.random() * 0.1)
+            process.kill()
+            process.communicate()
+        kept = {name: value for name, value in given.items() if name not in ('num_towers', 'batch_size')}
+    assert_same_bits(run_on(Shape(2), tmp_path / 'moved', **kept), expected)
+    *_, equal, difference = against.compare(*(TrainDir(str(tmp_path / name)) for name in ('moved', 'whole')))
+    assert equal.startswith('equal      ')
+    assert difference == 'differ     nothing: all checkpoints and losses that both recorded are equal'
+    assert scalars(tmp_path / 'moved', 'train/total_loss')[-1] == scalars(tmp_path / 'whole', 'train/total_loss')[-1]
