@@ -66,16 +66,16 @@ def with_slow_input():
     import multi_gpu_train
     from cifar10.base import console
     console.start_tensorflow()
-    from cifar10.data import pipeline
-    make = pipeline.train_batch
+    from cifar10.data.images import Images
+    make = Images.batch
 
-    def slowly(memory, augmentation, first, step, batch_size, seed):
-        def sleep(position):
-            time.sleep(2 * batch_size * _SLOWLY)
-            return position
-        first = tf.reshape(tf.numpy_function(sleep, [first], tf.int64), [])
-        return make(memory, augmentation, first, step, batch_size, seed)
-    pipeline.train_batch = slowly
+    def slowly(images, augmentation, examples, positions):
+        def sleep(examples):
+            time.sleep(2 * len(examples) * _SLOWLY)
+            return examples
+        slow = tf.ensure_shape(tf.numpy_function(sleep, [examples], tf.int64), examples.shape)
+        return make(images, augmentation, slow, positions)
+    Images.batch = slowly
     return multi_gpu_train.run()
 
 

@@ -64,9 +64,9 @@ def test_the_numbers_are_uniform_and_independent():
 def loaded(data_dir):
     """Returns (session, variable, NumPy rows) of the test images."""
     data = records.prepare('shapes', data_dir, records.TEST)
-    memory, read = pipeline.load(data)
+    memory = data.load()
     with tf.Session() as session:
-        session.run(read)
+        session.run(memory.read)
         yield session, memory, np.fromfile(data.files[0], np.uint8).reshape(-1, 3073)
 
 
@@ -76,9 +76,9 @@ def pixels(rows):
 
 def test_records_are_read_as_they_lie_in_the_files(data_dir):
     data = records.prepare('shapes', data_dir)
-    memory, read = pipeline.load(data)
+    memory = data.load()
     with tf.Session() as session:
-        session.run(read)
+        session.run(memory.read)
         rows = session.run(memory.rows.read_value())
     np.testing.assert_array_equal(rows.ravel(), np.concatenate([np.fromfile(path, np.uint8) for path in data.files]))
 
@@ -185,7 +185,7 @@ def test_no_example_twice_in_an_epoch_over_towers_and_a_resume(settings, tmp_pat
 @pytest.fixture
 def shifted(data_dir):
     """A function that returns a batch of the shift augmentation: images [n, h, w, 3] normalised, labels."""
-    memory, read = pipeline.load(records.prepare('shapes', data_dir, records.TEST))
+    memory = records.prepare('shapes', data_dir, records.TEST).load()
 
     def make(first, n, sizes=((0.0, 32),), step=None, seed=5):
         augmentation = shift.Shift(sizes, 10000, seed)
@@ -193,7 +193,7 @@ def shifted(data_dir):
         batch = pipeline.train_batch(
             memory, augmentation, first, first if step is None else tf.constant(step, tf.int64), n, seed)
         with tf.Session() as session:
-            session.run(read)
+            session.run(memory.read)
             return session.run(batch)
     return make
 

@@ -8,103 +8,25 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import pictures, pipeline, records
+from cifar10.data import records
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.helpers import last_variables, tf
+from tests.test_picture_files import encoded
 
-# A WebP file of four red pixels, without loss.
-WEBP = bytes.fromhex('524946461c000000574542505650384c0f0000002f014000000710fd8ffe0722a2ff0100')
-
-
-@pytest.fixture(scope='module')
-def encoded():
-    """The pixels of an image uint8 [32, 32, 3], and files of it and others by their names."""
-    pixels = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
-    transparent = np.concatenate([pixels, np.zeros([32, 32, 1], np.uint8)], -1)
-    with tf.Graph().as_default(), tf.Session() as session:
-        files = session.run({
-            'colours.png': tf.io.encode_png(pixels), 'transparent.png': tf.io.encode_png(transparent),
-            'grey.png': tf.io.encode_png(pixels[..., :1]), 'grey_alpha.png': tf.io.encode_png(transparent[..., 2:]),
-            'deep.png': tf.io.encode_png(pixels.astype(np.uint16) * 257),
-            'wide.png': tf.io.encode_png(np.pad(pixels, [[0, 0], [9, 9], [0, 0]])),
-            'twice.png': tf.io.encode_png(pixels.repeat(2, 0).repeat(2, 1)),
-            'photo.jpg': tf.io.encode_jpeg(pixels, quality=100, chroma_downsampling=False)})
-    return pixels, files
-
-
-def test_pictures_of_every_kind_become_32_pixels(encoded, tmp_path):
-    pixels, files = encoded
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    decoder = pictures.Decoder()
-    images = {name: decoder(str(tmp_path / name)).astype(int) for name in files}
-    for name in ('colours.png', 'deep.png', 'wide.png'):
-        np.testing.assert_array_equal(images[name], pixels, name)
-    np.testing.assert_array_equal(images['grey.png'], pixels[..., :1].repeat(3, -1))
-    assert (images['transparent.png'] == 255).all() and (images['grey_alpha.png'] == 255).all()
-    assert np.abs(images['photo.jpg'] - pixels).mean() < 20
-    # Anti-aliasing looks a little beyond the four pixels that become one.
-    assert np.abs(images['twice.png'] - pixels).mean() < 40 < np.abs(images['twice.png'] - pixels[::-1]).mean()
-
-
-def test_bmp_gif_and_where_there_is_a_decoder_webp(tmp_path):
-    red = bytes([0, 0, 255])
-    bmp = (b'BM' + (58).to_bytes(4, 'little') + bytes(4) + (54).to_bytes(4, 'little') + (40).to_bytes(4, 'little')
-           + (1).to_bytes(4, 'little') * 2 + (1).to_bytes(2, 'little') + (24).to_bytes(2, 'little') + bytes(24)
-           + red + bytes(1))
-    gif = (b'GIF89a' + bytes([1, 0, 1, 0, 0x80, 0, 0, 255, 0, 0, 0, 0, 0, 0x2c, 0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 2, 0x44,
-                              1, 0, 0x3b]))
-    files = {'red.bmp': bmp, 'red.gif': gif}
-    if hasattr(tf.io, 'decode_webp'):
-        files['red.webp'] = WEBP
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-        image = pictures.Decoder()(str(tmp_path / name))
-        assert (image[..., 0] > 230).all() and (image[..., 1:] < 25).all(), name
-
-
-def test_transparent_pixels_are_on_white_and_fine_lines_become_grey(tmp_path):
-    half = np.full([40, 40, 4], 128, np.uint8)
-    half[..., :3] = (0, 101, 200)
-    lines = np.zeros([256, 256, 3], np.uint8)
-    lines[::8] = 255
-    with tf.Graph().as_default(), tf.Session() as session:
-        for name, pixels in (('half.png', half), ('lines.png', lines)):
-            (tmp_path / name).write_bytes(session.run(tf.io.encode_png(pixels)))
-    shown, grey = pictures.Decoder().try_each([str(tmp_path / name) for name in ('half.png', 'lines.png')])
-    assert (shown == [127, 178, 227]).all()  # of 127, 177.7 and 227.4
-    assert np.abs(grey[1:-1].astype(int) - 255 / 8).max() < 3  # without anti-aliasing the lines would be missed
-
-
-@pytest.mark.parametrize('content, part', [
-    (b'', 'an empty file'), (b'text', 'not a picture'), (b'\x89PNG\r\n\x1a\n broken', 'not a picture'),
-    (None, 'No such file')])
-def test_the_error_says_why_a_file_is_not_a_picture(tmp_path, content, part):
-    if content is not None:
-        (tmp_path / 'x.png').write_bytes(content)
-    with pytest.raises(pictures.NoPicture, match=part):
-        pictures.Decoder()(str(tmp_path / 'x.png'))
-
-
-def test_the_library_prints_nothing_about_a_picture_that_is_cut_off(encoded, tmp_path, capfd):
-    whole = encoded[1]['photo.jpg']
-    for name, content in (('cut.jpg', whole[:len(whole) // 2]), ('whole.jpg', whole)):
-        (tmp_path / name).write_bytes(content)
-    cut, image = pictures.Decoder().try_each([str(tmp_path / 'cut.jpg'), str(tmp_path / 'whole.jpg')])
-    assert 'a corrupt one' in str(cut) and image.shape == (32, 32, 3)
-    assert capfd.readouterr().err == ''
+PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
+FILES = [encoded(PIXELS, 'PNG'), encoded(PIXELS[..., 0], 'PNG'), encoded(PIXELS, 'JPEG'), encoded(PIXELS, 'GIF')]
 
 
 @pytest.fixture
-def folder(encoded, tmp_path):
+def folder(tmp_path):
     """A function that makes a folder with a picture of each of these paths."""
     def make(*paths):
         for i, path in enumerate(paths):
             (tmp_path / 'mine' / path).parent.mkdir(parents=True, exist_ok=True)
-            content = list(encoded[1].values())[i % len(encoded[1])]
-            (tmp_path / 'mine' / path).write_bytes(b'x' if path.endswith('.txt') else content)
+            content = b'x' if path.endswith('.txt') else FILES[i % len(FILES)]
+            (tmp_path / 'mine' / path).write_bytes(content)
         return str(tmp_path / 'mine') + '/'
     return make
 
@@ -268,9 +190,9 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     data = records.prepare(dataset, str(tmp_path))
     assert (len(data.classes), data.count) == (classes, 40)
     np.testing.assert_array_equal(data.planes(2).reshape(2, -1), rows[:2, 2:])
-    memory, read = pipeline.load(data)
+    memory = data.load()
     with tf.Session() as session:
-        session.run(read)
+        session.run(memory.read)
         np.testing.assert_array_equal(session.run(memory.rows), np.c_[rows[:, label], rows[:, 2:]])
     config = settings(dataset=dataset, data_dir=str(tmp_path), max_steps=1)
     trainer.train(config)

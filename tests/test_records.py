@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.data import cifar, download, pipeline, records, shapes
+from cifar10.data import cifar, download, records, shapes
 from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
@@ -301,11 +301,11 @@ def test_shapes_cannot_be_told_apart_by_single_pixels(data_dir):
 
 def test_images_that_change_after_the_start_are_not_trained_on(cifar_dir):
     data = records.prepare('cifar10', str(cifar_dir))
-    _, read = pipeline.load(data)
+    memory = data.load()
     with open(data.files[-1], 'r+b') as stream:
         stream.truncate(os.path.getsize(data.files[-1]) - RECORD_BYTES)
     with tf.Session() as session, pytest.raises(tf.errors.InvalidArgumentError, match='images have changed since'):
-        session.run(read)
+        session.run(memory.read)
 
 
 def test_shapes_have_the_files_of_cifar10(data_dir):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.data import pipeline, records
+from cifar10.data import records
+from cifar10.data.images import Images
 from cifar10.parallel import devices
 from cifar10.parallel.session_config import session_config
 from cifar10.run import stragglers
@@ -84,14 +85,15 @@ def test_in_every_mode_a_tower_that_sleeps_30_percent_of_its_time_is_named_withi
 
 @pytest.mark.timing
 def test_slow_input_is_not_a_slow_tower(settings, monkeypatch):
-    make = pipeline.train_batch
+    make = Images.batch
 
-    def slowly(memory, augmentation, first, step, *rest):
-        def wait(position):
+    def slowly(images, augmentation, examples, positions):
+        def wait(examples, position):
             time.sleep(0.05 * (position % 2))  # with a batch of one example, of tower 1
-            return position
-        return make(memory, augmentation, tf.reshape(tf.numpy_function(wait, [first], tf.int64), []), step, *rest)
-    monkeypatch.setattr(pipeline, 'train_batch', slowly)
+            return examples
+        slow = tf.ensure_shape(tf.numpy_function(wait, [examples, positions.first], tf.int64), examples.shape)
+        return make(images, augmentation, slow, positions)
+    monkeypatch.setattr(Images, 'batch', slowly)
     begin = time.perf_counter()
     config = settings(num_gpus=2, batch_size=1, max_steps=10, log_frequency=10, summary_steps=0)
     trainer.train(config)

@@ -114,7 +114,7 @@ TO_THE_END = frozenset({'linear', 'cosine'})
 AUGMENTATIONS = Registry({
     'classic': 'cifar10.data.augment:Classic',
     'shift': 'cifar10.data.shift:Shift',
-    'resized_crop': 'cifar10.data.resized_crop:ResizedCrop'})
+    'resized_crop': 'cifar10.data.photos.resized_crop:ResizedCrop'})
 
 # A `data.records.Dataset`.
 DATASETS = Registry({

@@ -17,11 +17,8 @@ class Augmentation:
     Attributes:
       test_time_averaging: whether evaluation averages the predictions for several views of an image, unless
         the user says otherwise.
-      centre: the side of the square in the centre of a picture that evaluation takes, as a fraction of the shorter
-        side of the picture.
     """
     test_time_averaging = False
-    centre = 1.0
 
     def image_sizes(self) -> list[int]:
         """Returns the sizes (height and width in pixels) that images have in the course of a run."""

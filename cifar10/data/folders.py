@@ -11,23 +11,23 @@ import dataclasses
 import functools
 import hashlib
 import os
+import pickle
 import unicodedata
-
-import numpy as np
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_folder
-from cifar10.data import manifest, pictures, records
-from cifar10.data.photos import Examiner, Photos
-from cifar10.data.records import CLASSES_FILE, SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data import records
+from cifar10.data.photos import manifest, pictures
+from cifar10.data.photos.photos import Examiner, Photos
+from cifar10.data.records import CLASSES_FILE, LARGEST, SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
 _MOST_CLASSES = 256  # a label is a byte
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
-LARGEST = 64  # height and width of converted images, all of which are held in memory
+_SCRATCH = 'scratch'  # the file that holds what was read until the examples are divided
 
 
 def dataset(path: str) -> '_ImageFolder':
@@ -119,14 +119,6 @@ class _PhotoFolder(_ImageFolder):
     def verified_count(self, folder, part, num_classes):
         return manifest.verified_count(folder, part, self.path)
 
-    def sample(self, folder: str, count: int, image_size: int) -> Photos:
-        """Returns some photos for training, at most `count`; writes a manifest of them into an empty folder."""
-        classes, folders = _layout(self.path, self.test_fraction)
-        made, _ = _made(Examiner(), {TRAIN: _files(folders[TRAIN], classes)[:count]})
-        examples = made[TRAIN]
-        manifest.write(folder, TRAIN, self.path, examples)
-        return self.records(self.path, folder, TRAIN, len(examples), tuple(classes), image_size)
-
 
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
@@ -182,36 +174,40 @@ def _layout(path, test_fraction):
 
 def _convert(path, test_fraction, size, folder):
     """Converts the images below `path` to records of square images of a size in a new folder."""
-    def write(temporary, part, examples):
-        labels, images = zip(*examples)
-        files = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part]
-        records.write(temporary, files, np.array(labels, np.uint8), np.array(images).transpose(0, 3, 1, 2))
-    _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels', pictures.Decoder(size), write)
+    def write(temporary, part, count, examples):
+        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
+        records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], count, rows)
+    _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
+          lambda temporary: pictures.Decoder(size), write)
 
 
 def _make_manifest(path, test_fraction, folder):
     """Examines the images below `path`, and writes a manifest of them into a new folder."""
-    def write(temporary, part, examples):
+    def write(temporary, part, count, examples):
+        del count
         manifest.write(temporary, part, path, examples)
-    _make(path, test_fraction, folder, 'examining ', '; later runs look only at sizes and times', Examiner(), write)
+    _make(path, test_fraction, folder, 'examining ', '; later runs look only at sizes and times',
+          lambda temporary: Examiner(temporary, folder), write)
 
 
-def _make(path, test_fraction, folder, doing, how, reader, write):
-    """Makes a folder of what a reader makes of the images below `path`.
+def _make(path, test_fraction, folder, doing, how, new_reader, write):
+    """Makes a folder of what a reader makes of the images below `path`, of which few are in memory at a time.
 
     Args:
       doing, how: what the line says of it, before and after the files.
-      reader: a `pictures.Reader`.
-      write: function (folder, part, (label, what the reader made) pairs) that writes the files of a part.
+      new_reader: function (temporary folder) -> a `pictures.Reader`.
+      write: function (temporary folder, part, count, (label, what the reader made) pairs) that writes the files of a
+        part.
     """
     classes, folders = _layout(path, test_fraction)
     files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
     say(f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}{how}')
-    made, left_out = _made(reader, files)
-    parts = _parts(path, classes, made, test_fraction)
     with new_folder(folder) as temporary:
-        for part, examples in parts.items():
-            write(temporary, part, examples)
+        scratch = os.path.join(temporary, _SCRATCH)
+        numbers, left_out = _read(new_reader(temporary), files, scratch)
+        for part, pairs in _parts(path, classes, numbers, test_fraction).items():
+            write(temporary, part, len(pairs), _examples(scratch, {number for _, number in pairs}))
+        os.remove(scratch)
         records.write_classes(temporary, classes)
         if left_out:
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
@@ -268,23 +264,41 @@ def _divide(examples, test_fraction):
     return parts
 
 
-def _made(reader, files):
-    """Makes something of files; warns about those that cannot be decoded.
+def _read(reader, files, scratch):
+    """Reads files, and writes what the reader makes of them to a scratch file; warns about those that it refuses.
 
     Args:
       reader: a `pictures.Reader`.
       files: {part: (label, path) pairs}.
+      scratch: the path of the new file.
 
     Returns:
-      ({part: (label, what the reader made) pairs}, lines with the path of each other file and the reason).
+      ({part: (label, number of the example in the scratch file) pairs}, lines with the path of each file that was
+      refused and the reason).
     """
-    made, failures = {}, []
-    for part, pairs in files.items():
-        results = reader.try_each([path for _, path in pairs], progress=True)
-        made[part] = [(label, result) for (label, _), result in zip(pairs, results)
-                      if not isinstance(result, Exception)]
-        failures += [(path, error) for (_, path), error in zip(pairs, results) if isinstance(error, Exception)]
+    numbers, failures = {}, []
+    count = 0
+    with open(scratch, 'wb') as stream:
+        for part, pairs in files.items():
+            numbers[part] = []
+            results = reader.each([path for _, path in pairs], progress=True)
+            for (label, path), result in zip(pairs, results, strict=True):
+                if isinstance(result, pictures.NoPicture):
+                    failures.append((path, result))
+                    continue
+                pickle.dump((label, result), stream)
+                numbers[part].append((label, count))
+                count += 1
     left_out = [f'{pictures.shown(path)} ({error})' for path, error in sorted(failures, key=lambda failure: failure[0])]
     if left_out:
         say(f'warning: left out {len(left_out)} of {sum(map(len, files.values()))} files; the first is {left_out[0]}')
-    return made, left_out
+    return numbers, left_out
+
+
+def _examples(scratch, numbers):
+    """Yields the examples of a scratch file that have certain numbers: (label, what a reader made) pairs."""
+    with open(scratch, 'rb') as stream:
+        for number in range(max(numbers) + 1):
+            example = pickle.load(stream)
+            if number in numbers:
+                yield example

@@ -3,23 +3,14 @@
 A batch is a pure function of (seed, position), where a position is an index into the endless stream of
 shuffled epochs. So the number of consumed positions is all the state that has to be saved.
 """
-import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.cpu_session import cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import Positions, shuffled
-from cifar10.data.photos import PhotoFiles, Photos
+from cifar10.data.images import Images, as_graph
 from cifar10.data.records import Records
-from cifar10.data.resize import as_bytes, cut_planes, resized_planes
-
-# The functions given to `Dataset.map` consist of graph operations already, and AutoGraph takes a second to
-# read them.
-_as_graph = tf.autograph.experimental.do_not_convert
-
 
 _AHEAD = 2  # batches of a stream that wait on the CPU
 
@@ -29,97 +20,12 @@ def batches_ahead(on_gpus: bool) -> int:
     return _AHEAD + 2 * on_gpus  # those that are copied to a GPU have buffers there and on the way
 
 
-class Images(NamedTuple):
-    """The images of a data set and their labels, in memory.
-
-    Attributes:
-      rows: variable uint8 [count, 1 + 3 * stored_size ** 2]. Each row is a label and the red, green and blue planes of
-        an image. The variable is local, so it is never saved.
-      records: where they come from.
-    """
-    rows: tf.Variable
-    records: Records
-
-    @property
-    def count(self) -> int:
-        """The number of images."""
-        return self.records.count
-
-    def take(self, examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns some examples, before augmentation.
-
-        Args:
-          examples: int64 [n], their indices in the data set.
-
-        Returns:
-          (labels int32 [n], planes uint8 [n, 3, size, size] in the size of the run's images).
-        """
-        labels, planes = self._stored(examples)
-        return labels, resized_planes(planes, self.records.size)
-
-    def batch(self, augmentation: Augmentation, examples: tf.Tensor,
-              positions: Positions | None) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns (images float32 [n, height, width, 3], labels int32 [n]).
-
-        Args:
-          augmentation: what is applied to the images.
-          examples: int64 [n], their indices in the data set.
-          positions: where a training batch lies; None for evaluation.
-        """
-        labels, planes = self._stored(examples)
-        n = examples.shape[0] or tf.shape(examples)[0]
-        boxes = augmentation.boxes(tf.fill([n, 2], self.records.stored_size), positions)
-        if boxes is None:
-            planes = resized_planes(planes, self.records.size)
-        else:
-            planes = as_bytes(cut_planes(planes, boxes, self.records.size))
-        return augmentation.plain(planes) if positions is None else augmentation.train(planes, positions), labels
-
-    def _stored(self, examples):
-        """Returns (labels int32 [n], planes uint8 [n, 3, stored_size, stored_size])."""
-        rows = tf.gather(self.rows, examples)
-        labels = tf.cast(rows[:, 0], tf.int32)
-        stored_size = self.records.stored_size
-        return labels, tf.reshape(rows[:, 1:], [-1, 3, stored_size, stored_size])
-
-
-def load(records: Records) -> tuple[Images | PhotoFiles, tf.Operation]:
-    """Makes the variables for a data set on the device of the caller: for its records, or for where its photos are.
-
-    Returns:
-      (the images, the operation that reads the files, or the manifest, into memory).
-    """
-    if isinstance(records, Photos):
-        photos = PhotoFiles(records)
-        return photos, photos.read
-    row_bytes = 1 + 3 * records.stored_size ** 2
-    memory = tf.Variable(lambda: tf.raw_ops.Empty(shape=[records.count, row_bytes], dtype=tf.uint8), trainable=False,
-                         collections=[tf.GraphKeys.LOCAL_VARIABLES], name='records')
-    # Each file is read into its place, one after the other: a second copy of all of them would take 150 MB.
-    # The paths come from a placeholder, or graph optimisation would read the files to see whether they are
-    # constant.
-    paths = tf.placeholder_with_default(list(records.files), [len(records.files)], name='files')
-    first = 0
-    read = memory.initializer
-    for i in range(len(records.files)):
-        with tf.control_dependencies([read]):
-            rows = tf.reshape(tf.io.decode_raw(tf.io.read_file(paths[i]), tf.uint8), [-1, records.record_bytes])
-            if records.label_bytes > 1:
-                rows = tf.concat([rows[:, records.label:records.label + 1], rows[:, records.label_bytes:]], 1)
-            end = first + tf.shape(rows)[0]
-            read = tf.scatter_update(memory, tf.range(first, end), rows).op
-            first = end
-    with tf.control_dependencies([read]):  # rows that no file fills would hold whatever was in memory
-        complete = tf.debugging.assert_equal(first, records.count, message='the images have changed since the start')
-    return Images(memory, records), complete
-
-
-def train_batch(images: Images | PhotoFiles, augmentation: Augmentation, first_position: tf.Tensor,
+def train_batch(images: Images, augmentation: Augmentation, first_position: tf.Tensor,
                 step_position: tf.Tensor, batch_size: int, seed: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the batch of `batch_size` consecutive positions.
 
     Args:
-      images: the images that `load` returns.
+      images: what `Records.load` returns.
       augmentation: what is applied to them.
       first_position, step_position: int64 scalars, the first position of the batch and of its step.
 
@@ -159,7 +65,7 @@ class Source:
         for host in hosts:
             if host not in self._loaded:
                 with tf.device(host):
-                    self._loaded[host] = load(records)
+                    self._loaded[host] = records.load()
 
     def batches(self, start: tf.Tensor, stop: tf.Tensor, sharded: bool = True,
                 devices: Sequence[str] | None = None) -> tuple[Callable[[int], tuple], list]:
@@ -189,7 +95,7 @@ class Source:
                 steps = tf.data.Dataset.range(start, stop, len(self._hosts) * self._batch_size)
                 # In each step, this stream has the batches of towers first, first + num_streams and so on.
                 ahead = tf.range(first, len(self._hosts), self._num_streams, tf.int64) * self._batch_size
-                positions = steps.map(_as_graph(
+                positions = steps.map(as_graph(
                     lambda step, ahead=ahead: (step + ahead, tf.fill(tf.shape(ahead), step)))).unbatch()
                 iterator, start_op = self._batches(positions, host, devices[first] if devices else None)
                 iterators.append(iterator)
@@ -209,7 +115,7 @@ class Source:
             if has_one_host:
                 iterator, start_op = self._batches(tf.data.Dataset.zip((positions, positions)), home)
             else:  # only positions travel between machines; each machine makes its own batches
-                iterator, start_op = _iterator(positions, [read for _, read in self._loaded.values()])
+                iterator, start_op = _iterator(positions, [images.read for images in self._loaded.values()])
 
         def next_batch(k):
             with tf.device(home):
@@ -217,26 +123,20 @@ class Source:
             if has_one_host:
                 return batch_or_position
             with tf.device(self._hosts[k]):
-                memory, _ = self._loaded[self._hosts[k]]
-                return self._batch(memory, batch_or_position, batch_or_position)
+                return train_batch(self._loaded[self._hosts[k]], self._augmentation, batch_or_position,
+                                   batch_or_position, self._batch_size, self._seed)
         return next_batch, [start_op]
 
     def _batches(self, positions, host, device=None):
         """Returns (an iterator of the batches at positions, the operation that reads the records and starts it)."""
-        images, read = self._loaded[host]
-        if isinstance(images, PhotoFiles):
-            batches = images.batches(self._augmentation, positions, lambda first, step: _chosen(
-                images.count, first, step, self._batch_size, self._seed), self._batch_size)
-        else:
-            batches = positions.map(_as_graph(lambda first, step: self._batch(images, first, step)))
-        batches = batches.prefetch(_AHEAD)
+        images = self._loaded[host]
+        batches = images.batches(self._augmentation, positions, lambda first, step: _chosen(
+            images.count, first, step, self._batch_size, self._seed), self._batch_size).prefetch(_AHEAD)
         if device is None:
-            return _iterator(batches, [read])
+            return _iterator(batches, [images.read])
         with tf.device(device):
-            return _iterator(batches.apply(tf.data.experimental.copy_to_device(device, host)).prefetch(1), [read])
-
-    def _batch(self, memory, first, step):
-        return train_batch(memory, self._augmentation, first, step, self._batch_size, self._seed)
+            return _iterator(batches.apply(tf.data.experimental.copy_to_device(device, host)).prefetch(1),
+                             [images.read])
 
 
 def _iterator(dataset, dependencies):
@@ -250,35 +150,12 @@ def _iterator(dataset, dependencies):
         return iterator, iterator.make_initializer(dataset)
 
 
-def decoding_rate(photos: Photos, augmentation: Augmentation, count: int) -> float:
-    """Measures how many photos a second this machine decodes and augments for training.
-
-    Args:
-      photos: at least one photo, whose manifest exists.
-      augmentation: what is applied to them.
-      count: about how many photos to decode, some of them several times if there are fewer.
-    """
-    batch_size = max(count // 10, 1)
-    with cpu_session() as session:
-        source = Source(photos, ['/cpu:0'], 1, augmentation, batch_size, seed=0)
-        batches = tf.placeholder_with_default(tf.constant(10, tf.int64), [])
-        next_batch, starts = source.batches(tf.constant(0, tf.int64), batches * batch_size)
-        batch = next_batch(0)
-        session.run(starts, {batches: 1})
-        session.run(batch)  # the first photos wait for the graph to be prepared
-        session.run(starts)
-        begin = time.perf_counter()  # nothing has been decoded yet, and in the end nothing more is
-        for _ in range(10):
-            session.run(batch)
-        return 10 * batch_size / (time.perf_counter() - begin)
-
-
-def eval_batches(images: Images | PhotoFiles, augmentation: Augmentation, num_examples: int, batch_size: int,
+def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, batch_size: int,
                  share: int = 0, shares: int = 1) -> tuple[tf.data.Iterator, tf.Operation]:
     """Returns the batches of the first `num_examples` examples, in order and without random changes.
 
     Args:
-      images: the images that `load` returns; the files must be read before the first pass.
+      images: what `Records.load` returns; the files must be read before the first pass.
       augmentation: what is applied to them.
       share, shares: takes batch number `share` of every `shares` batches, for evaluation on several devices.
 
@@ -291,8 +168,5 @@ def eval_batches(images: Images | PhotoFiles, augmentation: Augmentation, num_ex
         return tf.range(first, tf.minimum(first + batch_size, num_examples)), None
 
     starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)
-    if isinstance(images, PhotoFiles):
-        batches = images.batches(augmentation, tf.data.Dataset.zip((starts,)), chosen, batch_size)
-    else:
-        batches = starts.map(_as_graph(lambda first: images.batch(augmentation, *chosen(first))))
+    batches = images.batches(augmentation, tf.data.Dataset.zip((starts,)), chosen, batch_size)
     return _iterator(batches.prefetch(2), [])

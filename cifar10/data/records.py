@@ -7,8 +7,9 @@ import dataclasses
 import errno
 import functools
 import hashlib
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from cifar10.base.files import making, parents_of, remove_leftovers
 from cifar10.base.registry import DATASETS
 
 SIZE = 32  # height and width of CIFAR's images
+LARGEST = 64  # height and width of a user's images that are converted to records, all of which are held in memory
 
 # The files of CIFAR-10. The data sets that are made here have the same.
 TRAIN_FILES = tuple(f'data_batch_{i}.bin' for i in range(1, 6))
@@ -151,6 +153,11 @@ class Records:
         del augmentation, batch_size
         return [f'memory     {self.memory_bytes / 1e6:.2f} MB for the training images, in each process with towers']
 
+    def load(self) -> Any:
+        """Returns the images as `data.images.Images`, on the device of the caller."""
+        from cifar10.data.images import Images  # with TensorFlow, which the files do not need
+        return Images(self)
+
     def planes(self, n: int) -> np.ndarray:
         """Returns the first images of the first file, at most n: uint8 [n, 3, stored_size, stored_size]."""
         rows = np.fromfile(self.files[0], np.uint8, n * self.record_bytes).reshape(-1, self.record_bytes)
@@ -263,6 +270,21 @@ def of(settings: Any, part: str = TRAIN) -> Records:
     return prepare(settings.dataset, settings.data_dir, part, settings.test_fraction, settings.image_size)
 
 
+def stored_size(name: str, image_size: int) -> int | None:
+    """Returns the height and width of the images in the files of a data set, which need not be there.
+
+    Args:
+      name: as for `prepare`.
+      image_size: that of the run.
+
+    Returns:
+      None if the images of a run of this size stay in the user's files.
+    """
+    if not DATASETS.is_own(name):
+        return DATASETS.load(name).size
+    return image_size if image_size <= LARGEST else None
+
+
 def _verified_count(path, dataset, num_classes):
     """Returns how many records a file holds, after checking its length and its labels."""
     remedy = f'delete {os.path.dirname(path)} to have it made again'
@@ -284,18 +306,19 @@ def _verified_count(path, dataset, num_classes):
     return len(labels)
 
 
-def write(folder: str, files: tuple[str, ...], labels: np.ndarray, images: np.ndarray) -> None:
-    """Writes images to the files of a part, about as many to each.
+def write(folder: str, files: tuple[str, ...], count: int, rows: Iterable[bytes]) -> None:
+    """Writes records to the files of a part, one after the other, about as many to each.
 
     Args:
       folder: the folder to write to.
       files: the names of the files.
-      labels: uint8 [n].
-      images: uint8 [n, 3, height, width].
+      count: how many records there are.
+      rows: the records.
     """
-    rows = np.concatenate([labels[:, None], images.reshape(len(images), -1)], axis=1)
-    for name, part in zip(files, np.array_split(rows, len(files))):
-        part.tofile(os.path.join(folder, name))
+    rows = iter(rows)
+    for i, name in enumerate(files):
+        with open(os.path.join(folder, name), 'wb') as stream:
+            stream.writelines(itertools.islice(rows, count // len(files) + (i < count % len(files))))
 
 
 def write_classes(folder: str, classes: tuple[str, ...]) -> None:

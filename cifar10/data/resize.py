@@ -33,6 +33,17 @@ def resized_planes(planes: tf.Tensor, size: int) -> tf.Tensor:
     return tf.reshape(as_bytes(images), [-1, 3, size, size])
 
 
+def stored_parts(planes: tf.Tensor, boxes: tf.Tensor | None, size: int) -> tf.Tensor:
+    """Returns parts of images as a data set stores them, in the size of a run: uint8 [n, 3, size, size].
+
+    Args:
+      planes: uint8 [n, 3, height, width].
+      boxes: as for `cut_planes`; None for whole images.
+      size: height and width in pixels.
+    """
+    return resized_planes(planes, size) if boxes is None else as_bytes(cut_planes(planes, boxes, size))
+
+
 def cut_planes(planes: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bilinear') -> tf.Tensor:
     """Returns parts of images, resized: float32 [n, 3, size, size].
 

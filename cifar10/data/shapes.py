@@ -123,7 +123,9 @@ def _colour(masks, generator):
 def _make(folder):
     with new_folder(folder) as temporary:
         for names, count, seed in ((TRAIN_FILES, _TRAIN_COUNT, 1), (TEST_FILES, _TEST_COUNT, 2)):
-            write(temporary, names, *render(count, seed))
+            labels, images = render(count, seed)
+            rows = np.concatenate([labels[:, None], images.reshape(count, -1)], axis=1)
+            write(temporary, names, count, map(bytes, rows))
         write_classes(temporary, CLASSES)
 
 

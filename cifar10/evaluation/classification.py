@@ -9,9 +9,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import own
 from cifar10.base.console import printable, say
 from cifar10.base.errors import UsageError
-from cifar10.data import photos, pictures
-from cifar10.data.folders import LARGEST
-from cifar10.data.pictures import NoPicture, shown
+from cifar10.data.photos import pictures
+from cifar10.data.photos.pictures import NoPicture, shown
 from cifar10.data.shift import average, views
 from cifar10.evaluation import model
 from cifar10.evaluation.evaluator import trained_session
@@ -67,8 +66,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
-    size = run.recipe.image_size
-    decoder = (photos if size > LARGEST else pictures).Decoder(size, run.recipe.augmentation.centre)
+    decoder = pictures.Decoder(run.recipe.image_size, run.recipe.augmentation, run.stored_size)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with plain_errors(), own.graph():
@@ -90,7 +88,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
 
 def _classify_batch(session, classifier, decoder, paths, classes):
     """Returns for each file its most likely classes, as `_top_classes` does, or the NoPicture that says why not."""
-    images = decoder.try_each(paths)
+    images = list(decoder.each(paths))
     valid = [image for image in images if not isinstance(image, NoPicture)]
     if not valid:
         return images

@@ -98,7 +98,8 @@ class Evaluator:
                  num_examples: int | None = None, averaging: bool = False):
         self._count = num_examples or data.count
         with tf.device('/cpu:0'), tf.name_scope('input'):
-            memory, self.read = pipeline.load(data)
+            memory = data.load()
+            self.read = memory.read
             inputs = [pipeline.eval_batches(memory, recipe.augmentation, self._count, batch_size, k, len(devices))
                       for k in range(len(devices))]
 

@@ -14,7 +14,7 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.base.names import AVERAGE
 from cifar10.base.registry import DATASETS
 from cifar10.base.variables import Loader
-from cifar10.data.records import Records
+from cifar10.data.records import Records, stored_size
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
@@ -39,12 +39,14 @@ class Trained:
       recipe: what was trained and how.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
+      stored_size: height and width of the images in the run's data set; None if they are photos in their files.
     """
     stored: RunRecord
     classes: tuple[str, ...]
     recipe: Recipe
     use_ema: bool
     averaging: bool
+    stored_size: int | None
 
 
 def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | None = None,
@@ -73,7 +75,7 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | No
     averaging = settings.test_time_averaging
     if averaging is None:
         averaging = recipe.augmentation.test_time_averaging
-    return Trained(stored, classes, recipe, use_ema, averaging)
+    return Trained(stored, classes, recipe, use_ema, averaging, stored_size(dataset, recipe.image_size))
 
 
 def load_stored(settings: EvalSettings, directory: TrainDir) -> RunRecord:

@@ -15,6 +15,8 @@ _AREAS = (0.08, 1.0)
 _ASPECTS = (3 / 4, 4 / 3)
 _PAIRS = 5  # two attempts each, so ten, as in torchvision
 
+_CENTRE = 7 / 8  # of the shorter side, in evaluation
+
 # Means and standard deviations of ImageNet's red, green and blue, from 0 to 255, as torchvision has them.
 _MEAN = (123.675, 116.28, 103.53)
 _DEVIATION = (58.395, 57.12, 57.375)
@@ -32,8 +34,6 @@ class ResizedCrop(Augmentation):
 
     It takes the same arguments as `Shift`, but uses only the seed and the size of the images.
     """
-    centre = 7 / 8
-
     def __init__(self, sizes: None, total_examples: int | None, seed: int, image_size: int = SIZE):
         del sizes, total_examples
         self._image_size = image_size
@@ -47,7 +47,7 @@ class ResizedCrop(Augmentation):
 
     def boxes(self, shapes, positions=None):
         if positions is None:
-            return centre_boxes(shapes, self.centre)
+            return centre_boxes(shapes, _CENTRE)
         chosen = _crops(tf.cast(shapes, tf.float32), positions, self._seed)
         numbers = draws(positions.first, shapes.shape[0], self._seed)
         free = tf.cast(shapes - chosen + 1, tf.float32)

@@ -1,9 +1,9 @@
 """The manifest of a folder of photos: its examples, and what a run knows of each file before it reads it.
 
 A manifest is a folder with two files for each part of the data set. One has a row for each example, with what makes the
-example what it is, so it is the same on all machines that have the same photos. The other has the times of the files,
-which differ from machine to machine; with the sizes in bytes they tell cheaply which files have changed. The operations
-that read a manifest in a graph are in `photos`.
+example what it is, so it is the same on all machines that have the same photos. The other has the sizes and times of
+the user's files, which tell cheaply which of them have changed. The operations that read a manifest in a graph are in
+`photos`.
 """
 import itertools
 import multiprocessing.pool
@@ -15,7 +15,7 @@ from cifar10.base.errors import UsageError
 from cifar10.data.records import TEST, TRAIN
 
 EXAMPLES = {part: f'{part}.tsv' for part in (TRAIN, TEST)}
-_TIMES = {part: f'{part}_times.txt' for part in (TRAIN, TEST)}
+_SOURCES = {part: f'{part}_sources.tsv' for part in (TRAIN, TEST)}
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
 _THREADS = 8  # a look at a file on another machine is mostly waiting
 _SLAB = 20000  # files that are looked at before the next are read from the manifest
@@ -24,26 +24,28 @@ SEPARATORS = '\t\r\n'  # characters that no name of a file can have
 
 
 class Photo(NamedTuple):
-    """What a manifest has of a file.
+    """What a manifest has of a photo.
 
     Attributes:
-      bytes: its size.
-      fingerprint: of its contents, as `photos.fingerprint` computes it.
+      fingerprint: of the contents of the file at `path`, as `photos.fingerprint` computes it.
       height, width: of the picture as it is shown, in pixels.
-      orientation: how it is stored, as `headers.orientation` returns it.
-      path: of the file.
+      orientation: how it is stored, as `decoding.parts` takes it.
+      path: of the file that is read: the user's, or the PNG that was made of it.
+      bytes: the size of the user's file.
       time: when it was changed, in nanoseconds.
+      source: its path.
     """
-    bytes: int
     fingerprint: int
     height: int
     width: int
     orientation: int
     path: str
+    bytes: int
     time: int
+    source: str
 
 
-COLUMNS = ('label', *Photo._fields[:-2], 'file')  # of a row; separated by tabs, after a row with their names
+COLUMNS = ('label', *Photo._fields[:4], 'file')  # of a row; separated by tabs, after a row with their names
 
 
 def write(folder: str, part: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
@@ -56,12 +58,12 @@ def write(folder: str, part: str, root: str, examples: Iterable[tuple[int, Photo
       examples: (label, Photo) of each.
     """
     with open(os.path.join(folder, EXAMPLES[part]), 'w', **_TEXT) as rows, \
-            open(os.path.join(folder, _TIMES[part]), 'w', **_TEXT) as times:
+            open(os.path.join(folder, _SOURCES[part]), 'w', **_TEXT) as sources:
         rows.write('\t'.join(COLUMNS) + '\n')
         for label, photo in examples:
-            fields = (label, *photo[:-2], os.path.relpath(photo.path, root))
+            fields = (label, *photo[:4], os.path.relpath(photo.path, root))
             rows.write('\t'.join(map(str, fields)) + '\n')
-            times.write(f'{photo.time}\n')
+            sources.write(f'{photo.bytes}\t{photo.time}\t{os.path.relpath(photo.source, root)}\n')
 
 
 def verified_count(folder: str, part: str, root: str) -> int:
@@ -75,11 +77,11 @@ def verified_count(folder: str, part: str, root: str) -> int:
     wrong = []
     try:
         with open(os.path.join(folder, EXAMPLES[part]), **_TEXT) as rows, \
-                open(os.path.join(folder, _TIMES[part]), **_TEXT) as times, \
+                open(os.path.join(folder, _SOURCES[part]), **_TEXT) as sources, \
                 multiprocessing.pool.ThreadPool(_THREADS) as pool:
             if next(rows, '') != '\t'.join(COLUMNS) + '\n':
                 raise ValueError('its first row does not have the names of the columns')
-            examples = ((root, row, time) for row, time in zip(rows, times, strict=True))
+            examples = ((root, source) for _, source in zip(rows, sources, strict=True))
             while slab := list(itertools.islice(examples, _SLAB)):
                 wrong += filter(None, pool.map(_difference, slab, chunksize=500))
                 count += len(slab)
@@ -93,9 +95,9 @@ def verified_count(folder: str, part: str, root: str) -> int:
 
 
 def _difference(example):
-    """Returns what has happened to a file since its row was written, or None."""
-    root, row, time = example
-    _, size, *_, file = row.rstrip('\n').split('\t')
+    """Returns what has happened to a file since the manifest was made, or None."""
+    root, source = example
+    size, time, file = source.rstrip('\n').split('\t')
     path = os.path.join(root, file)
     try:
         status = os.stat(path)

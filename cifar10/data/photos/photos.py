@@ -1,0 +1,251 @@
+"""Photos in files, as operations: found in the manifest, then read, cut out and decoded, in parallel and in order.
+
+Of the folder only the columns of the manifest are in memory. What is cut out of a photo is decided elsewhere.
+"""
+import dataclasses
+import hashlib
+import io
+import os
+import time
+from typing import NamedTuple
+
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+from PIL import Image
+
+from cifar10.base.cpu_session import cpu_session
+from cifar10.data import download, pipeline
+from cifar10.data.augment import Augmentation, centre_boxes, planes_of
+from cifar10.data.images import Images, as_graph
+from cifar10.data.photos import decoding, pictures
+from cifar10.data.photos.manifest import COLUMNS, SEPARATORS, Photo
+from cifar10.data.records import Records
+
+_PARALLEL = len(os.sched_getaffinity(0))  # photos that are decoded at a time; of the chief, if it has other cores
+_ROW_BYTES = 100  # of a row of the manifest, about
+_BUCKETS = 2 ** 63 - 1  # of fingerprints
+_MEASURED = 100  # photos that are decoded to measure how long it takes
+_EXAMINED = 64  # height and width to which a file is decoded to see whether it can be
+
+
+@dataclasses.dataclass(frozen=True)
+class Photos(Records):
+    """The photos of one part of a data set, which stay in their files. `files` is what the manifest has of them.
+
+    Attributes:
+      root: the folder that the paths in the manifest start from.
+    """
+    root: str = ''
+
+    @property
+    def record_bytes(self):
+        return _ROW_BYTES
+
+    @property
+    def memory_bytes(self):
+        return 2 * self.count * _ROW_BYTES
+
+    def digest(self):
+        return download.sha256(self.files[0])  # its rows have the fingerprint of each photo
+
+    def describe(self, augmentation, batch_size):
+        lines = super().describe(augmentation, batch_size)
+        if not os.path.exists(self.files[0]):
+            return lines
+        rate = self.decoding_rate(augmentation, _MEASURED)
+        ahead = (1 + pipeline.batches_ahead(False)) * batch_size * 3 * self.size ** 2 * 4  # float32
+        return [*lines, f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores; the batches ahead '
+                f'of each device take {ahead / 1e6:.2f} MB']
+
+    def decoding_rate(self, augmentation: Augmentation, count: int) -> float:
+        """Measures how many photos a second this machine decodes and augments for training; there must be a manifest.
+
+        Args:
+          augmentation: what is applied to them.
+          count: about how many photos to decode, some of them several times if there are fewer.
+        """
+        batch_size = max(count // 10, 1)
+        with cpu_session() as session:
+            source = pipeline.Source(self, ['/cpu:0'], 1, augmentation, batch_size, seed=0)
+            batches = tf.placeholder_with_default(tf.constant(10, tf.int64), [])
+            next_batch, starts = source.batches(tf.constant(0, tf.int64), batches * batch_size)
+            batch = next_batch(0)
+            session.run(starts, {batches: 1})
+            session.run(batch)  # the first photos wait for the graph to be prepared
+            session.run(starts)
+            begin = time.perf_counter()  # nothing has been decoded yet, and in the end nothing more is
+            for _ in range(10):
+                session.run(batch)
+            return 10 * batch_size / (time.perf_counter() - begin)
+
+    def load(self):
+        return PhotoFiles(self)
+
+    def planes(self, n):
+        with cpu_session() as session:
+            images = PhotoFiles(self)
+            session.run(images.read)
+            return session.run(images.take(tf.range(min(n, self.count), dtype=tf.int64))[1])
+
+    def __str__(self):
+        return f'{self.dataset}, {self.count:,} photos, read from their files as {self.folder} lists them'
+
+
+class _Wanted(NamedTuple):
+    """What is to be read; each tensor has a row for each photo.
+
+    Attributes:
+      file: string, its path.
+      fingerprint: int64, that of its contents.
+      label: int32.
+      part: of the picture.
+    """
+    file: tf.Tensor
+    fingerprint: tf.Tensor
+    label: tf.Tensor
+    part: decoding.Part
+
+
+class PhotoFiles(Images):
+    """The photos of a part of a data set, in their files. `read` reads the manifest, on the device of the caller."""
+
+    def __init__(self, photos):
+        self.count = photos.count
+        self._size = photos.size
+        # From a placeholder, or graph optimisation would read the file to see whether it is constant.
+        path = tf.placeholder_with_default(photos.files[0], [], name='manifest')
+        rows = tf2.strings.split(tf.io.read_file(path), '\n')[1:-1]
+        defaults = [[''] if name == 'file' else tf.zeros([1], tf.int64) for name in COLUMNS]
+        columns = dict(zip(COLUMNS, tf.io.decode_csv(rows, defaults, field_delim='\t', use_quote_delim=False)))
+        complete = tf.debugging.assert_equal(tf.size(rows), photos.count, message='the manifest has changed')
+        with tf.control_dependencies([complete]):
+            self._files = self._column('files', tf.strings.join([photos.root + '/', columns['file']]))
+            self._fingerprints = self._column('fingerprints', columns['fingerprint'])
+            self._facts = self._column('facts', tf.stack(
+                [tf.cast(columns[name], tf.int32) for name in ('label', 'orientation', 'height', 'width')], 1))
+        self.read = tf.group(*(each.initializer for each in (self._files, self._fingerprints, self._facts)))
+
+    def _column(self, name, values):
+        """Makes a local variable, which is never saved, of what the manifest has of each photo."""
+        values = tf.ensure_shape(values, [self.count, *values.shape[1:]])
+        return tf.Variable(values, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name)
+
+    def take(self, examples):
+        labels, pixels = self._single_batch(self._wanted(examples, centre_boxes(self._shapes(examples), 1.0)))
+        return labels, planes_of(pixels)
+
+    def batch(self, augmentation, examples, positions):
+        labels, pixels = self._single_batch(self._wanted(examples, self._boxes(augmentation, examples, positions)))
+        return _augmented(augmentation, pixels, positions), labels
+
+    def batches(self, augmentation, places, choose, batch_size):
+        """As `Images.batches`, where photos are decoded ahead."""
+        def wanted(*place):
+            examples, positions = choose(*place)
+            return self._wanted(examples, self._boxes(augmentation, examples, positions))
+
+        def finished(place, batch):
+            labels, pixels = batch
+            examples, positions = choose(*place)
+            pixels.set_shape([examples.shape[0], *pixels.shape[1:]])
+            return _augmented(augmentation, pixels, positions), labels
+        decoded = self._decoded(places.map(as_graph(wanted)).unbatch(), batch_size)
+        return tf.data.Dataset.zip((places, decoded)).map(as_graph(finished))
+
+    def _shapes(self, examples):
+        """Returns the heights and widths of photos, int32 [n, 2]."""
+        return tf.gather(self._facts, examples)[:, 2:]
+
+    def _boxes(self, augmentation, examples, positions):
+        """Returns what is cut out of photos, as `Augmentation.boxes` does."""
+        shapes = self._shapes(examples)
+        boxes = augmentation.boxes(shapes, positions)
+        return centre_boxes(shapes, 1.0) if boxes is None else boxes
+
+    def _wanted(self, examples, boxes):
+        """Returns what is to be read: _Wanted, for a batch."""
+        facts = tf.gather(self._facts, examples)
+        return _Wanted(tf.gather(self._files, examples), tf.gather(self._fingerprints, examples), facts[:, 0],
+                       decoding.parts(facts[:, 1], facts[:, 2:], boxes))
+
+    def _single_batch(self, wanted):
+        """Returns (labels, pixels) of all that is wanted, where a graph needs one batch."""
+        n = wanted.label.shape[0]
+        decoded = self._decoded(tf.data.Dataset.from_tensor_slices(wanted), n)
+        labels, pixels = tf.data.experimental.get_single_element(decoded)
+        return tf.ensure_shape(labels, [n]), tf.ensure_shape(pixels, [n, *pixels.shape[1:]])
+
+    def _decoded(self, wanted, batch_size):
+        """Returns a dataset of (labels, pixels) of batches of what is wanted: in its order, many decoded at a time."""
+        decoded = wanted.map(as_graph(self._decode), num_parallel_calls=_PARALLEL, deterministic=True)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # as in `pipeline`
+        return decoded.batch(batch_size).with_options(options)
+
+    def _decode(self, wanted):
+        """Returns (label, pixels uint8 [size, size, 3]) of a photo."""
+        contents = tf.io.read_file(wanted.file)
+        same = tf.equal(fingerprint(contents), wanted.fingerprint)
+        message = tf.strings.join([wanted.file, ' has changed since the run began'])
+        with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
+            contents = tf.identity(contents)
+        return wanted.label, decoding.decoded(contents, wanted.part, self._size)
+
+
+def _augmented(augmentation, pixels, positions):
+    """Returns the images that an augmentation makes of pixels, for training at positions or for evaluation."""
+    return augmentation.plain_pixels(pixels) if positions is None else augmentation.train_pixels(pixels, positions)
+
+
+def fingerprint(contents: tf.Tensor) -> tf.Tensor:
+    """Returns the fingerprint of the contents of a file: int64 scalar."""
+    return tf.strings.to_hash_bucket_fast(contents, _BUCKETS)
+
+
+class Examiner(pictures.Reader):
+    """Examines the files of a new manifest: a call decodes one, and returns its Photo.
+
+    What TensorFlow does not decode is written to a folder as a PNG, which is the Photo.
+
+    Args:
+      folder: the folder of these PNGs.
+      final: the path that it will have when they are read.
+    """
+
+    def __init__(self, folder: str, final: str):
+        super().__init__()
+        self._folder = folder
+        self._final = final
+        with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
+            self._contents = tf.placeholder(tf.string, [])
+            self._orientation = tf.placeholder(tf.int32, [])
+            self._shape = tf.placeholder(tf.int32, [2])
+            whole = tf.concat([[0, 0], self._shape - 1], 0)
+            part = decoding.parts(self._orientation[None], self._shape[None], whole[None])
+            image = decoding.decoded(self._contents, decoding.Part(*(each[0] for each in part)), _EXAMINED)
+            with tf.control_dependencies([image]):
+                self._fingerprint = fingerprint(self._contents)
+        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+
+    def make(self, picture):
+        if set(picture.path) & set(SEPARATORS):
+            raise pictures.NoPicture('its name has a tab or a line break; rename it')
+        contents = picture.contents
+        path = picture.path
+        if picture.pixels is not None:
+            contents, path = self._converted(picture)
+        found = self._session.run(self._fingerprint, {
+            self._contents: contents, self._orientation: picture.orientation, self._shape: picture.shape})
+        return Photo(int(found), *picture.shape, picture.orientation, path, picture.status.st_size,
+                     picture.status.st_mtime_ns, picture.path)
+
+    def _converted(self, picture):
+        """Writes a picture as a PNG; returns (its contents, the path that it will have)."""
+        stream = io.BytesIO()
+        pixels = picture.pixels
+        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(stream, 'PNG', compress_level=1)
+        contents = stream.getvalue()
+        name = hashlib.sha256(contents).hexdigest() + '.png'
+        with open(os.path.join(self._folder, name), 'wb') as file:
+            file.write(contents)
+        return contents, os.path.join(self._final, name)

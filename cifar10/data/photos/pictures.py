@@ -1,0 +1,260 @@
+"""Reads picture files of any size, and makes square images of them.
+
+Pillow reads the headers of all files. TensorFlow decodes JPEG and PNG, as in the training on photos; Pillow decodes the
+other formats.
+"""
+import contextlib
+import functools
+import itertools
+import multiprocessing.pool
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+
+from cifar10.base.console import progress_bar, quiet_stderr
+from cifar10.data.augment import Augmentation
+from cifar10.data.photos import decoding
+from cifar10.data.records import SIZE
+
+_FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
+_ENCODED = (b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n')  # how JPEG and PNG begin, which TensorFlow decodes
+# How files of formats begin that Pillow does not tell by their first bytes. (Pillow's AVIF may be missing.)
+_OTHER_FORMATS = {
+    'HEIC': rb'.{4}ftyp(hei|hev|mif|msf)', 'AVIF': rb'.{4}ftypavi', 'JPEG XL': rb'\xff\x0a|.{4}JXL ', 'PDF': rb'%PDF',
+    'SVG': rb'\s*<(\?xml|svg)'}
+_MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
+_MOST_PIXELS = 128_000_000  # of a picture; cameras make 100 million
+_PIXEL_BYTES = 24  # memory per pixel while a picture is decoded, at most (measured)
+_MEMORY = _MOST_PIXELS * _PIXEL_BYTES + 2 * _MOST_BYTES  # for all pictures that are decoded at a time
+_LIBJPEG = re.compile(rb'JPEG|JFIF|Insufficient memory')  # its complaints, which name no file
+_MOST_THREADS = 8
+_AT_A_TIME = 256  # files whose results wait in memory
+
+
+class NoPicture(Exception):
+    """The file is not a picture that can be read; the message says why."""
+
+
+def shown(path: str) -> str:
+    """Returns a path to print in a line; in quotes and with escapes if it has control characters or is not UTF-8."""
+    return path if path.isprintable() else repr(path)
+
+
+class MemoryBudget:
+    """An amount of memory that several threads share.
+
+    Args:
+      size: the amount in bytes.
+    """
+
+    def __init__(self, size: int):
+        self._free = size
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserve(self, size: int) -> Iterator[None]:
+        """Context in which `size` bytes are reserved; waits until that many are free."""
+        with self._changed:
+            self._changed.wait_for(lambda: size <= self._free)
+            self._free -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += size
+                self._changed.notify_all()
+
+
+# (a form, what an argument of this form is that names no file).
+_NO_FILES = ((r'\w+://.*', 'a URL; download it and give the file'), ('-?', 'not the name of a file; give one'),
+             (r'.*[*?[].*', 'a pattern that no file has; give the names of files'))
+
+
+class Picture(NamedTuple):
+    """A picture that was read from a file.
+
+    Attributes:
+      path: of the file.
+      status: what the operating system says of it.
+      shape: (height, width) in pixels as it is shown.
+      orientation: as `decoding.parts` takes it.
+      contents: all bytes of the file.
+      pixels: uint8 [height, width, 1, 3 or 4 channels]; None if TensorFlow decodes the contents.
+    """
+    path: str
+    status: os.stat_result
+    shape: tuple[int, int]
+    orientation: int
+    contents: bytes
+    pixels: np.ndarray | None
+
+
+class Reader:
+    """Reads picture files, and makes of each what a subclass says. Several threads may call it.
+
+    They share a memory budget.
+    """
+
+    def __init__(self):
+        Image.init()
+        self._formats = [name for name in _FORMATS if name in Image.OPEN]
+        self._memory = MemoryBudget(_MEMORY)
+
+    def make(self, picture: Picture) -> Any:
+        """Returns what is made of a picture; may raise a NoPicture or an error of TensorFlow."""
+        raise NotImplementedError
+
+    def __call__(self, path: str) -> Any:
+        """Returns what is made of a file.
+
+        Raises:
+          NoPicture: the file cannot be read or decoded, or the memory is too little for it.
+        """
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
+        if not os.path.exists(path) and (kinds := [kind for form, kind in _NO_FILES if re.fullmatch(form, path)]):
+            raise NoPicture(kinds[0])
+        try:
+            with open(path, 'rb') as stream:
+                return self._read(path, stream)
+        except OSError as error:
+            raise NoPicture(error.strerror) from error
+        except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+            raise NoPicture('too large for the memory that is free') from error
+
+    def _read(self, path, stream):
+        """Returns what is made of an open file; refuses what is too large by its header, before it takes memory."""
+        status = os.fstat(stream.fileno())
+        if status.st_size > _MOST_BYTES:
+            raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
+        head = stream.read(64)
+        if not head:
+            raise NoPicture('an empty file')
+        too_large = f'more than {_MOST_PIXELS // 10 ** 6} million; make it smaller'
+        with _plain_errors(_format_of(head)):
+            try:
+                image = Image.open(stream, formats=self._formats)
+            except Image.DecompressionBombError as error:
+                raise NoPicture(f'too many pixels, {too_large}') from error
+        width, height = image.size
+        if width * height > _MOST_PIXELS:
+            raise NoPicture(f'{width} x {height} pixels, {too_large}')
+        with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * status.st_size), _plain_errors(image.format):
+            if not head.startswith(_ENCODED):
+                pixels = _pixels(image)
+                return self.make(Picture(path, status, pixels.shape[:2], decoding.UPRIGHT, b'', pixels))
+            orientation = _orientation(image)
+            shape = (width, height) if orientation >= decoding.TRANSPOSED else (height, width)
+            stream.seek(0)
+            return self.make(Picture(path, status, shape, orientation, stream.read(), None))
+
+    def each(self, paths: Sequence[str], progress: bool = False) -> Iterator:
+        """Yields for each file what a call returns, or the NoPicture that it raises.
+
+        Args:
+          paths: the files.
+          progress: whether to show a progress bar if standard output is a terminal.
+        """
+        def attempt(path):
+            try:
+                return self(path)
+            except NoPicture as error:
+                return error
+        threads = min(os.cpu_count(), _MOST_THREADS)
+        with (quiet_stderr(_LIBJPEG), warnings.catch_warnings(), multiprocessing.pool.ThreadPool(threads) as pool):
+            warnings.filterwarnings('ignore', module=r'PIL\.')  # files that are odd, but can be read
+            slabs = (paths[first:first + _AT_A_TIME] for first in range(0, len(paths), _AT_A_TIME))
+            results = itertools.chain.from_iterable(pool.imap(attempt, slab) for slab in slabs)
+            yield from progress_bar(results, total=len(paths), unit='file', leave=False) if progress else results
+
+
+@contextlib.contextmanager
+def _plain_errors(name):
+    """Context in which what is wrong with a file is a NoPicture.
+
+    Args:
+      name: of the format of the file, as Pillow names it; None if it has none.
+    """
+    try:
+        yield
+    except (NoPicture, MemoryError, tf.errors.ResourceExhaustedError):
+        raise
+    except UnidentifiedImageError as error:
+        if name is None:
+            raise NoPicture('not a picture') from error
+        if name not in _FORMATS:
+            raise NoPicture(f'a picture in the format {name}, which is not read; save it as PNG or JPEG') from error
+        raise NoPicture(f'a corrupt {name} file') from error
+    except Exception as error:  # Pillow's readers raise errors of all kinds
+        raise NoPicture(f'a corrupt {name} file') from error
+
+
+def _format_of(head):
+    """Returns the name of the format in which a file is, judging by its first bytes, or None."""
+    for name, beginning in _OTHER_FORMATS.items():
+        if re.match(beginning, head, re.DOTALL):
+            return name
+    for name in Image.ID:
+        _, accept = Image.OPEN[name]
+        if accept and accept(head[:16].ljust(16, b'\0')) is True:
+            return name
+    return None
+
+
+def _orientation(image):
+    """Returns the EXIF orientation of a picture whose header was read, from 1 to 8."""
+    exif = Image.Exif()
+    try:
+        exif.load(image.info.get('exif', b''))
+        value = exif.get(ExifTags.Base.Orientation)
+    except Exception:  # Pillow raises errors of all kinds for EXIF data that make no sense
+        value = None
+    return value if value in range(1, 9) else decoding.UPRIGHT
+
+
+def _pixels(image):
+    """Decodes the first frame of a picture and turns it as it is shown: uint8 [height, width, 1, 3 or 4 channels]."""
+    image.load()
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith('I;16'):
+        return (np.asarray(image) // 257).astype(np.uint8)[..., None]
+    if image.mode in ('I', 'F'):
+        raise NoPicture('a picture with 32 bits for each pixel and channel; save it as PNG or JPEG')
+    has_alpha = 'transparency' in image.info or 'A' in image.getbands() or 'a' in image.getbands()
+    return np.asarray(image.convert('RGBA' if has_alpha else 'RGB'))
+
+
+class Decoder(Reader):
+    """Decodes picture files on the CPU: a call returns the image of a picture, uint8 [size, size, 3].
+
+    Args:
+      size: height and width in pixels of the images that it makes.
+      augmentation: says which part of a picture its image shows; by default the centre square.
+      stored_size: as in `decoding.Preparation`.
+    """
+
+    def __init__(self, size: int = SIZE, augmentation: Augmentation | None = None, stored_size: int | None = None):
+        super().__init__()
+        preparation = decoding.Preparation(size, augmentation or Augmentation(), stored_size)
+        with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
+            self._contents = tf.placeholder(tf.string, [])
+            self._pixels = tf.placeholder(tf.uint8, [None, None, None])
+            self._orientation = tf.placeholder(tf.int32, [])
+            self._shape = tf.placeholder(tf.int32, [2])
+            self._of_contents, self._of_pixels = (
+                preparation.image(functools.partial(cut_to, source), self._orientation, self._shape)
+                for cut_to, source in ((decoding.decoded, self._contents), (decoding.cut, self._pixels)))
+        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+
+    def make(self, picture):
+        place = {self._orientation: picture.orientation, self._shape: picture.shape}
+        if picture.pixels is None:
+            return self._session.run(self._of_contents, {self._contents: picture.contents, **place})
+        return self._session.run(self._of_pixels, {self._pixels: picture.pixels, **place})
