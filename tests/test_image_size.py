@@ -6,13 +6,13 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import augment, records, resize, shift
-from cifar10.data.photos import pictures
 from cifar10.evaluation import classification, evaluation, export
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.tools.check import check
 from cifar10.training import inputs, trainer
 from tests.helpers import any_size_network, last_variables, mostly_stress, tf
+from tests.test_picture_files import decoder
 
 ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
 
@@ -38,7 +38,7 @@ def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     weights = weights_of(32, size)
     np.testing.assert_allclose(pixels, weights @ planes @ weights.T, atol=0.501)
     (tmp_path / 'x.png').write_bytes(content)
-    image = pictures.Decoder(size, stored_size=32)(str(tmp_path / 'x.png'))
+    image = decoder(size, stored_size=32)(str(tmp_path / 'x.png'))
     np.testing.assert_array_equal(image, pixels[1].transpose(1, 2, 0))
 
 
@@ -142,7 +142,7 @@ def test_a_folder_is_converted_once_for_each_size(folder, capsys):
     assert str(data[0]) == f'{folder}, 10 images of 48x48 in {folder}cifar-bin-0.2-48px'
     assert [each.count for each in data] == [10, 2] and before.count == 10
     files = [os.path.join(folder, name, file) for name in ('eel', 'owl') for file in os.listdir(folder + name)]
-    expected = {image.tobytes() for image in pictures.Decoder(48).each(files)}
+    expected = {image.tobytes() for image in decoder(48).each(files)}
     found = set()
     for each in data:
         memory = each.load()

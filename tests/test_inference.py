@@ -12,13 +12,14 @@ import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.evaluation import confusion, evaluation, model
+from cifar10.evaluation import classification, confusion, evaluation, model
 from cifar10.evaluation import export as exporting
 from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
+from tests.test_picture_files import served
 
 
 @pytest.fixture(scope='module')
@@ -215,9 +216,12 @@ def test_images_are_classified_and_files_that_are_none_are_named(run, pictures):
 
 LOAD = '''
 import sys, json, numpy as np, tensorflow as tf
-model = tf.saved_model.load(sys.argv[1]).signatures['serving_default']
+signatures = tf.saved_model.load(sys.argv[1]).signatures
+model = signatures['serving_default']
 images = np.load(sys.argv[2])
 outputs = [model(images=tf.constant(part)) for part in (images, images[:1], images[:0])]
+files = [open(path, 'rb').read() for path in sys.argv[3:]]
+outputs.append(signatures['classify_bytes'](image_bytes=tf.constant(files)))
 try:
     model(images=tf.constant(images[:, :28, :28]))
     sys.exit('images of another shape are taken')
@@ -233,11 +237,24 @@ def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_
     np.save(tmp_path / 'images.npy', pixels)
     target = tmp_path / 'models' / '1'
     assert call('cifar10_eval.py', f'--checkpoint_dir={run}', '--tower_device=cpu', f'--export_dir={target}')[0] == 0
-    result = subprocess.run([sys.executable, '-c', LOAD, str(target), str(tmp_path / 'images.npy')],
+    files = []
+    for i, content in enumerate(served()):
+        files.append(str(tmp_path / str(i)))
+        pathlib.Path(files[-1]).write_bytes(content)
+    result = subprocess.run([sys.executable, '-c', LOAD, str(target), str(tmp_path / 'images.npy'), *files],
                             capture_output=True, text=True, timeout=patient(60))
     assert result.returncode == 0, result.stderr
-    of_all, of_one, of_none = json.loads(result.stdout.splitlines()[-1])
-    assert of_none == dict(probabilities=[], class_index=[], class_name=[])
+    of_all, of_one, of_none, of_files = json.loads(result.stdout.splitlines()[-1])
+    lines = []
+    classification.classify(eval_settings(checkpoint_dir=run, image=tuple(files), json=True, tower_device='cpu'),
+                            lines.append)
+    for line, *row in zip(lines, of_files['probabilities'], of_files['classes'], of_files['class_name'], strict=True):
+        by_name = dict(zip(row[1], row[0], strict=True))
+        classes = json.loads(line)['classes']
+        assert classes[0]['name'] == row[2]
+        for each in classes:
+            assert abs(by_name[each['name']] - each['probability']) < 1e-5
+    assert of_none == dict(probabilities=[], class_index=[], class_name=[], classes=[])
     expected = probabilities_of(run, pixels)
     np.testing.assert_allclose(of_all['probabilities'], expected, atol=1e-5)
     assert of_all['class_index'] == expected.argmax(1).tolist() and len(of_one['class_index']) == 1

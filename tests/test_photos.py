@@ -34,7 +34,7 @@ from tests.helpers import (
     tf,
     train,
 )
-from tests.test_picture_files import encoded
+from tests.test_picture_files import decoder, encoded
 
 SIZE = 72
 MADE = 'cifar-bin-0.2-manifest/'  # the folder of the manifest, which also has what was made of other formats
@@ -296,7 +296,7 @@ def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, fo
         session.run(images.read)
         expected, _ = session.run(
             images.batch(Unchanged(None, None, 0, SIZE), tf.range(data.count, dtype=tf.int64), None))
-    decode = pictures.Decoder(SIZE, augmentation(None, None, 0, SIZE))
+    decode = decoder(SIZE, augmentation(None, None, 0, SIZE))
     decoded = [decode(str(folder / row['file'])) for row in rows_of(data.folder)]
     np.testing.assert_array_equal(decoded, expected)
 

@@ -18,7 +18,9 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_folder
 from cifar10.data import records
+from cifar10.data.augment import Augmentation
 from cifar10.data.photos import manifest, pictures
+from cifar10.data.photos.decoding import Preparation
 from cifar10.data.photos.photos import Examiner, Photos
 from cifar10.data.records import CLASSES_FILE, LARGEST, SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 
@@ -178,7 +180,7 @@ def _convert(path, test_fraction, size, folder):
         rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
         records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], count, rows)
     _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
-          lambda temporary: pictures.Decoder(size), write)
+          lambda temporary: pictures.Decoder(Preparation(size, Augmentation(), size)), write)
 
 
 def _make_manifest(path, test_fraction, folder):

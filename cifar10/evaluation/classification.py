@@ -11,6 +11,7 @@ from cifar10.base.console import printable, say
 from cifar10.base.errors import UsageError
 from cifar10.data.photos import pictures
 from cifar10.data.photos.pictures import NoPicture, shown
+from cifar10.data.photos.serving import images_of
 from cifar10.data.shift import average, views
 from cifar10.evaluation import model
 from cifar10.evaluation.evaluator import trained_session
@@ -28,7 +29,8 @@ class Classifier:
       device: name of the device that computes the network.
 
     Attributes:
-      images: placeholder uint8 [n, image_size, image_size, 3], with the image_size of the run.
+      images: uint8 [n, image_size, image_size, 3], with the image_size of the run: those of `files`, or what is fed.
+      files: placeholder string [n], the contents of picture files.
       probabilities: float32 [n, classes].
       restorer: restores the variables.
     """
@@ -38,7 +40,9 @@ class Classifier:
         # one, and would not be found in the checkpoint.
         with tf.device('/cpu:0'), tf.name_scope('input'):
             size = run.recipe.image_size
-            self.images = tf.placeholder(tf.uint8, [None, size, size, 3], name='images')
+            self.files = tf.placeholder(tf.string, [None], name='files')
+            self.images = tf.placeholder_with_default(
+                images_of(self.files, run.preparation), [None, size, size, 3], name='images')
             # An exported model may be fed images of any shape, which this refuses.
             images = tf.ensure_shape(self.images, self.images.shape)
             # A batch of no images is padded with a black one, because no network accepts an empty batch.
@@ -66,7 +70,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """
     directory, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, directory)
-    decoder = pictures.Decoder(run.recipe.image_size, run.recipe.augmentation, run.stored_size)
+    decoder = pictures.Decoder(run.preparation)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with plain_errors(), own.graph():

@@ -21,8 +21,9 @@ from cifar10.settings.evaluation import EvalSettings
 def export(settings: EvalSettings) -> None:
     """Writes a SavedModel of the newest checkpoint to `settings.export_dir`, whole or not at all.
 
-    Its signature takes `images`, uint8 [n, S, S, 3] with the `image_size` S of the run, and returns `probabilities`,
-    float32 [n, classes], `class_index`, int64 [n], and `class_name`, string [n].
+    Its default signature takes `images`, uint8 [n, S, S, 3] with the `image_size` S of the run; `classify_bytes` takes
+    `image_bytes`, string [n], the contents of picture files. Both return `probabilities`, float32 [n, classes],
+    `class_index`, int64 [n], `class_name`, string [n], and `classes`, string [n, classes], the names of all classes.
     """
     target = os.path.abspath(settings.export_dir)
     if _is_used(target):
@@ -35,7 +36,7 @@ def export(settings: EvalSettings) -> None:
     with failures.plain_errors(), own.graph():
         classifier = Classifier(run, devices.tower_devices[0])
         _refuse_python(settings)
-        signature = _signature(classifier, run.classes)
+        signatures = _signatures(classifier, run.classes)
         with trained_session(devices) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)
             with making(target), new_folder(target) as temporary:
@@ -44,7 +45,7 @@ def export(settings: EvalSettings) -> None:
                 builder = tf.saved_model.Builder(temporary)
                 builder.add_meta_graph_and_variables(
                     session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
-                    signature_def_map={tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature})
+                    signature_def_map=signatures)
                 builder.save()
     say(f'exported   {prefix}, step {step}, to {target}')
 
@@ -68,12 +69,15 @@ def _refuse_python(settings):
                              'with operations of TensorFlow')
 
 
-def _signature(classifier: Classifier, classes: Sequence[str]) -> Any:
-    """Returns the signature of the SavedModel; builds its outputs for the class."""
+def _signatures(classifier: Classifier, classes: Sequence[str]) -> dict[str, Any]:
+    """Returns the signatures of the SavedModel; builds their outputs for the classes."""
     with tf.device('/cpu:0'):
         index = tf.argmax(classifier.probabilities, 1, name='class_index')
         names = tf.constant([name.encode('utf-8', 'surrogateescape') for name in classes])
-        name = tf.gather(names, index, name='class_name')
-    return tf.saved_model.predict_signature_def(
-        {'images': classifier.images},
-        {'probabilities': classifier.probabilities, 'class_index': index, 'class_name': name})
+        outputs = {
+            'probabilities': classifier.probabilities, 'class_index': index,
+            'class_name': tf.gather(names, index, name='class_name'),
+            'classes': tf.tile(names[None], [tf.size(index), 1], name='classes')}
+    inputs = {tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY: {'images': classifier.images},
+              'classify_bytes': {'image_bytes': classifier.files}}
+    return {name: tf.saved_model.predict_signature_def(taken, outputs) for name, taken in inputs.items()}

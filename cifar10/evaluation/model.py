@@ -14,6 +14,7 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.base.names import AVERAGE
 from cifar10.base.registry import DATASETS
 from cifar10.base.variables import Loader
+from cifar10.data.photos.decoding import Preparation
 from cifar10.data.records import Records, stored_size
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
@@ -39,14 +40,14 @@ class Trained:
       recipe: what was trained and how.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
-      stored_size: height and width of the images in the run's data set; None if they are photos in their files.
+      preparation: what is done to a picture that is classified.
     """
     stored: RunRecord
     classes: tuple[str, ...]
     recipe: Recipe
     use_ema: bool
     averaging: bool
-    stored_size: int | None
+    preparation: Preparation
 
 
 def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | None = None,
@@ -75,7 +76,8 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | No
     averaging = settings.test_time_averaging
     if averaging is None:
         averaging = recipe.augmentation.test_time_averaging
-    return Trained(stored, classes, recipe, use_ema, averaging, stored_size(dataset, recipe.image_size))
+    preparation = Preparation(recipe.image_size, recipe.augmentation, stored_size(dataset, recipe.image_size))
+    return Trained(stored, classes, recipe, use_ema, averaging, preparation)
 
 
 def load_stored(settings: EvalSettings, directory: TrainDir) -> RunRecord:

@@ -42,12 +42,12 @@ def of_run(settings: TrainSettings, n: int = 10) -> list[Inputs]:
         places = {'at the beginning': 0, 'at the end': recipe.total_examples - n}
     blocks = []
     with failures.plain_errors(), cpu_session() as session:
-        memory, read = pipeline.load(data)
+        memory = data.load()
         first = tf.placeholder(tf.int64, [])
         augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
         examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, seed)
         _, planes = memory.take(examples)
-        session.run(read)
+        session.run(memory.read)
         for title, position in places.items():
             images, classes, originals = session.run([augmented, labels, planes], {first: position})
             names = [data.classes[i] for i in classes]

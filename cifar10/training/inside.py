@@ -76,7 +76,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
         tf.train.get_or_create_global_step()  # a network may ask for it
         first, step = (tf.placeholder(tf.int64, [], f'input/{name}') for name in ('first', 'step'))
         optimizer = precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
-        memory, read = pipeline.load(plan.data)
+        memory = plan.data.load()
         images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
         examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
         _, originals = memory.take(examples)
@@ -100,4 +100,4 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
 
     towers = build_towers(plan.devices.tower_devices, tower)
     batch = Batch(images, labels, first, examples, originals)
-    return Inside(towers, fed, batch, (first, step), tf.global_variables_initializer(), tf.group(read))
+    return Inside(towers, fed, batch, (first, step), tf.global_variables_initializer(), tf.group(memory.read))

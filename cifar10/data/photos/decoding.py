@@ -3,16 +3,13 @@
 The pixels depend on the decoded picture and on the part, not on the format of the file. Training, evaluation,
 classification and exported models all use these operations.
 """
-from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation, centre_boxes, planes_of
+from cifar10.data.photos import headers
 from cifar10.data.resize import as_bytes, stored_parts
-
-UPRIGHT = 1  # the EXIF orientation of a picture that is shown as it is stored
-TRANSPOSED = 5  # the first orientation of those whose stored rows are shown as columns
 
 _SCALES = (1, 2, 4, 8)  # libjpeg decodes at a fraction of the size in less time and memory
 _LEAST = 2  # pixels that a fraction must leave for each pixel of the image, so that little of what it smooths is seen
@@ -37,10 +34,7 @@ def parts(orientation: tf.Tensor, shapes: tf.Tensor, boxes: tf.Tensor) -> Part:
     """Returns parts of a batch of pictures.
 
     Args:
-      orientation: int32 [n], EXIF orientations from 1 to 8. They say where the first stored row and column are shown:
-        1 top, left; 2 top, right; 3 bottom, right; 4 bottom, left; 5 left, top; 6 right, top; 7 right, bottom;
-        8 left, bottom (Exif 2.32, section 4.6.4).
-      shapes: int32 [n, 2], the heights and widths of the pictures as they are shown.
+      orientation, shapes: int32 [n] and [n, 2], what `headers.read` returns for each picture.
       boxes: int32 [n, 4], the parts of the pictures as they are shown, as `Augmentation.boxes` returns them.
     """
     height, width = tf.unstack(shapes, axis=1)
@@ -53,7 +47,7 @@ def parts(orientation: tf.Tensor, shapes: tf.Tensor, boxes: tf.Tensor) -> Part:
     left, right = _reversed(left, right, width, right_to_left)
     rows = tf.stack([top, bottom + 1 - top], 1)
     columns = tf.stack([left, right + 1 - left], 1)
-    transposed = orientation >= TRANSPOSED
+    transposed = orientation >= headers.TRANSPOSED
     first_axis = tf.where(transposed, columns, rows)
     second_axis = tf.where(transposed, rows, columns)
     window = tf.reshape(tf.stack([first_axis, second_axis], 2), [-1, 4])
@@ -171,14 +165,18 @@ class Preparation(NamedTuple):
     augmentation: Augmentation
     stored_size: int | None
 
-    def image(self, cut_to: Callable[[Part, int], tf.Tensor], orientation: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-        """Returns the image of a picture, uint8 [size, size, 3].
+    def of_file(self, contents: tf.Tensor) -> tf.Tensor:
+        """Returns the image of a JPEG or PNG file, uint8 [size, size, 3]; `contents` is a string scalar."""
+        orientation, shape = headers.read(contents)
+        return self._image(lambda part, size: decoded(contents, part, size), orientation, shape)
 
-        Args:
-          cut_to: function (Part, size) -> this part of the picture as an image of this size.
-          orientation: int32 scalar, as in `parts`.
-          shape: int32 [2], height and width of the picture as it is shown.
-        """
+    def of_pixels(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Returns the image of a picture uint8 [height, width, 1 to 4 channels]: uint8 [size, size, 3]."""
+        return self._image(lambda part, size: cut(pixels, part, size), tf.constant(headers.UPRIGHT),
+                           tf.shape(pixels)[:2])
+
+    def _image(self, cut_to, orientation, shape):
+        """Returns the image of a picture; `cut_to` is a function (Part, size) -> this part as an image of this size."""
         boxes = None if self.stored_size else self.augmentation.boxes(shape[None])
         if boxes is None:
             boxes = centre_boxes(shape[None], 1.0)

@@ -29,7 +29,7 @@ class Photo(NamedTuple):
     Attributes:
       fingerprint: of the contents of the file at `path`, as `photos.fingerprint` computes it.
       height, width: of the picture as it is shown, in pixels.
-      orientation: how it is stored, as `decoding.parts` takes it.
+      orientation: how it is stored, as `headers.read` returns it.
       path: of the file that is read: the user's, or the PNG that was made of it.
       bytes: the size of the user's file.
       time: when it was changed, in nanoseconds.

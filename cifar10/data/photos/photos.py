@@ -17,7 +17,7 @@ from cifar10.base.cpu_session import cpu_session
 from cifar10.data import download, pipeline
 from cifar10.data.augment import Augmentation, centre_boxes, planes_of
 from cifar10.data.images import Images, as_graph
-from cifar10.data.photos import decoding, pictures
+from cifar10.data.photos import decoding, headers, pictures
 from cifar10.data.photos.manifest import COLUMNS, SEPARATORS, Photo
 from cifar10.data.records import Records
 
@@ -218,13 +218,12 @@ class Examiner(pictures.Reader):
         self._final = final
         with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
             self._contents = tf.placeholder(tf.string, [])
-            self._orientation = tf.placeholder(tf.int32, [])
-            self._shape = tf.placeholder(tf.int32, [2])
-            whole = tf.concat([[0, 0], self._shape - 1], 0)
-            part = decoding.parts(self._orientation[None], self._shape[None], whole[None])
+            orientation, shape = headers.read(self._contents)
+            whole = tf.concat([[0, 0], shape - 1], 0)
+            part = decoding.parts(orientation[None], shape[None], whole[None])
             image = decoding.decoded(self._contents, decoding.Part(*(each[0] for each in part)), _EXAMINED)
             with tf.control_dependencies([image]):
-                self._fingerprint = fingerprint(self._contents)
+                self._found = fingerprint(self._contents), shape, orientation
         self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
 
     def make(self, picture):
@@ -234,9 +233,8 @@ class Examiner(pictures.Reader):
         path = picture.path
         if picture.pixels is not None:
             contents, path = self._converted(picture)
-        found = self._session.run(self._fingerprint, {
-            self._contents: contents, self._orientation: picture.orientation, self._shape: picture.shape})
-        return Photo(int(found), *picture.shape, picture.orientation, path, picture.status.st_size,
+        found, shape, orientation = self._session.run(self._found, {self._contents: contents})
+        return Photo(int(found), *map(int, shape), int(orientation), path, picture.status.st_size,
                      picture.status.st_mtime_ns, picture.path)
 
     def _converted(self, picture):

@@ -4,7 +4,6 @@ Pillow reads the headers of all files. TensorFlow decodes JPEG and PNG, as in th
 other formats.
 """
 import contextlib
-import functools
 import itertools
 import multiprocessing.pool
 import os
@@ -16,12 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cifar10.base.console import progress_bar, quiet_stderr
-from cifar10.data.augment import Augmentation
 from cifar10.data.photos import decoding
-from cifar10.data.records import SIZE
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
 _ENCODED = (b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n')  # how JPEG and PNG begin, which TensorFlow decodes
@@ -83,17 +80,13 @@ class Picture(NamedTuple):
     Attributes:
       path: of the file.
       status: what the operating system says of it.
-      shape: (height, width) in pixels as it is shown.
-      orientation: as `decoding.parts` takes it.
-      contents: all bytes of the file.
-      pixels: uint8 [height, width, 1, 3 or 4 channels]; None if TensorFlow decodes the contents.
+      contents: all bytes of the file; None if TensorFlow does not decode it.
+      pixels: uint8 [height, width, 1, 3 or 4 channels], of a file that TensorFlow does not decode.
     """
     path: str
     status: os.stat_result
-    shape: tuple[int, int]
-    orientation: int
-    contents: bytes
-    pixels: np.ndarray | None
+    contents: bytes | None = None
+    pixels: np.ndarray | None = None
 
 
 class Reader:
@@ -148,12 +141,9 @@ class Reader:
             raise NoPicture(f'{width} x {height} pixels, {too_large}')
         with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * status.st_size), _plain_errors(image.format):
             if not head.startswith(_ENCODED):
-                pixels = _pixels(image)
-                return self.make(Picture(path, status, pixels.shape[:2], decoding.UPRIGHT, b'', pixels))
-            orientation = _orientation(image)
-            shape = (width, height) if orientation >= decoding.TRANSPOSED else (height, width)
+                return self.make(Picture(path, status, pixels=_pixels(image)))
             stream.seek(0)
-            return self.make(Picture(path, status, shape, orientation, stream.read(), None))
+            return self.make(Picture(path, status, stream.read()))
 
     def each(self, paths: Sequence[str], progress: bool = False) -> Iterator:
         """Yields for each file what a call returns, or the NoPicture that it raises.
@@ -208,17 +198,6 @@ def _format_of(head):
     return None
 
 
-def _orientation(image):
-    """Returns the EXIF orientation of a picture whose header was read, from 1 to 8."""
-    exif = Image.Exif()
-    try:
-        exif.load(image.info.get('exif', b''))
-        value = exif.get(ExifTags.Base.Orientation)
-    except Exception:  # Pillow raises errors of all kinds for EXIF data that make no sense
-        value = None
-    return value if value in range(1, 9) else decoding.UPRIGHT
-
-
 def _pixels(image):
     """Decodes the first frame of a picture and turns it as it is shown: uint8 [height, width, 1, 3 or 4 channels]."""
     image.load()
@@ -235,26 +214,19 @@ class Decoder(Reader):
     """Decodes picture files on the CPU: a call returns the image of a picture, uint8 [size, size, 3].
 
     Args:
-      size: height and width in pixels of the images that it makes.
-      augmentation: says which part of a picture its image shows; by default the centre square.
-      stored_size: as in `decoding.Preparation`.
+      preparation: what is done to the pictures.
     """
 
-    def __init__(self, size: int = SIZE, augmentation: Augmentation | None = None, stored_size: int | None = None):
+    def __init__(self, preparation: decoding.Preparation):
         super().__init__()
-        preparation = decoding.Preparation(size, augmentation or Augmentation(), stored_size)
         with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
             self._contents = tf.placeholder(tf.string, [])
             self._pixels = tf.placeholder(tf.uint8, [None, None, None])
-            self._orientation = tf.placeholder(tf.int32, [])
-            self._shape = tf.placeholder(tf.int32, [2])
-            self._of_contents, self._of_pixels = (
-                preparation.image(functools.partial(cut_to, source), self._orientation, self._shape)
-                for cut_to, source in ((decoding.decoded, self._contents), (decoding.cut, self._pixels)))
+            self._of_file = preparation.of_file(self._contents)
+            self._of_pixels = preparation.of_pixels(self._pixels)
         self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
 
     def make(self, picture):
-        place = {self._orientation: picture.orientation, self._shape: picture.shape}
         if picture.pixels is None:
-            return self._session.run(self._of_contents, {self._contents: picture.contents, **place})
-        return self._session.run(self._of_pixels, {self._pixels: picture.pixels, **place})
+            return self._session.run(self._of_file, {self._contents: picture.contents})
+        return self._session.run(self._of_pixels, {self._pixels: picture.pixels})

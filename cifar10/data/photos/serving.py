@@ -1,0 +1,67 @@
+"""Picture files as images within an exported model, where there is no Pillow: JPEG, PNG, GIF and most BMPs."""
+import tensorflow.compat.v1 as tf
+
+from cifar10.data.images import as_graph
+from cifar10.data.photos.decoding import Preparation
+
+_HEAD = 34  # bytes of a file that say what it is
+# (first byte, what is there, name) of the formats that are refused; a file may be of none of them.
+_OTHERS = ((8, b'WEBP', 'WebP'), (0, b'II*\0', 'TIFF'), (0, b'MM\0*', 'TIFF'), (4, b'ftypavif', 'AVIF'),
+           (4, b'ftypheic', 'HEIC'), (4, b'jP  ', 'JPEG 2000'))
+_BMP_BITS = (8, 24, 32)  # a pixel
+_TAKEN = 'classify_bytes takes JPEG, PNG, GIF and BMP; '
+
+
+def images_of(files: tf.Tensor, preparation: Preparation) -> tf.Tensor:
+    """Returns the images of picture files as classification prepares them, uint8 [n, size, size, 3].
+
+    At another format the operation fails, with its name. Of a GIF it takes the first frame.
+
+    Args:
+      files: string [n], the contents of the files.
+      preparation: what is done to the pictures of the run.
+    """
+    image = tf.TensorSpec([preparation.size, preparation.size, 3], tf.uint8)
+    return tf.map_fn(as_graph(lambda contents: _image(contents, preparation)), files, fn_output_signature=image)
+
+
+def _image(contents, preparation):
+    head = tf.strings.join([tf.strings.substr(contents, 0, _HEAD), b'\0' * _HEAD])
+    is_encoded = _has(head, 0, b'\xff\xd8\xff') | _has(head, 0, b'\x89PNG\r\n\x1a\n')
+    is_gif = _has(head, 0, b'GIF8')
+    is_bmp = _has(head, 0, b'BM')
+    name = tf.constant('a file of none of these formats')
+    for first, beginning, other in _OTHERS:
+        name = tf.where(_has(head, first, beginning), f'a {other} file', name)
+    refusal = tf.debugging.Assert(is_encoded | is_gif | is_bmp, [tf.strings.join([_TAKEN + 'this is ', name])])
+    with tf.control_dependencies([refusal]):
+        contents, head = tf.identity(contents), tf.identity(head)
+    return tf.case([(is_encoded, lambda: preparation.of_file(contents)),
+                    (is_gif, lambda: preparation.of_pixels(tf.io.decode_gif(contents)[0]))],
+                   lambda: preparation.of_pixels(_bmp_pixels(contents, head)))
+
+
+def _has(head, first, beginning):
+    return tf.equal(tf.strings.substr(head, first, len(beginning)), beginning)
+
+
+def _bmp_pixels(contents, head):
+    """Returns the pixels of an uncompressed BMP, uint8 [height, width, 3]; with 8 bits a pixel its palette is used.
+
+    The layout: https://learn.microsoft.com/windows/win32/gdi/bitmap-storage.
+    """
+    def number(first, kind):
+        return tf.cast(tf.io.decode_raw(tf.strings.substr(head, first, kind.size), kind)[0], tf.int32)
+    pixels_begin, header = number(10, tf.int32), number(14, tf.int32)
+    bits, compression = number(28, tf.uint16), number(30, tf.int32)
+    is_known = tf.reduce_any(tf.equal(bits, _BMP_BITS)) & tf.equal(compression, 0) & (header >= 40)
+    refusal = tf.debugging.Assert(is_known, [_TAKEN + 'of BMP those without compression and colour masks, with 8, 24 '
+                                             'or 32 bits a pixel'])
+    with tf.control_dependencies([refusal]):
+        pixels = tf.image.decode_bmp(tf.identity(contents))
+
+    def with_palette():
+        table = tf.strings.substr(contents, 14 + header, pixels_begin - 14 - header)
+        colours = tf.reshape(tf.io.decode_raw(table, tf.uint8), [-1, 4])[:, 2::-1]  # blue, green, red and nothing
+        return tf.gather(colours, tf.cast(pixels[..., 0], tf.int32))
+    return tf.cond(tf.equal(bits, 8), with_palette, lambda: pixels[..., :3])
