@@ -49,6 +49,8 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert output.count('converting') == 1
     assert f'warning: left out 1 of 37 files; the first is {path}train/owl/notes.txt' in output
     assert 'these 1 files' not in output
+    records.prepare(path, '/nowhere')  # a later start
+    assert capsys.readouterr().out == f'left out   1 files, as {path}cifar-bin/left-out.txt lists them\n'
 
 
 def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
@@ -76,6 +78,7 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
 
 
 @pytest.mark.parametrize('paths, part', [
+    (['train/a/1.png', 'val/a/1.png'], 'has train/ and val/ but no test/; rename val/ to test/$'),
     (['train/a/1.png'], 'has train/ but no test/; add test/, or use --dataset=.*/mine/train to set a fraction'),
     (numbered('train', 'car'), 'if train is a class, rename it'),
     (numbered('train', 'test', 'car'), r'no class directories in train/; put the images into train/<class>, or, if'),
@@ -89,12 +92,14 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (numbered('a', 'b', 'cifar-binary'), "directory 'cifar-binary' in .* has a name that is reserved for converted "
      'images; rename or remove it'),
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
-    (['a/1.png'], 'needs 2 to 256 class directories, but has 1'),
-    (['1.png'], 'needs 2 to 256 class directories, but has 0'),
+    (['a/1.png'], 'has one class directory, a/; add a directory with images of another class'),
+    (numbered('photos/a', 'photos/b'), 'has one directory, photos/, in which there are 2; use --dataset=.*/photos/$'),
+    (['1.png', '2.png'], 'has 2 files but no class directories; put each image into a directory that has the name of'),
+    (numbered('a', 'b/x'), 'class b has no training image, but directories such as x/; move their images into .*/b$'),
     (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
     (numbered('a', 'b') + ['c/1.png'], 'class c has no training image; give it more, or remove'),
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
-    ([f'{i}/1.png' for i in range(257)], 'needs 2 to 256 class directories, but has 257'),
+    ([f'{i}/1.png' for i in range(257)], 'has 257 class directories; up to --image_size=64 there may be 256, above'),
 ])
 def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path):
     path = folder(*paths)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import time
+import types
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.data import augment, draws, pipeline, records
 from cifar10.data.draws import Positions
 from cifar10.data.photos import manifest, pictures, resized_crop
-from cifar10.evaluation import classification, evaluation, validation
+from cifar10.evaluation import classification, evaluation, evaluator, model
 from cifar10.model import network_draws as network_draws
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
@@ -143,6 +144,20 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     first, second, third = listed.read_text().splitlines()
     assert first in output and first.endswith("a\\tb.jpg' (its name has a tab or a line break; rename it)")
     assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (a picture in the format JPEG2000' in third
+
+
+def test_there_may_be_any_number_of_classes(tmp_path):
+    for label in range(300):
+        (tmp_path / str(label)).mkdir()
+        for i in range(2):
+            (tmp_path / str(label) / f'{i}.png').write_bytes(encoded(np.full([9, 9, 3], label % 256, np.uint8), 'PNG'))
+    data = prepare(tmp_path)
+    images = data.load()
+    with tf.Session() as session:
+        session.run(images.read)
+        labels, planes = session.run(images.take(tf.range(300, dtype=tf.int64)))
+    assert len(data.classes) == 300 and sorted(labels) == [*range(300)]
+    assert (planes[:, 0, 0, 0] == [int(data.classes[label]) % 256 for label in labels]).all()
 
 
 def test_a_photo_that_was_added_is_noticed(copy, capsys):
@@ -422,11 +437,22 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     one.write_bytes((copy / rows_of(folder)[2]['file']).read_bytes())
     shutil.rmtree(folder)
     evaluate()
-    assert 'warning: the training images have changed since the run was trained' in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert 'warning: the training images have changed since the run was trained' in output
+    assert 'test images' not in output.replace('so test images may', '')
+    rows = rows_of(folder, records.TEST)
+    (copy / rows[0]['file']).write_bytes((copy / rows_of(folder)[3]['file']).read_bytes())
+    shutil.rmtree(folder)
+    evaluate()
+    output = capsys.readouterr().out
+    assert 'warning: 1 of the test images are training images too' in output
+    assert 'warning: these test images are not those of the last evaluation of this run' in output
 
 
 def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
-    assert [validation.batch_size(size) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
+    assert [evaluator.batch_size(size, 500) for size in (16, 64, 65, 224, 512)] == [500, 500, 484, 40, 7]
+    run = types.SimpleNamespace(recipe=types.SimpleNamespace(image_size=512))
+    assert model.batch_size(eval_settings(), run) == 7 and model.batch_size(eval_settings(batch_size=50), run) == 50
 
 
 def test_a_decoding_rate_counts_only_what_is_done_within_its_clock(folder):

@@ -26,7 +26,7 @@ from cifar10.data.records import CLASSES_FILE, LARGEST, SIZE, TEST, TEST_FILES, 
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
-_MOST_CLASSES = 256  # a label is a byte
+_VALIDATION = ('val', 'valid', 'validation')  # what others name their second part
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
 _SCRATCH = 'scratch'  # the file that holds what was read until the examples are divided
@@ -42,6 +42,10 @@ def dataset(path: str) -> '_ImageFolder':
     if len(parts) == 1:
         part = parts[0]
         other = TEST if part == TRAIN else TRAIN
+        alike = [name for name in _VALIDATION if os.path.isdir(os.path.join(path, name))]
+        if alike:
+            raise UsageError(f'--dataset={path} has {part}/ and {alike[0]}/ but no {other}/; rename {alike[0]}/ to '
+                             f'{other}/')
         raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/, or use '
                          f'--dataset={os.path.join(path, part)} to set a fraction of it apart for testing, or, if '
                          f'{part} is a class, rename it')
@@ -59,6 +63,7 @@ class _ImageFolder(Dataset):
       test_fraction: if it has not, the fraction of the images of each class that is for testing; otherwise None.
     """
     _WHAT, _MADE, _REMEDY = 'the converted images are', 'the conversion', 'convert them again'
+    _MOST_CLASSES = 256  # the label of a record is a byte
 
     how: str = 'converting it'
     path: str = ''
@@ -83,30 +88,37 @@ class _ImageFolder(Dataset):
                                    make=functools.partial(_convert, self.path, test_fraction, image_size))
 
     def check(self):
-        _layout(self.path, self.test_fraction)
+        classes, _ = _layout(self.path, self.test_fraction)
+        if self._MOST_CLASSES and len(classes) > self._MOST_CLASSES:
+            raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; up to '
+                             f'--image_size={LARGEST} there may be {self._MOST_CLASSES}, above it any number')
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, but {self._WHAT} stored there; use a writable '
                              'directory with symbolic links to its class directories')
 
     def expected(self):
         classes, folders = _layout(self.path, self.test_fraction)
-        files = {part: _files(folder, classes) for part, folder in folders.items()}
+        files = {part: [(label, path) for label, path in _files(folder, classes) if not os.path.isdir(path)]
+                 for part, folder in folders.items()}
         parts = _parts(self.path, classes, files, self.test_fraction)
         return tuple(classes), {part: len(examples) for part, examples in parts.items()}
 
     def read_classes(self, folder):
         return records.read_classes(folder)
 
-    def notice(self):
+    def notices(self):
+        left_out = os.path.join(self.folder, _LEFT_OUT)
+        if os.path.exists(left_out):
+            with open(left_out, encoding='utf-8') as stream:
+                yield f'left out   {sum(1 for _ in stream)} files, as {left_out} lists them'
         folders = [self.path]
         if self.is_divided:
             folders = [os.path.join(self.path, part) for part in (TRAIN, TEST)]
         class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
         newest = max(map(os.path.getmtime, class_folders), default=0)
         if newest > os.path.getmtime(self.folder):
-            return (f'images were added or removed after {self._MADE}; delete {self.folder} to {self._REMEDY} (a run '
-                    'can go on only with the same classes and number of training images)')
-        return None
+            yield (f'warning: images were added or removed after {self._MADE}; delete {self.folder} to {self._REMEDY} '
+                   '(a run can go on only with the same classes and number of training images)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +126,7 @@ class _PhotoFolder(_ImageFolder):
     """The images below a folder, which stay in their files."""
     how: str = 'decoding each file once for a manifest'
     _WHAT, _MADE, _REMEDY = 'the manifest of its photos is', 'the manifest was made', 'have it made again'
+    _MOST_CLASSES = None
 
     def records(self, name, folder, part, count, classes, image_size):
         return Photos(name, (os.path.join(folder, *self.files[part]),), count, classes, size=image_size, root=self.path)
@@ -169,9 +182,27 @@ def _layout(path, test_fraction):
         if odd:
             raise UsageError(f'class {min(odd)} is only in one of {TRAIN}/ and {TEST}/ in --dataset={path}; give both '
                              'the same classes')
-    if not 2 <= len(classes) <= _MOST_CLASSES:
-        raise UsageError(f'--dataset={path} needs 2 to {_MOST_CLASSES} class directories, but has {len(classes)}')
+    if len(classes) < 2:
+        raise UsageError(f'--dataset={path} {_too_few(folders[TRAIN], classes)}')
     return classes, folders
+
+
+def _too_few(folder, classes):
+    """Returns what a folder with less than two class directories has instead, and the change that makes it right."""
+    files = len(_visible_files(folder))
+    if not classes:
+        return (f'has {files:,} files but no class directories; put each image into a directory that has the name of '
+                'its class')
+    only = os.path.join(folder, classes[0])
+    deeper = _class_names(only)
+    if len(deeper) > 1:
+        return f'has one directory, {classes[0]}/, in which there are {len(deeper)}; use --dataset={only}/'
+    return f'has one class directory, {classes[0]}/; add a directory with images of another class'
+
+
+def _visible_files(folder):
+    """Returns the names of what is in a folder but hidden, and no folder."""
+    return [entry.name for entry in os.scandir(folder) if not entry.name.startswith('.') and not entry.is_dir()]
 
 
 def _convert(path, test_fraction, size, folder):
@@ -234,6 +265,10 @@ def _parts(path, classes, examples, test_fraction):
         for missing in set(range(len(classes))) - set(labels[part]):
             count = sum(part_labels.count(missing) for part_labels in labels.values())
             kind = 'training' if part == TRAIN else 'test'
+            folder = os.path.join(path, '' if test_fraction is not None else part, classes[missing])
+            if deeper := _class_names(folder):
+                raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image, but directories '
+                                 f'such as {deeper[0]}/; move their images into {folder}')
             change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
             raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image; give it more{change}, '
                              'or remove its directory')

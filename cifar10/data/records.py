@@ -86,9 +86,9 @@ class Dataset:
         del folder
         return self.classes
 
-    def notice(self) -> str | None:
-        """Returns a warning about the made files, or None."""
-        return None
+    def notices(self) -> Iterable[str]:
+        """Returns lines about the made files that each start prints."""
+        return ()
 
     def records(self, name: str, folder: str, part: str, count: int, classes: tuple[str, ...],
                 image_size: int) -> 'Records':
@@ -142,6 +142,15 @@ class Records:
         """Returns the SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
         status = [os.stat(path) for path in self.files]
         return _sha256(self.files, tuple((each.st_size, each.st_mtime_ns) for each in status))
+
+    def fingerprints(self) -> set:
+        """Returns fingerprints of the images, without their labels."""
+        found = set()
+        for path in self.files:
+            with open(path, 'rb') as stream:
+                while row := stream.read(self.record_bytes):
+                    found.add(hashlib.sha256(row[self.label_bytes:]).digest()[:8])
+        return found
 
     def describe(self, augmentation: Any, batch_size: int) -> list[str]:
         """Returns lines about what the images cost a process with towers.
@@ -258,8 +267,8 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         if dataset.archive:
             archive_name, _ = dataset.archive
             remove_leftovers(os.path.join(data_dir, archive_name))
-        if part == TRAIN and (notice := dataset.notice()):
-            say(f'warning: {notice}')
+        for line in dataset.notices() if part == TRAIN else ():
+            say(line)
     classes = dataset.read_classes(folder)
     count = dataset.verified_count(folder, part, len(classes))
     return dataset.records(name, folder, part, count, classes, image_size)

@@ -79,8 +79,9 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
             prefix, step = classifier.restorer.restore_newest(session, directory)
             if not settings.json:
                 say(f'model      {prefix}, step {step}')
-            for first in range(0, len(settings.image), settings.batch_size):
-                paths = settings.image[first:first + settings.batch_size]
+            batch_size = model.batch_size(settings, run)
+            for first in range(0, len(settings.image), batch_size):
+                paths = settings.image[first:first + batch_size]
                 outcomes = _classify_batch(session, classifier, decoder, paths, run.classes)
                 for path, outcome in zip(paths, outcomes):
                     show(_as_json(path, outcome) if settings.json else printable(_as_row(path, outcome, width)))

@@ -102,7 +102,7 @@ class _Evaluation:
         data = _prepare_data(stored, settings)
         self._run = model.load_run(settings, directory, stored, data)
         self._directory = directory
-        self.evaluator = Evaluator(data, self._run.recipe, devices.tower_devices, settings.batch_size,
+        self.evaluator = Evaluator(data, self._run.recipe, devices.tower_devices, model.batch_size(settings, self._run),
                                    settings.num_examples, self._run.averaging)
         self._restorer = model.Restorer(self._run.use_ema)
         evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
@@ -154,6 +154,10 @@ def _prepare_data(stored, settings):
         if stored.difference_to(dict(images_sha256=trained.digest())):
             say('warning: the training images have changed since the run was trained on them, so test images may have '
                 'been among them')
+        if part == records.TEST and stored.difference_to(dict(test_sha256=images.digest())):
+            say('warning: the test images are not those that belonged to the run when it was trained')
+        if part == records.TEST and (shared := len(images.fingerprints() & trained.fingerprints())):
+            say(f'warning: {shared:,} of the test images are training images too')
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')

@@ -17,6 +17,8 @@ from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import build_towers
 
+_BATCH_PIXELS = 500 * 64 ** 2
+
 
 class Result(NamedTuple):
     """The result of one pass over the examples.
@@ -77,6 +79,11 @@ class _Share(NamedTuple):
     start: tf.Operation
     sums: dict[str, tf.Tensor]
     num_batches: int
+
+
+def batch_size(image_size: int, most: int) -> int:
+    """Returns how many images of a height and width are evaluated at a time: at most `most`, and 2 million pixels."""
+    return max(min(most, _BATCH_PIXELS // image_size ** 2), 1)
 
 
 class Evaluator:

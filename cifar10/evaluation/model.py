@@ -16,6 +16,7 @@ from cifar10.base.registry import DATASETS
 from cifar10.base.variables import Loader
 from cifar10.data.photos.decoding import Preparation
 from cifar10.data.records import Records, stored_size
+from cifar10.evaluation import evaluator
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
@@ -27,6 +28,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.settings.training import completed
 
+_BATCH_SIZE = 128
 OWN_IMAGES = 'evaluate it on the images that it was trained with'  # the remedy in messages
 
 
@@ -78,6 +80,11 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | No
         averaging = recipe.augmentation.test_time_averaging
     preparation = Preparation(recipe.image_size, recipe.augmentation, stored_size(dataset, recipe.image_size))
     return Trained(stored, classes, recipe, use_ema, averaging, preparation)
+
+
+def batch_size(settings: EvalSettings, run: Trained) -> int:
+    """Returns how many images are in a batch: as many as the user says, or as fit into memory."""
+    return settings.batch_size or evaluator.batch_size(run.recipe.image_size, _BATCH_SIZE)
 
 
 def load_stored(settings: EvalSettings, directory: TrainDir) -> RunRecord:

@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import own
 from cifar10.base.variables import Loader
 from cifar10.data import records
-from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
+from cifar10.evaluation.evaluator import Evaluator, Result, batch_size, trained_session
 from cifar10.evaluation.report import result_line, scalars_of
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
@@ -16,13 +16,7 @@ from cifar10.run import summaries
 from cifar10.run.metrics import EVAL, Metrics
 from cifar10.run.progress import Progress
 
-_BATCH_SIZE = 500  # of images up to 64 pixels; of larger ones, as many as have so many pixels together
-_BATCH_PIXELS = _BATCH_SIZE * 64 ** 2
-
-
-def batch_size(image_size: int) -> int:
-    """Returns how many images of a height and width are evaluated at a time, so that they fit into memory."""
-    return min(_BATCH_SIZE, _BATCH_PIXELS // image_size ** 2)
+_BATCH_SIZE = 500
 
 
 class Validation:
@@ -40,7 +34,7 @@ class Validation:
 
     def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
         with own.graph() as graph:
-            self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size))
+            self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size, _BATCH_SIZE))
             variables = saved_names(use_ema)
             self.names = list(variables)
             with tf.device('/cpu:0'):

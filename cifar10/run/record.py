@@ -32,7 +32,7 @@ class RunRecord(NamedTuple):
       last_step: the step that the run was to end after.
       classes: the names of the classes.
       examples: the number of training images.
-      images_sha256: `Records.digest` of the training images.
+      images_sha256, test_sha256: `Records.digest` of the training and the test images.
       network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own.sha256` returns
         it; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
@@ -49,6 +49,7 @@ class RunRecord(NamedTuple):
     classes: tuple[str, ...] | None = None
     examples: int | None = None
     images_sha256: str | None = None
+    test_sha256: str | None = None
     network_sha256: Mapping[str, str] | None = None
     optimizer_sha256: Mapping[str, str] | None = None
     warm_start_sha256: str | None = None

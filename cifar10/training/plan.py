@@ -77,7 +77,8 @@ class Plan(NamedTuple):
         devices, data = self.devices, self.data
         return RunRecord(
             settings, step=self.step, last_step=self.last_step, classes=data.classes, examples=data.count,
-            images_sha256=data.digest(), network_sha256=own_sha256(NETWORKS, settings.recipe.network),
+            images_sha256=data.digest(), test_sha256=records.of(settings.data, records.TEST).digest(),
+            network_sha256=own_sha256(NETWORKS, settings.recipe.network),
             optimizer_sha256=own_sha256(OPTIMIZERS, settings.recipe.optimizer),
             warm_start_sha256=self.warm_start.sha256 if self.warm_start else None,
             devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
@@ -240,9 +241,10 @@ def refuse_other_images(start: Start) -> list[str]:
         return []
     stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
                           f'--train_dir={start.directory.path}', ANOTHER_RUN)
-    if stored.difference_to(dict(images_sha256=start.data.digest())):
-        return ['changed    the training images: other files, or other contents']
-    return []
+    digests = {'training': dict(images_sha256=start.data.digest()),
+               'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
+    return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
+            if stored.difference_to(digest)]
 
 
 def describe(start: Start) -> list[str]:

@@ -66,6 +66,13 @@ def write(folder: str, part: str, root: str, examples: Iterable[tuple[int, Photo
             sources.write(f'{photo.bytes}\t{photo.time}\t{os.path.relpath(photo.source, root)}\n')
 
 
+def fingerprints(path: str) -> set[int]:
+    """Returns the fingerprints of the photos whose rows are in a file of the manifest."""
+    with open(path, **_TEXT) as rows:
+        next(rows)
+        return {int(row.split('\t')[COLUMNS.index('fingerprint')]) for row in rows}
+
+
 def verified_count(folder: str, part: str, root: str) -> int:
     """Returns how many examples a part of the manifest has, after a look at the size and the time of each file.
 

@@ -17,7 +17,7 @@ from cifar10.base.cpu_session import cpu_session
 from cifar10.data import download, pipeline
 from cifar10.data.augment import Augmentation, centre_boxes, planes_of
 from cifar10.data.images import Images, as_graph
-from cifar10.data.photos import decoding, headers, pictures
+from cifar10.data.photos import decoding, headers, manifest, pictures
 from cifar10.data.photos.manifest import COLUMNS, SEPARATORS, Photo
 from cifar10.data.records import Records
 
@@ -47,6 +47,9 @@ class Photos(Records):
 
     def digest(self):
         return download.sha256(self.files[0])  # its rows have the fingerprint of each photo
+
+    def fingerprints(self):
+        return manifest.fingerprints(self.files[0])
 
     def describe(self, augmentation, batch_size):
         lines = super().describe(augmentation, batch_size)
