@@ -78,7 +78,8 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | No
     averaging = settings.test_time_averaging
     if averaging is None:
         averaging = recipe.augmentation.test_time_averaging
-    preparation = Preparation(recipe.image_size, recipe.augmentation, stored_size(dataset, recipe.image_size))
+    data_size = stored_size(stored.settings.data.dataset, recipe.image_size)
+    preparation = Preparation(recipe.image_size, recipe.augmentation, data_size)
     return Trained(stored, classes, recipe, use_ema, averaging, preparation)
 
 
