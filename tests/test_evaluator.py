@@ -6,6 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
+from cifar10.data.photos.decoding import Preparation
 from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.model import Trained
@@ -83,7 +84,8 @@ def test_an_evaluation_equals_numpys(num_devices, batch_size, known, tmp_path):
 @pytest.mark.parametrize('averaging', [False, True])
 def test_probabilities_are_of_averaged_logits(averaging, known):
     names = tuple(f'class {i}' for i in range(10))
-    classifier = Classifier(Trained({}, names, known.recipe, use_ema=False, averaging=averaging), '/cpu:0')
+    preparation = Preparation(known.recipe.image_size, known.recipe.augmentation, 32)
+    classifier = Classifier(Trained({}, names, known.recipe, False, averaging, preparation), '/cpu:0')
     with tf.Session() as session:
         tf.trainable_variables()[0].load(known.weights, session)
         by_count = {n: session.run(classifier.probabilities, {classifier.images: known.images[:n]}) for n in (5, 1, 0)}

@@ -2,6 +2,8 @@
 import hashlib
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from cifar10.data import records
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
-from tests.helpers import last_variables, tf
+from tests.helpers import ROOT, last_variables, patient, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
@@ -108,6 +110,36 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     with pytest.raises(UsageError, match=part):
         records.expected(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
     assert not [name for name in os.listdir(path) if name.startswith('cifar-bin-') or name.startswith('.')]
+
+
+CONVERT = '''
+import sys
+from cifar10.base import console
+console.start_tensorflow()
+from cifar10.data import records
+def peak():
+    return next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM')) / 1024
+before = peak()
+records.prepare(sys.argv[1], '/nowhere', test_fraction=0.1, image_size=int(sys.argv[2]))
+print(peak() - before)
+'''
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('size', [64, 65])
+def test_the_memory_of_a_conversion_does_not_grow_with_the_folder(tmp_path, size):
+    megabytes = []
+    for count in (500, 10000):  # of 123 MB at 64 pixels
+        for name in ('a', 'b'):
+            folder = tmp_path / str(count) / name
+            folder.mkdir(parents=True)
+            (folder / '0.png').write_bytes(FILES[0])
+            for i in range(1, count // 2):
+                os.link(folder / '0.png', folder / f'{i}.png')
+        result = subprocess.run([sys.executable, '-c', CONVERT, f'{tmp_path / str(count)}/', str(size)], cwd=ROOT,
+                                capture_output=True, text=True, timeout=patient(60))
+        megabytes.append(float(result.stdout.splitlines()[-1]))
+    assert megabytes[1] - megabytes[0] < 25, megabytes
 
 
 def test_names_that_a_class_may_have(folder, capsys):

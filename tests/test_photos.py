@@ -447,7 +447,9 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     evaluate()
     output = capsys.readouterr().out
     assert 'warning: 1 of the test images are training images too' in output
-    assert 'warning: these test images are not those of the last evaluation of this run' in output
+    assert 'warning: the test images are not those that belonged to the run when it was trained' in output
+    trainer.train(settings.replace(max_steps=4))
+    assert 'changed    the test images' in capsys.readouterr().out
 
 
 def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():

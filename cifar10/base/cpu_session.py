@@ -15,6 +15,10 @@ def cpu_session(graph: tf.Graph | None = None) -> Iterator[tf.Session]:
     Args:
       graph: the graph of the session; default: a new one.
     """
-    config = tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True)
-    with (graph or tf.Graph()).as_default() as graph, tf.device('/cpu:0'), tf.Session(config=config) as session:
+    with (graph or tf.Graph()).as_default() as graph, tf.device('/cpu:0'), lasting_cpu_session(graph) as session:
         yield session
+
+
+def lasting_cpu_session(graph: tf.Graph) -> tf.Session:
+    """Returns a session of a graph that uses no GPU, for an object that several threads call."""
+    return tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True))

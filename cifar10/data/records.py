@@ -184,7 +184,9 @@ def _sha256(files, status):
     del status
     sha256 = hashlib.sha256()
     for path in files:
-        sha256.update(np.memmap(path, np.uint8, 'r'))
+        with open(path, 'rb') as stream:
+            while some := stream.read(1 << 20):
+                sha256.update(some)
     return sha256.hexdigest()
 
 
@@ -305,7 +307,8 @@ def _verified_count(path, dataset, num_classes):
         raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {record_bytes} bytes; '
                          f'{remedy}')
     try:
-        labels = np.memmap(path, np.uint8, 'r', shape=(size // record_bytes, record_bytes))[:, dataset.label]
+        with open(path, 'rb') as stream:  # record after record, so that not the whole file is in memory
+            labels = np.array([stream.read(record_bytes)[dataset.label] for _ in range(size // record_bytes)])
     except OSError as error:
         raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
     wrong = np.flatnonzero(labels >= num_classes)

@@ -62,7 +62,7 @@ class _Data:
 class _Device:
     """The device of the network."""
     TITLE = 'Device'
-    batch_size: int | None = setting(
+    batch_size: int = setting(
         None, 'images in a batch; the result does not depend on it (default: 128, or as many as have 2 million pixels)',
         minimum=1)
     tower_device: str = setting('auto', 'device; cpu leaves the GPUs to a trainer', choices=TOWER_DEVICES)

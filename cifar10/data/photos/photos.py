@@ -13,7 +13,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
-from cifar10.base.cpu_session import cpu_session
+from cifar10.base.cpu_session import cpu_session, lasting_cpu_session
 from cifar10.data import download, pipeline
 from cifar10.data.augment import Augmentation, centre_boxes, planes_of
 from cifar10.data.images import Images, as_graph
@@ -227,7 +227,7 @@ class Examiner(pictures.Reader):
             image = decoding.decoded(self._contents, decoding.Part(*(each[0] for each in part)), _EXAMINED)
             with tf.control_dependencies([image]):
                 self._found = fingerprint(self._contents), shape, orientation
-        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+        self._session = lasting_cpu_session(graph)
 
     def make(self, picture):
         if set(picture.path) & set(SEPARATORS):

@@ -18,6 +18,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cifar10.base.console import progress_bar, quiet_stderr
+from cifar10.base.cpu_session import lasting_cpu_session
 from cifar10.data.photos import decoding
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
@@ -224,7 +225,7 @@ class Decoder(Reader):
             self._pixels = tf.placeholder(tf.uint8, [None, None, None])
             self._of_file = preparation.of_file(self._contents)
             self._of_pixels = preparation.of_pixels(self._pixels)
-        self._session = tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}))
+        self._session = lasting_cpu_session(graph)
 
     def make(self, picture):
         if picture.pixels is None:
