@@ -87,6 +87,7 @@ def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
         assert line in capsys.readouterr().out
 
 
+@pytest.mark.stress
 def test_a_start_that_takes_no_step_changes_nothing(settings):
     train(settings(num_towers=2, batch_size=4, max_steps=2))
     # As if killed before its first checkpoint, when the settings were already written.

@@ -316,6 +316,7 @@ def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):
     assert last_variables(small['train_dir'])['global_step'] >= 3
 
 
+@pytest.mark.stress  # by default, one that goes away under way: above
 def test_a_reader_that_goes_away_before_the_last_line_is_no_failure(small):
     process = start_script(SCRIPT, **dict(small, max_steps=3, log_frequency=100, profile_steps='2:2'))
     read_until(process, 'watch ')

@@ -127,6 +127,7 @@ def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     refuse_another_run(directory, train_settings(**dict(one_size, epochs=0.2)))
 
 
+@pytest.mark.stress
 def test_the_precision_is_the_hardwares_and_stays_the_runs(fast, capsys):
     expected = 'fp32' if BF16.is_emulated() else 'bf16'
     train(train_settings(**dict(fast, precision=None)))

@@ -203,7 +203,7 @@ def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned,
         tuned(freeze='(')
 
 
-@pytest.mark.parametrize('restart', [True, False])
+@pytest.mark.parametrize('restart', mostly_stress([True, False], True))
 def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, restart):
     folder = str(shutil.copytree(source[0], tmp_path / 'run'))
     best = os.path.join(folder, 'best')
