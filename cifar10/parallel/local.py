@@ -10,15 +10,34 @@ https://arxiv.org/abs/1805.09767). Two things make it learn as fast as the other
 
 Copies belong to towers, not to devices, so a run does not depend on its hardware.
 """
+from typing import NamedTuple
+
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.names import AVERAGED_AT, START, VELOCITY
 from cifar10.parallel.all_reduce import means_over_towers
 from cifar10.parallel.copies import CopiedVariables, Copies
-from cifar10.parallel.update import Average, Update
+from cifar10.parallel.update import Update
 
 # Nesterov momentum of the averages. 0.5 trained best of 0.3, 0.5, 0.8 and 0.9.
 OUTER_MOMENTUM = 0.5
+
+
+class Average(NamedTuple):
+    """What makes the towers' variables equal again, in a mode in which they drift apart. It is run between two steps.
+
+    Attributes:
+      scheduled: the operation that is run where `UpdateMode.averages_after` says so; it belongs to no step.
+      equalise: the operation that is run in its place at any other time, as at the end of a run.
+      go_on: the operation that is run before the next step after an average on schedule; after a restore too.
+      steps: int64 scalar, how many steps were taken since an average, to be fetched or used together with one.
+      copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
+    """
+    scheduled: tf.Operation
+    equalise: tf.Operation
+    go_on: tf.Operation
+    steps: tf.Tensor
+    copies: list
 
 
 class Local(CopiedVariables):

@@ -7,7 +7,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -15,23 +15,6 @@ from cifar10.base.names import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import build_towers, dense, shared_variables
 from cifar10.parallel.turns import Turns
-
-
-class Average(NamedTuple):
-    """What makes the towers' variables equal again, in a mode in which they drift apart. It is run between two steps.
-
-    Attributes:
-      scheduled: the operation that is run where `UpdateMode.averages_after` says so; it belongs to no step.
-      equalise: the operation that is run in its place at any other time, as at the end of a run.
-      go_on: the operation that is run before the next step after an average on schedule; after a restore too.
-      steps: int64 scalar, how many steps were taken since an average, to be fetched or used together with one.
-      copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
-    """
-    scheduled: tf.Operation
-    equalise: tf.Operation
-    go_on: tf.Operation
-    steps: tf.Tensor
-    copies: list
 
 
 class Step(NamedTuple):
@@ -44,7 +27,7 @@ class Step(NamedTuple):
       train_ops: one operation for each thread that runs steps; each run of one is an update.
       seconds: for each tower the time that it took, a float32 scalar on a CPU; empty where it is not measured.
       turns: the `Turns` of the towers; None where the mode has none.
-      average: the `Average`; None where all towers have the same variables after each step.
+      average: the `local.Average`; None where all towers have the same variables after each step.
     """
     scalars: list
     gradients: list
@@ -52,7 +35,7 @@ class Step(NamedTuple):
     train_ops: list
     seconds: Sequence = ()
     turns: Turns | None = None
-    average: Average | None = None
+    average: Any = None
 
 
 class Tower(NamedTuple):
@@ -100,7 +83,7 @@ class UpdateMode:
       spans_machines: whether the towers may be on several machines.
       uses_servers: whether the devices that hold shared variables hold any.
       rounds_by_device: whether gradients are added device by device, so that roundings depend on their number.
-      drifts: whether the towers' variables drift apart until an `Average` is run. The mode is then made with the
+      drifts: whether the towers' variables drift apart until a `local.Average` is run. The mode is then made with the
         number of steps that there are at most between two.
       averages_within_optimizer: whether gradients are averaged only within the optimizer's `apply_gradients`, so that
         nothing can be done with their means.
