@@ -1,6 +1,6 @@
 """Command lines: a flag for each setting, help in groups, and errors in one line.
 
-Only programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
+Programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
 """
 import argparse
 import difflib

@@ -29,7 +29,7 @@ def folder(eval_dir: str) -> str:
 
 
 def of_run(directory: TrainDir) -> list[str]:
-    """Returns the paths of the folders with a best checkpoint of the run in a train_dir, not those of another run."""
+    """Returns the paths of the folders with a best checkpoint of the run in a train_dir; other runs do not count."""
     stored = directory.stored()
     if stored is None or stored.run is None:
         return []
@@ -155,7 +155,7 @@ class Best:
             _discard(previous)
 
     def _report_foreign(self, figures):
-        """Says, once, why the folder is not replaced, given what is in its best.json; None if that cannot be read."""
+        """Reports, once, why the folder is not replaced, given the figures in its best.json; None if unreadable."""
         why, remedy = 'belongs to another run or other evaluation settings', ''
         if figures is None:
             why, remedy = 'cannot be read as a best checkpoint of this program', 'remove it, or '

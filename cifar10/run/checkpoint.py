@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written, restored and rotated. `saved` finds and reads those that are there."""
+"""Checkpoints of a run: written, restored and rotated. `saved` finds and reads existing ones."""
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -23,7 +23,7 @@ def refuse_another_network(source: str, shapes: Mapping[str, Sequence[int]], var
     Args:
       source: what the message calls the checkpoint.
       shapes: of its variables, by their names.
-      variables: those that the run saves, by their names.
+      variables: the variables that the run saves, by their names.
       remedy: the end of the message.
     """
     required = {name: variable for name, variable in variables.items() if not may_lack(name)}
@@ -34,7 +34,7 @@ def refuse_another_network(source: str, shapes: Mapping[str, Sequence[int]], var
 def may_lack(name: str) -> bool:
     """Returns whether a checkpoint may lack a variable of the run that restores it.
 
-    The tutorial's count no examples, those of fp32 scale no loss, and only those of `local` have a state of averages.
+    For example, the count of examples in a checkpoint of the tutorial, or the loss scale in one of fp32.
     """
     return name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE
 
@@ -58,10 +58,10 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
 
 
 def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int, for_good: Collection[int] = ()) -> list[str]:
-    """Lists the newest checkpoints and removes the others; returns the prefixes of those that are listed.
+    """Lists the newest checkpoints, removes the others, and returns the prefixes of the listed ones.
 
-    As TensorFlow's Saver, it does not list those that are kept for good nor, where all are kept, any but the newest.
-    So the time that a save takes does not depend on how many there are.
+    Checkpoints that are kept for good are not listed. If all are kept, only the newest is, as by TensorFlow's Saver.
+    So a save takes the same time with many checkpoints as with few.
 
     Args:
       directory: the checkpoints' directory.

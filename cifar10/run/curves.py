@@ -7,7 +7,7 @@ from cifar10.run.reporter import Reporter
 
 
 class Curves(Reporter):
-    """Writes the summaries of steps: in every `every`-th one and the first of all.
+    """Writes a summary in the first step of all and in every `every`-th one.
 
     Args:
       events: TensorBoard's file.

@@ -1,4 +1,4 @@
-"""What a start deletes in a train_dir: an earlier run, and what killed processes left behind.
+"""Deletes from a train_dir an earlier run, and the files that killed processes left behind.
 
 Files of other programs are left alone. A restart deletes only files that provably belong to a run of this program.
 """

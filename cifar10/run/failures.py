@@ -24,7 +24,7 @@ def diverged(directory: TrainDir, step: int, what: str, repeatable: bool, remedy
     Args:
       directory: the directory of the run.
       step: the number of the step.
-      what: what is not finite.
+      what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
       repeatable: whether the step can be taken again, so that the error names the command that shows why it went wrong.
       remedy: what else to do, if anything.
     """

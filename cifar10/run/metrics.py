@@ -29,7 +29,7 @@ class Metrics:
         self._path = os.path.join(directory, NAME)
 
     def drop_after(self, step: int) -> None:
-        """Drops the records of the steps after `step`, which are repeated, and a line that a kill cut off.
+        """Drops a line that a kill cut off, and the records after `step`: these steps are taken again.
 
         A record of a start goes with the last of the steps that it led to.
         """
@@ -104,7 +104,7 @@ class Metrics:
 
 
 def rounded(figure: float) -> float:
-    """Returns a figure as records have it: to seven digits, which is as many as a float32 has."""
+    """Returns a figure rounded to seven digits, as many as a float32 has."""
     return float(f'{figure:.7g}')
 
 

@@ -1,7 +1,4 @@
-"""What a person sees of the steps: lines, a progress bar on a terminal, and a record of each line in metrics.jsonl.
-
-It knows numbers of steps and figures, but no graph and no session.
-"""
+"""The log of a run: lines, a progress bar on a terminal, and a record of each line in metrics.jsonl."""
 import datetime
 import time
 from collections.abc import Callable
@@ -28,11 +25,11 @@ class Progress(Reporter):
       every: steps between two lines.
       examples_per_step: of all towers.
       metrics: the file that the records go to.
-      constants: what every record says.
+      constants: figures that every record repeats, such as the number of towers.
       say: function that gets the lines, in place of the console with its bar.
 
     Attributes:
-      output_closed: whether nobody reads the output any more, because its pipe or terminal was closed.
+      output_closed: whether standard output was closed, as a pipe or a terminal can be.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
@@ -84,7 +81,7 @@ class Progress(Reporter):
         return dict(tower_seconds=means) if means else {}
 
     def say(self, line: str) -> None:
-        """Says a line, unless nobody reads the output any more."""
+        """Prints a line, unless standard output was closed."""
         with console.reader_may_leave(self._leave):
             self._say(line)
 
@@ -111,5 +108,5 @@ class Progress(Reporter):
         self.say(line)
 
     def _leave(self):
-        """Notes that nobody reads the output any more, which is no error but the end of the run."""
+        """Notes that standard output was closed, which ends the run without an error."""
         self.output_closed = True

@@ -1,9 +1,9 @@
-"""How often, and how fast: when something is due, and the speed between two readings. It knows numbers alone."""
+"""`due`: was a multiple of N steps passed? `Rate`: examples a second since the last reading."""
 import time
 
 
 def due(every: int, before: int, step: int) -> bool:
-    """Returns whether a multiple of `every` was reached after `before` and not after `step`; of 0, none is."""
+    """Returns whether a multiple of `every` is above `before` and at most `step`; never, if `every` is 0."""
     return every > 0 and step // every > before // every
 
 

@@ -1,7 +1,7 @@
 """The record of a start of a run: its settings, images, devices and software.
 
-Settings may change whenever a run is started again. config.json holds the newest record; the records of kind `start` in
-metrics.jsonl are those of the starts that took the run's steps.
+Settings may change whenever a run is started again. config.json holds the newest record; metrics.jsonl has a record of
+kind `start` for each start that took some of the run's steps.
 """
 import os
 import platform
@@ -111,7 +111,7 @@ class RunRecord(NamedTuple):
                 if name in before and _identity(name, before[name]) != _identity(name, value)}
 
     def refuse_another(self, now: Mapping[str, Any], where: str, remedy: str) -> None:
-        """Raises a UsageError if something is another now.
+        """Raises a UsageError if a recorded value differs now.
 
         Args:
           now: as in `difference_to`.
@@ -122,10 +122,10 @@ class RunRecord(NamedTuple):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
 
     def code_changes(self, **names: str) -> list[str]:
-        """Returns a warning for each of the user's own functions that is not the one that the run last trained with.
+        """Returns a warning for each own network or optimizer whose file has changed since the run last used it.
 
         Args:
-          names: what is used now, by the settings `network` and `optimizer`.
+          names: the present values of the settings `network` and `optimizer`.
         """
         lines = []
         for flag, name in names.items():
@@ -170,7 +170,7 @@ def _identity(name, value):
 
 
 def versions(on_gpus: bool) -> dict[str, str]:
-    """Returns the versions of what computes in this process, and the model of the processor or of the GPUs."""
+    """Returns the versions of the software in this process, and the model of the processor or of the GPUs."""
     if on_gpus:
         names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
                  for gpu in tf.config.get_visible_devices('GPU')]
@@ -188,5 +188,5 @@ def _processor():
 
 
 def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
-    """Returns the `own.sha256` of the file of something of the user's own; None for what is registered."""
+    """Returns the `own.sha256` of the file of the user's own code or images; None for a registered name."""
     return own.sha256(name.rpartition(':')[0]) if registry.is_own(name) else None

@@ -1,18 +1,18 @@
-"""What the loop hands each step to, in order: lines, curves, traces, evaluations, checkpoints."""
+"""Reporters: objects that the loop calls after each step, such as those for log lines, curves and checkpoints."""
 from collections.abc import Mapping
 from typing import Any
 
 
 class Reporter:
-    """Does something after steps, each time that it is due; that is for the reporter to know."""
+    """Acts after the steps for which it is due, such as every 1,000th. Each reporter decides itself when that is."""
 
     def also(self, step: int) -> dict[str, Any]:
-        """Returns the tensors, by names, that it wants of a step that is about to be taken."""
+        """Returns tensors by names; they are fetched with the step that comes next."""
         del step
         return {}
 
     def tracing(self, step: int) -> dict[str, Any]:
-        """Returns the options of `tf.Session.run` that it wants for a step that is about to be taken."""
+        """Returns options of `tf.Session.run` for the step that comes next."""
         del step
         return {}
 
@@ -21,8 +21,8 @@ class Reporter:
 
         Args:
           step: its number; in asynchronous training, steps of other threads may lie between two calls.
-          results: those of the step, as `training.run.Run.take` returns them.
+          results: the figures of the step, as `training.run.Run.take` returns them.
         """
 
     def at_end(self, step: int) -> None:
-        """Is called once after the last step, or after the one that a signal has made the last."""
+        """Is called once after the last step, which a signal may have made the last."""

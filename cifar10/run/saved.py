@@ -1,6 +1,6 @@
-"""The checkpoints in a directory, as they lie there: found, checked and read.
+"""Finds, checks and reads the checkpoints in a directory, also those of the tutorial (see `tutorial`).
 
-Those of the tutorial count too (see `tutorial`). What writes and restores checkpoints is in `checkpoint`.
+`checkpoint` writes and restores them.
 """
 import hashlib
 import os

@@ -1,7 +1,4 @@
-"""Stragglers: towers that stay slower than the others, for which every step of a synchronous run waits.
-
-It knows the seconds of the towers, but not how they were measured.
-"""
+"""Stragglers: towers that stay slower than the others, for which every step of a synchronous run waits."""
 import collections
 from collections.abc import Callable, Sequence
 
@@ -17,7 +14,7 @@ _SPREADS = 2  # standard deviations by which a slow tower is above the others; n
 
 
 class Stragglers(Reporter):
-    """Says once when a tower has become slower than the others, and once when it has recovered.
+    """Reports once when a tower becomes slower than the others, and once when it recovers.
 
     A tower is named when, in at least 15 of the last 20 windows of 25 steps, the median of its times was at least 20%
     above the median of the others, and on average by more than twice its spread over these windows.
@@ -52,7 +49,7 @@ class Stragglers(Reporter):
             self._judge(k)
 
     def _judge(self, k):
-        """Names tower k if it is slow, or says that it has recovered."""
+        """Reports tower k if it has become slow, or has recovered."""
         seconds, ratios = np.transpose(self._windows[k])
         slow = np.count_nonzero(ratios >= _LIMIT)
         if self._named[k]:

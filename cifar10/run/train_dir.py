@@ -1,6 +1,6 @@
 """A train_dir: the directory of a run, its lock, and checkpoints that appear whole.
 
-The run in it is resumed. What is deleted is decided in `deletion`.
+A start resumes the run in it. `deletion` decides which files a start removes.
 """
 import contextlib
 import glob

@@ -1,4 +1,4 @@
-"""Which Python files a user has named for which runs: what a run names is executed only if its user did, once.
+"""Which Python files a user has named for which runs. A file that only the run names is not executed.
 
 A run may have been downloaded, and its config.json may name any file, one that came with it too. The marks are in the
 user's home, so that they hold on every machine that shares it.

@@ -1,6 +1,6 @@
-"""What is known of the runs of TensorFlow's CIFAR-10 tutorial, whose checkpoints are resumed and evaluated too.
+"""Checkpoints of TensorFlow's CIFAR-10 tutorial, which are resumed and evaluated too.
 
-Variables have the same names there. But global_step is a float32, nothing counts examples, and no settings are stored.
+Their variables have the same names. But global_step is a float32, nothing counts examples, and no settings are stored.
 """
 _BATCH_SIZE = 128  # examples of one step
 

@@ -1,7 +1,4 @@
-"""A warm start: a new run takes the variables that fit from a checkpoint of another model.
-
-It knows names, shapes and checkpoints, but no networks and no towers.
-"""
+"""A warm start: a new run takes from a checkpoint of another model the variables that fit by name and shape."""
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -19,10 +16,10 @@ _MOST_NAMED = 4  # variables in a list
 
 
 class WarmStart(NamedTuple):
-    """What a run takes from another model.
+    """The variables that a run takes from another model.
 
     Attributes:
-      prefix: that of the checkpoint, an absolute path.
+      prefix: of the checkpoint, an absolute path.
       values: name of a variable -> the value that it starts with.
       misfits: the names of variables that have another shape there.
       missing: the names of variables that are not there.
@@ -77,11 +74,11 @@ def find(given: str) -> str:
 def read(prefix: str, variables: Mapping[str, tf.Variable]) -> WarmStart:
     """Reads the variables that fit by name and shape from a checkpoint.
 
-    Where the other model has moving averages, they are taken: they are the model that evaluation knows.
+    If the other model has moving averages, they are taken, because evaluation uses them.
 
     Args:
-      prefix: that of the checkpoint, which can be read.
-      variables: those of the network, by their names.
+      prefix: of a readable checkpoint.
+      variables: the network's variables, by their names.
 
     Raises:
       UsageError: none fits.

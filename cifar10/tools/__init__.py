@@ -1,1 +1,1 @@
-"""What looks at a run: what it would do, where its time goes, what happened in a step, what it feeds its network."""
+"""Tools that look at a run: check it, explain where its time goes, replay a step, show its inputs."""

@@ -1,6 +1,6 @@
 """`--check`: prints what a training command would do, or what prevents it; writes nothing.
 
-It takes the stages of `plan` that training takes, and some of its own. A stage that fails ends those that need it.
+It takes the stages of `plan`, as training does, and some of its own. If a stage fails, those that need it are left out.
 """
 import collections
 import contextlib
@@ -42,19 +42,19 @@ def check(settings: TrainSettings) -> None:
 
 
 class _Stage(NamedTuple):
-    """A function that gets a _Look and returns lines, and the stages without which it makes no sense."""
+    """A function that gets a _Look and returns lines, and the stages that it needs."""
     take: Callable
     needs: Collection[Callable] = ()
 
 
 @dataclasses.dataclass
 class _Look(plan.Start):
-    """A start that is looked at, and what was found so far.
+    """A start that is checked, and the findings so far.
 
     Attributes:
       cluster: this process's cluster, or None.
       passed: the stages that found no problem.
-      problems: those of the other stages.
+      problems: the problems of the other stages.
       needed: bytes that the run would write, by the number of the disk.
       run: the training, once its graph is built.
     """
@@ -65,7 +65,7 @@ class _Look(plan.Start):
     run: Run | None = None
 
     def take(self, stages: Iterable[_Stage]) -> None:
-        """Takes stages in order and prints their lines; each but those that need a stage that did not pass."""
+        """Takes stages in order and prints their lines; leaves out a stage that needs one that did not pass."""
         for stage in stages:
             if self.passed.issuperset(stage.needs):
                 with self._collected():
@@ -90,7 +90,7 @@ class _Look(plan.Start):
         """Yields a line with the free space of a disk; raises a UsageError if it is too little for the run.
 
         Args:
-          size: bytes that the run would write there, beyond those of earlier calls.
+          size: bytes that the run would write there, in addition to the bytes of earlier calls.
           what: a phrase that says what they are.
           flag: the flag that names the path.
           path: where they would be written; need not exist.

@@ -3,8 +3,6 @@
     metadata = tf.RunMetadata()
     session.run(fetches, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
     rows = timeline.rows(metadata.step_stats)
-
-This module knows no towers, update modes or images.
 """
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 
 
 class Bar(NamedTuple):
-    """What ran without a break, with its start and end in seconds since the start of the first bar of all."""
+    """A stretch of work, with its start and end in seconds since the start of the first bar of all."""
     name: str
     start: float
     end: float

@@ -1,4 +1,4 @@
-"""What the steps of an earlier start are taken again with: devices of this machine, and the same images."""
+"""To take the steps of an earlier start again: devices of this machine, and the same images."""
 from collections.abc import Sequence
 
 from cifar10.base.errors import UsageError

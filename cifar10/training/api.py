@@ -2,7 +2,7 @@
 
     from cifar10 import train, evaluate
 
-It knows settings and results, but no command line. Nothing here may import TensorFlow before a function is called.
+Importing this module must not import TensorFlow.
 """
 import collections
 import contextlib
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TrainResult:
-    """What `train` returns.
+    """The result of `train`.
 
     Attributes:
       step: the last step of the run so far.
       checkpoint: prefix of the checkpoint of that step.
       finished: whether the run has its full length; False after a signal.
-      figures: those of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty
-        if it has none yet.
-      evaluation: those of its newest evaluation by `eval_steps`: 'precision', 'cross_entropy' and others; or empty.
+      figures: of its newest log line, as in metrics.jsonl: 'loss', 'accuracy', 'images_per_sec' and others; empty if it
+        has none yet.
+      evaluation: figures of its newest evaluation by `eval_steps`: 'precision', 'cross_entropy' and others; or empty.
       notes: the lines that a person should know of the result: warnings, and what has changed since the last start.
     """
     step: int
@@ -51,7 +51,7 @@ class TrainResult:
 
 @dataclasses.dataclass(frozen=True)
 class EvalResult:
-    """What `evaluate` returns.
+    """The result of `evaluate`.
 
     Attributes:
       step: the step of the checkpoint.
@@ -164,7 +164,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
 
 
 def _refuse(settings, names, script):
-    """Raises a UsageError for settings that ask for something else than training or evaluation."""
+    """Raises a UsageError for settings that only a command line has, such as `check`."""
     for name in names:
         if settings.get(name) not in (None, False):
             raise UsageError(f'--{name} is for the command line; use python {script} --{name}')

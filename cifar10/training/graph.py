@@ -1,4 +1,4 @@
-"""The graph of a training step: input, towers, update, and what is reported of them."""
+"""The graph of a training step: input, towers, update, and the figures and summaries of the step."""
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from cifar10.training.plan import Plan
 
 
 class TrainingGraph(NamedTuple):
-    """What `build` makes in the current graph.
+    """The operations and tensors of a training step.
 
     Attributes:
       train_step: int64 scalar, global_step after the update; fetching it takes a step.
@@ -54,7 +54,7 @@ class TrainingGraph(NamedTuple):
 
     @property
     def fetches(self) -> dict[str, Any]:
-        """What is fetched in every step: its number, the losses, the figures, and the towers' seconds."""
+        """The tensors that every step fetches: its number, the losses, the figures, and the towers' seconds."""
         return dict(step=self.train_step, losses=self.losses, figures=self.figures, seconds=self.tower_seconds)
 
 
@@ -137,7 +137,7 @@ def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen
 
 
 def _reports(plan, step, rate, batches):
-    """Returns what is reported of a step by the names of TrainingGraph, and `moved`, which moves averages of losses."""
+    """Returns attributes of TrainingGraph about figures and summaries, and `moved`, which moves averages of losses."""
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
         with tf.name_scope('turns/'):

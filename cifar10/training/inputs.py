@@ -1,4 +1,4 @@
-"""The images that a run feeds its network, without the network."""
+"""The images that a run feeds its network."""
 from typing import NamedTuple
 
 import numpy as np

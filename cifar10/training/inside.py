@@ -1,6 +1,6 @@
-"""The inside of a step: all towers once more, on one device, computing from given variables and batches.
+"""The inside of a step: all towers on one device, computed once more from given variables and batches.
 
-Nothing is updated, so nothing that is looked at changes.
+Nothing is updated, so a look changes no variable.
 """
 import dataclasses
 from collections.abc import Mapping
@@ -35,14 +35,14 @@ class Batch(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """What `build` makes in the current graph.
+    """The operations and tensors to look into a step with.
 
     Attributes:
       towers: for each a dict of tensors: 'loss'; 'predictions', int64 [n]; 'cross_entropies', float32 [n]; and
         'gradients', of each trained variable by its name.
       fed: for each tower the tensors to feed with the images, labels and first position of its batch.
       batch: the Batch at the positions that `positions` is fed with.
-      positions: int64 scalars: of the first example of the batch, and of that of the step.
+      positions: int64 scalars: the positions of the first example of the batch and of the first one of the step.
       initialise, start_inputs, average: as `Run` needs them.
     """
     towers: list[dict[str, Any]]

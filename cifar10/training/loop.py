@@ -52,7 +52,7 @@ def take_steps(run: Run, reports: Any, termination: Termination | None = None,
 
 
 def _loop(run, reports, termination):
-    """Takes steps up to the last one, or until a signal or the end of whoever reads the output."""
+    """Takes steps up to the last one, or until a signal comes or standard output is closed."""
     mode = run.plan.mode
     workers = AsyncWorkers(run.graph.async_train_ops)
     with reports.begun(workers) as (progress, reporters):
@@ -88,7 +88,7 @@ def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, r
 
     Args:
       step: its number.
-      losses: those of the towers.
+      losses: the towers' losses.
       directory: of the run.
       repeatable: whether the step can be taken again, so that the error names the command that does it.
       drifts: whether the towers may also have drifted too far apart between two averages.

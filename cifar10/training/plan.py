@@ -1,8 +1,8 @@
-"""The plan of a run: all that is decided before its graph is built, and what makes a run another run.
+"""The plan of a run: all that is decided before its graph is built, and which settings identify a run.
 
 Deciding is a list of stages. A stage looks at the machine and at train_dir, adds what it decides to a Start, and
 returns the lines that a person should read; it prints nothing and writes nothing. Training stops at the first stage
-that fails, `--check` continues with those that need nothing of it.
+that fails; `--check` continues with the stages that do not depend on it.
 """
 import contextlib
 import dataclasses
@@ -34,13 +34,13 @@ _FEW_STEPS = 50  # fewer teach little
 
 
 class Plan(NamedTuple):
-    """What a run will be.
+    """A run, before its graph is built.
 
     Attributes:
       settings: with the number of towers, the batch size, the learning rates and the precision of this run.
-      recipe: what is trained and how.
+      recipe: the network, the optimizer and the augmentation.
       data: the training images.
-      devices: those of all machines, with the towers on them.
+      devices: the devices of all machines, with the towers on them.
       mode: the update mode.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
       step, last_step: the step of that checkpoint, and the one that the run ends after.
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
 
     @property
     def examples_per_gradient(self) -> int:
-        """Examples of which an applied gradient is the mean: those of a step, or of a tower that applies its own."""
+        """Number of examples in an applied gradient: of a whole step, or of one tower that applies its own."""
         return self.settings.towers.batch_size if self.mode.drifts else self.examples_per_step
 
     @property
@@ -91,7 +91,7 @@ class Start:
 
     Attributes:
       settings: as the user gave them.
-      devices: those of the towers; given beforehand, as in a cluster, or chosen by a stage.
+      devices: the devices of the towers; given beforehand, as in a cluster, or chosen by a stage.
       data: the training images, which the caller provides before the stages of WITH_DATA.
       expected: the data set, if its files do not exist yet.
       replaces: whether an earlier run in the directory is to be deleted: with `--restart`, or without a checkpoint.
@@ -124,7 +124,7 @@ def check_network(start: Start) -> list[str]:
 
 
 def check_optimizer(start: Start) -> list[str]:
-    """Checks that there is such an optimizer, and that the update mode can do what it does with gradients."""
+    """Checks that there is such an optimizer, and that the update mode supports it, with clipping if asked."""
     recipe, update = start.settings.recipe, start.settings.towers.variable_update
     averages_within = UPDATE_MODES.load(update).averages_within_optimizer
     OPTIMIZERS.load(recipe.optimizer)
@@ -213,7 +213,7 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
       data: the training images.
       devices: to spread the towers over.
       prefix: of the checkpoint that the run starts from, or None.
-      step: that of the checkpoint.
+      step: of the checkpoint.
     """
     towers = settings.towers
     recipe = recipe_of(settings, data)
@@ -234,7 +234,7 @@ def mode_of(towers: TowerSettings, devices: Devices) -> UpdateMode:
 def refuse_other_images(start: Start) -> list[str]:
     """Checks that a resumed run was trained on as many images of the same classes, if they exist already.
 
-    If single images are others, which may have been repaired, a note says so.
+    Changed images are only reported; they may have been repaired.
     """
     stored = start.directory.stored() if start.plan.checkpoint else None
     if stored is None or not os.path.isdir(start.data.folder):
@@ -248,7 +248,7 @@ def refuse_other_images(start: Start) -> list[str]:
 
 
 def describe(start: Start) -> list[str]:
-    """Returns what a person wants to know of the training before the first step."""
+    """Returns the lines that describe the training before the first step."""
     plan = start.plan
     settings = plan.settings
     recipe, towers = settings.recipe, settings.towers
@@ -274,7 +274,7 @@ def describe(start: Start) -> list[str]:
 def advise(start: Start) -> list[str]:
     """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
 
-    A user who gives a rate needs none.
+    No advice if the user gave a rate.
     """
     plan, given = start.plan, start.settings.recipe
     recipe = plan.settings.recipe
@@ -293,7 +293,7 @@ def advise(start: Start) -> list[str]:
 
 
 def describe_run(start: Start) -> list[str]:
-    """Returns where the run stands and where it is."""
+    """Returns the lines about the progress and the place of the run."""
     plan = start.plan
     run = plan.settings.run
     lines = []
@@ -318,7 +318,7 @@ def describe_run(start: Start) -> list[str]:
 
 
 def _untraced(plan):
-    """Returns a line about steps that are to be traced, but are not among those of this start; none if all are."""
+    """Returns a line about steps that should be traced but are not taken by this start; [] if all are."""
     first, last = plan.settings.reports.traced_steps
     if not first or plan.step < first <= last <= plan.last_step:
         return []
@@ -377,7 +377,7 @@ def _replaces(start):
 def _with_warm_start(plan, stored, directory):
     """Returns (the plan with the model that a new run starts from, notes about it).
 
-    A run that goes on has the one that it started from, whatever the user gives now.
+    A resumed run keeps the model that it started from, whatever the user gives now.
 
     Args:
       plan: the plan of the run so far.

@@ -1,4 +1,4 @@
-"""What a run writes: lines, records, curves, traces, evaluations, checkpoints."""
+"""The reporters of a run: lines, records, curves, traces, evaluations, checkpoints."""
 import contextlib
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from cifar10.training.run import Run
 
 
 class Reports:
-    """What a run writes to, however often its session is made again; a context, which closes it.
+    """The files that a run writes, and its reporters. A context; it outlives a session that is made again.
 
     A start that goes on from no checkpoint deletes the earlier run first.
 
@@ -33,7 +33,7 @@ class Reports:
 
     Attributes:
       directory: as given.
-      checkpoints: those of the run.
+      checkpoints: the run's `Checkpoints`.
     """
 
     def __init__(self, run: Run, directory: TrainDir, validation: Validation | None):
@@ -117,7 +117,7 @@ class Reports:
             yield progress, reporters
 
     def _evaluate(self, workers, progress):
-        """Evaluates the run as it is now, and keeps it if it is the best so far and that is wanted."""
+        """Evaluates the run as it is now, and keeps it with `--keep_best` if it is the best so far."""
         run = self._run
         kept = self._best if run.plan.settings.reports.keep_best else None
         with kept.candidate(self.directory.path) if kept else contextlib.nullcontext() as candidate:
@@ -144,7 +144,7 @@ class _SameFolder(Reporter):
 
 
 class _NowAndThen(Reporter):
-    """Does something at or past each multiple of some numbers of steps, and at the end."""
+    """Calls `act` at or past each multiple of some numbers of steps, and at the end."""
 
     def __init__(self, act, intervals, plan, step, is_due_at_end=lambda step: True):
         self._act = act

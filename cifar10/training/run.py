@@ -1,4 +1,4 @@
-"""The door to a training: all that takes training steps comes through `Run`, so that all of it takes the same ones.
+"""The door to a training: the loop and every tool take training steps through `Run`, and so take the same steps.
 
     run = Run(plan)
     with run.opened():
@@ -33,7 +33,7 @@ class Run:
 
     Attributes:
       plan: as given.
-      graph: what `build` returned.
+      graph: the result of `build`.
       saved: the variables that a checkpoint holds, by their names.
       session: the session, within `opened`.
       step: the number of the last step, within `opened`.
@@ -74,7 +74,7 @@ class Run:
 
         Args:
           values: arrays by the names of their variables, as `saved.read` returns them; default: the initial
-            values, with those of a warm start.
+            values, or the values of a warm start.
           position: of the first example of the next step; default: where the values end.
           is_final: whether nothing is added to the graph any more.
 
@@ -97,14 +97,14 @@ class Run:
                 self.load({EXAMPLES_SEEN: np.int64(position)})
             self.session.run(self.graph.start_inputs)
             self.step = self.last_step_taken()
-            self._goes_on = True  # the schedule may be another one than that of the last average
+            self._goes_on = True  # the schedule may have changed since the last average
             yield
 
     def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None, **traced: Any) -> dict[str, Any]:
-        """Takes a step and returns its results: those of `TrainingGraph.fetches`, and of others.
+        """Takes a step and returns the values of `TrainingGraph.fetches`, and of `also`.
 
         Args:
-          also: what else is fetched, by its names; it may take the place of what always is.
+          also: further tensors to fetch, by names; a name of `fetches` replaces that tensor.
           feed: values of tensors in this step.
           traced: `options` and `run_metadata` of `tf.Session.run`.
 
@@ -146,7 +146,7 @@ class Run:
         return self.session.run(self._reads if names is None else {name: self._reads[name] for name in names})
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
-        """Gives variables that are saved the values that stand at their names."""
+        """Gives saved variables new values, by their names."""
         self._loader.load(self.session, values)
 
 

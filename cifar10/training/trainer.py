@@ -21,7 +21,7 @@ class Ended(NamedTuple):
 
     Attributes:
       checkpoint: prefix of its newest checkpoint.
-      step: that of the checkpoint.
+      step: of the checkpoint.
       last_step: the step that the run was to end after; it is not reached if a signal came.
     """
     checkpoint: str
@@ -36,7 +36,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     Args:
       settings: of the run.
       termination: handles the signals that end the run after a step; or None.
-      devices: the devices to train on; default: those of this machine that the settings ask for.
+      devices: the devices to train on; default: the ones on this machine that the settings ask for.
       before_session: function that is called before each session is made, or None.
 
     Returns:
@@ -62,7 +62,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
-    """Returns a start with its devices, which are claimed, and with its data; the arguments are those of `train`."""
+    """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
     start = Start(settings, devices)
     decide(start, BEFORE_DATA)
     start.data = records.of(settings.data)
@@ -70,14 +70,14 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
 
 
 def decide(start: Start, stages: Sequence[Callable]) -> None:
-    """Decides, stage by stage, up to the first that raises a UsageError, and says what they return."""
+    """Takes the stages in order, up to the first that raises a UsageError, and prints their lines."""
     for stage in stages:
         for line in stage(start):
             say(line)
 
 
 def validation_of(plan: Plan) -> Validation | None:
-    """Returns what evaluates the run between two steps, on the devices of this process; None if nothing does."""
+    """Returns the Validation of the run between two steps, on the devices of this process; None without one."""
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None

@@ -1,7 +1,6 @@
 """The settings that a user may leave undecided: which values they have in a run, and what to say about them.
 
-A run that goes on keeps its values unless the user gives others. A new one has those of its preset, its devices and
-its hardware.
+A resumed run keeps its values unless the user gives others. For a new one they follow from its preset and its devices.
 """
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +20,7 @@ def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]
 
     Args:
       settings: as the user gave them.
-      devices: those of the towers.
+      devices: the devices of the towers.
       before: the settings that a run which goes on has stored; empty for a new one.
     """
     towers, recipe = settings.towers, settings.recipe
@@ -76,7 +75,7 @@ def rates_of(recipe: RecipeSettings, before: Mapping[str, Any]) -> dict[str, flo
 def _intervals(settings):
     """Returns the intervals in steps, as the next multiples of `local_steps`.
 
-    Between two averages no copy of the variables is that of the run, so there is nothing to save or to evaluate.
+    Between two averages the copies of the variables differ, so there is no model to save or to evaluate.
     """
     every = settings.towers.local_steps or 1
     return {name: -(-getattr(settings.reports, name) // every) * every for name in _INTERVALS}

@@ -1,4 +1,4 @@
-"""What may make a step long: a class for each cause, with what is tried to find out what a step would take without it.
+"""Causes of a long step: a class for each, with the trials that show how long a step would take without it.
 
 A cause is tried by a short training with another setting, by steps that leave something out, or, where neither is
 possible, computed from the parts of the step.
@@ -25,7 +25,7 @@ _CHEAPEST = 'sgd'  # the optimizer with the fewest computations
 
 
 class Cause:
-    """Something that may make a step long.
+    """A cause of long steps.
 
     In its methods, `base` is the training as it is, `plan` the plan of that training or of another one.
 

@@ -22,7 +22,7 @@ def most_seconds(step: float, kinds: int, seconds: float) -> float:
 
     Args:
       step: the seconds of a step.
-      kinds: how many kinds of steps there are; those of twice as many images count as two, and traced ones again.
+      kinds: how many kinds of steps there are; a kind with twice as many images counts as two, a traced one again.
       seconds: how long to measure.
     """
     each = max(seconds / _ROUNDS / kinds, _FEWEST * step)
@@ -30,7 +30,7 @@ def most_seconds(step: float, kinds: int, seconds: float) -> float:
 
 
 class Figures:
-    """Measures cells in turn, and holds what was measured.
+    """Measures cells in turn, and holds the results.
 
     Args:
       cells: what to measure, by name: (a Variant, the arguments of its `take` that choose a kind of steps).

@@ -32,7 +32,7 @@ class Lap(NamedTuple):
       parts: the seconds of each part, by its name; their sum is `seconds`.
       devices: float64 [groups], the seconds that the towers of each group of devices computed; of shape [0] if they
         were not measured.
-      back: the seconds of TRANSFERS in which gradients are on their way; the others are those of variables.
+      back: the seconds of TRANSFERS in which gradients are on their way; in the others variables are.
       bars: (group, name, start, end) of what each group did, in seconds from the start of the step. Group -1 is the CPU
         that averages and updates.
     """
@@ -63,7 +63,7 @@ class Moments:
       after_averaging: what to fetch for a step up to the averaged gradients, without the update; [] in `mirrored`.
       after_towers: what to fetch for the gradients of all towers only; [] in `mirrored`.
       of_group: for each group of devices, what to fetch for the gradients of its towers only; [] in `mirrored`.
-      megabytes: what travels in a step: variables to the towers and gradients back, where these share no memory.
+      megabytes: sent between devices in a step: variables out and gradients back, where towers share no memory.
       averaging: AVERAGING or ALL_REDUCE, whichever the update mode does.
     """
 
@@ -109,7 +109,7 @@ class Moments:
         return TowerTimes([begun.name] if turns else came, came, [*came, *arrivals], [ended.name])
 
     def _add_shortcuts(self, averaged, step, drifts):
-        """Adds what a step needs that leaves something out."""
+        """Adds the fetches of steps that leave something out."""
         groups = len(self._devices.groups)
         towers = [[_corner(tensor) for tensor in tensors] for tensors in step.turns.computed]
         self.of_group = [sum(towers[g::groups], []) for g in range(groups)]
@@ -180,7 +180,7 @@ class Moments:
         return Lap(0.0, parts, computes, back, self._bars(turns, last, arrived, averaged, applied))
 
     def _bars(self, turns, last, arrived, averaged, applied):
-        """Returns the bars of a step; the arguments are those of `_divided`, and the device that was ready last."""
+        """Returns the bars of a step. The arguments are as for `_divided`, and the device that was ready last."""
         bars = []
         waits = f"waits for {'+'.join(self._devices.groups[last])}"
         for g, towers in enumerate(turns):
@@ -226,7 +226,7 @@ def _memory(device):
 
 
 def _averaging(averaged):
-    """Follows averaged gradients back to those of the towers.
+    """Follows averaged gradients back to the towers' gradients.
 
     Returns:
       (names of the operations that take the towers' gradients where they are averaged, whether that is an all-reduce).

@@ -166,7 +166,7 @@ def _remarks(found):
 
 
 def _asynchronous(plan, variant, seconds):
-    """Measures a training whose towers update on their own, and prints what can be said about it."""
+    """Measures a training whose towers update on their own, and prints the results."""
     begin = time.perf_counter()
     base = variant(plan)
     _announce(base, time.perf_counter() - begin + seconds / 2, 1, seconds / 2)

@@ -1,4 +1,4 @@
-"""The lines of `--explain`: the parts of a step, what would change it, and a piece of advice. It measures nothing."""
+"""The lines of `--explain`: the parts of a step, the changes that would make it shorter, and a piece of advice."""
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ class Timing(NamedTuple):
         return Timing(*(each + seconds for each in self[:]))
 
     def without(self, saved: 'Timing') -> 'Timing':
-        """Returns the Timing of a step that is shorter by so much; its range is that of what is saved."""
+        """Returns the Timing of a step that is shorter by so many seconds, with their range."""
         return Timing(*(self.median - seconds for seconds in (saved.median, saved.high, saved.low)))
 
 
 class Would(NamedTuple):
-    """What a step would take.
+    """How long a step would take without a cause.
 
     Attributes:
       cause: what is removed, a `causes.Cause`.
@@ -86,7 +86,7 @@ def saving(seconds: float, would: Would) -> float:
 
 
 def by_saving(seconds: float, woulds: Sequence[Would]) -> list[Would]:
-    """Returns what would change a step, the largest saving first, and what is uncertain last."""
+    """Returns the changes of a step, the largest saving first and uncertain ones last."""
     return sorted(woulds, key=lambda would: (is_uncertain(seconds, would), -saving(seconds, would)))
 
 

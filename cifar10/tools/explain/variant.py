@@ -1,6 +1,6 @@
 """A training that is set up to be measured: its graph, its session, and the kinds of steps that it can take.
 
-It writes into a folder of its own. It knows nothing of what other variants there are.
+It writes into a folder of its own.
 """
 import contextlib
 import os

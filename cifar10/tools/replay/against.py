@@ -1,7 +1,6 @@
-"""Where two runs part: their records say between which checkpoints, and taking the steps again says at which step.
+"""Finds the first step at which two runs differ: the records narrow it to two checkpoints, a replay finds the step.
 
-A difference that recurs comes from what the runs record: settings, files, software. One that does not recur came from
-elsewhere.
+If the difference recurs in the replay, it comes from settings, files or software. If not, it came from elsewhere.
 """
 import contextlib
 import itertools
@@ -28,11 +27,11 @@ _COMPARED = {metrics.CHECKPOINT: (_HASH,), metrics.TRAIN: _OF_STEPS, metrics.EVA
 
 
 class Recorded(NamedTuple):
-    """What a run has recorded.
+    """The records of a run.
 
     Attributes:
       directory: of the run.
-      starts: those that led to its steps.
+      starts: the starts that took its steps.
       figures: (name, step) -> value, for the names in _COMPARED. A checkpoint that was copied from another run has no
         record; the hash of its file is here.
     """
@@ -105,7 +104,7 @@ def compare(directory: TrainDir, against: TrainDir,
 
 
 def _recorded(directory):
-    """Returns what the run in a directory has recorded; raises a UsageError if it has recorded nothing."""
+    """Returns the records of the run in a directory; raises a UsageError if there are none."""
     if directory.stored() is None:
         raise UsageError(f'{directory.path} holds no run of this program, so there is nothing to compare; name the '
                          'train_dir of a run')
@@ -132,7 +131,7 @@ def part(one: Recorded, other: Recorded) -> Parting:
 
 
 def _describe_parting(parting, one, other):
-    """Yields the lines that say what was compared of the records, and where they part."""
+    """Yields the lines that say which records were compared, and where they part."""
     common = one.figures.keys() & other.figures.keys()
     yield (f'compared   {len(common)} figures that both recorded; without a counterpart are '
            f'{len(one.figures) - len(common)} of A and {len(other.figures) - len(common)} of B')
@@ -173,7 +172,7 @@ def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verific
 
     Args:
       pairs: each step of both.
-      verifications: those of both.
+      verifications: of both runs.
 
     Returns:
       The first step, in both runs, in which a loss or after which a variable differs; None if there is none.
@@ -219,7 +218,7 @@ def _describe_first(one, other, reruns):
 
     Args:
       one, other: this step in both runs.
-      reruns: what took it.
+      reruns: the Rerun of each run.
     """
     before = _comparable(one, other, 'before')
     if differing(*before):
@@ -268,7 +267,7 @@ def _describe_towers(one, other, reruns):
 
 
 def _describe_arrays(word, one, other, what=''):
-    """Yields a line for each variable whose values in two runs differ, those that differ most first.
+    """Yields a line for each variable whose values in two runs differ, the largest difference first.
 
     Args:
       word: the first word of the lines.

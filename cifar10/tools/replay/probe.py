@@ -1,7 +1,7 @@
-"""Probes: what happens inside a step, tower by tower, which the step itself does not report.
+"""Probes: losses, gradients and operations inside a step, tower by tower.
 
 The towers are built once more, in a graph of their own and all on one device, and compute from the variables that a
-step began with and from its batches. Nothing is updated, so nothing that is looked at changes.
+step began with and from its batches. Nothing is updated, so a look changes no variable.
 """
 import contextlib
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class TowerProbe(NamedTuple):
 
     Attributes:
       loss: its total loss.
-      cross_entropies: float32 [n], that of each example.
+      cross_entropies: float32 [n], of each example.
       examples: int64 [n], the indices of the examples in the data set.
       labels, predictions: int [n], the classes that the examples have and that the network gives them.
       norms: name -> norm of the tower's gradient of each trained variable.
@@ -124,8 +124,8 @@ class Probe:
     def origin(self, taken: Taken, k: int) -> Origin | None:
         """Returns the first operation in tower k whose result is not finite though its inputs are.
 
-        From its result others that are not finite lead to the loss (to the gradients, if the loss is finite). Those of
-        an infinity that is clipped or masked do not.
+        Its result reaches the loss (or the gradients, if the loss is finite) through values that are not finite. An
+        infinity that is clipped or masked does not count.
 
         Args:
           taken: a step.
@@ -197,7 +197,7 @@ class Probe:
 
 
 def _inputs(operation, fetchable):
-    """Returns the inputs of an operation that can be fetched, and those of the operations before it that cannot be."""
+    """Returns the inputs of an operation; in place of one that cannot be fetched, its operation's inputs."""
     inputs, hidden = [], set()
     pending = list(operation.inputs)
     while pending:

@@ -1,4 +1,4 @@
-"""What happened in a step, as lines of text; each begins with a word in the first column that says what it is about."""
+"""The lines about a replayed step. Each begins with a word in the first column, such as `tower` or `cause`."""
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -32,17 +32,17 @@ class Change(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The norm of the change relative to that of the value; None where the value is 0."""
+        """The norm of the change, relative to the norm of the value; None where the value is 0."""
         return self.update / self.value if self.value else None
 
 
 class Step(NamedTuple):
-    """What is shown of a step.
+    """The summary of a replayed step.
 
     Attributes:
       number: of the step.
       losses: float32 [towers].
-      figures: those of its record in metrics.jsonl.
+      figures: of its record in metrics.jsonl.
       towers: what happened in each.
       gradient: the norm of the mean gradient of all variables.
       changes: what it did to each variable of the network.
@@ -61,7 +61,7 @@ class Step(NamedTuple):
 
     @property
     def largest(self) -> Change | None:
-        """The change that is largest relative to its variable, of those that are trained; None if all were 0."""
+        """The largest change of a trained variable, relative to the variable; None if all were 0."""
         return max((change for change in self.trained if change.value), default=None,
                    key=lambda change: _badness(change.ratio))
 
@@ -72,7 +72,7 @@ class Step(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The norm of the change of all trained variables relative to that of their values."""
+        """The norm of the change of all trained variables, relative to the norm of their values."""
         value = norm([change.value for change in self.trained])
         return norm([change.update for change in self.trained]) / value if value else math.nan
 
@@ -83,13 +83,13 @@ class Step(NamedTuple):
 
     @property
     def bad_made(self) -> dict[str, tuple[int, int]]:
-        """Those of `bad_after` of which the step made values not finite; others were so before, or are by design."""
+        """The part of `bad_after` that the step caused; other values were not finite before, or are so by design."""
         return {name: (count, size) for name, (count, size) in self.bad_after.items()
                 if count > self.bad_before.get(name, (0, size))[0]}
 
     @property
     def is_finite(self) -> bool:
-        """Whether all losses and gradients are, and the step left no variable that is not but was before."""
+        """Whether all losses and gradients are finite, and the step made no variable not finite."""
         return self.bad_tower is None and not self.bad_made
 
     @property
@@ -104,7 +104,7 @@ class Step(NamedTuple):
 
     @property
     def bad_gradients(self) -> list[int]:
-        """The towers of whose gradients some are not finite."""
+        """The towers that have a gradient that is not finite."""
         return [k for k, tower in enumerate(self.towers) if any(tower.counts.values())]
 
     @property
@@ -114,7 +114,7 @@ class Step(NamedTuple):
 
 
 def show(taken: Taken, probe: StepProbe) -> Step:
-    """Returns what is shown of a step that was taken, with its variables, and probed."""
+    """Summarises a replayed step, which was taken with its variables and probed."""
     with np.errstate(invalid='ignore', over='ignore'):
         changes = [Change(name, norm(taken.before[name]),
                           norm(probe.gradients[name]) if name in probe.gradients else None,
@@ -137,7 +137,7 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
 
     Args:
       directory: of the run.
-      rerun: what takes the steps.
+      rerun: takes the steps.
       wanted: a phrase that names the steps that are shown.
     """
     count = rerun.last - rerun.step
@@ -151,7 +151,7 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
 
 
 def _beginning(rerun):
-    """Returns what a run begins with."""
+    """Returns a phrase that says with which values a run begins."""
     taken = rerun.segments[0].plan.warm_start
     return f'the initial values and {taken.prefix}' if taken else 'the initial values'
 
@@ -186,7 +186,7 @@ def details(step: Step, classes: Sequence[str], tower: int | None = None) -> lis
     Args:
       step: the step.
       classes: the names of the classes.
-      tower: whose examples are shown; None: those of all towers.
+      tower: whose examples are shown; None: of all towers.
     """
     lines = _table('tower', ['', 'loss', '|gradient|', 'correct'], [
         [f'{k}', _number(loss, 7), _number(each.norm), f'{int((each.labels == each.predictions).sum())} of '
@@ -205,7 +205,7 @@ def details(step: Step, classes: Sequence[str], tower: int | None = None) -> lis
 
 
 def worst_first(cross_entropies: np.ndarray) -> list[int]:
-    """Returns the places of a batch in the order of their losses: those that are not finite, then the largest."""
+    """Returns the places of a batch in the order of their losses: NaN and infinity first, then the largest."""
     return sorted(range(len(cross_entropies)), key=lambda i: _badness(cross_entropies[i]), reverse=True)
 
 
@@ -215,7 +215,7 @@ def tower_to_look_at(step: Step) -> int:
 
 
 def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Origin | None) -> list[str]:
-    """Returns the lines on what is not finite in the last of some steps, the cause first.
+    """Returns the lines on values that are not finite in the last of some steps, the cause first.
 
     Args:
       steps: the step and those before it that were probed.

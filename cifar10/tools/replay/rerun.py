@@ -1,4 +1,4 @@
-"""Takes steps of a run again, in memory: from a checkpoint or the initial values, with the settings of the time.
+"""Replays steps of a run in memory, from a checkpoint or from step 0, with the settings that each step had.
 
 It builds the graph that training builds and fetches what training fetches, so the variables come out the same, to the
 bit. It writes nothing into the train_dir and takes no lock, so the run may go on meanwhile.
@@ -28,9 +28,9 @@ class Taken(NamedTuple):
 
     Attributes:
       step: its number.
-      settings: those in force.
+      settings: the settings in force.
       losses: float32 [towers], each tower's total loss.
-      figures: those of its record in metrics.jsonl: loss, learning_rate, accuracy.
+      figures: of its record in metrics.jsonl: loss, learning_rate, accuracy.
       before, after: all variables by their names, before and after the step, with what the run did before the next
         one; None unless wanted. Where towers have copies of their own, those are among them: `name_of_tower`.
       updated: the same after the update, but before the average of the copies, if one followed; otherwise `after`.
@@ -54,7 +54,7 @@ class Segment(NamedTuple):
     """Steps that one start of the run took.
 
     Attributes:
-      start: that start.
+      start: the record of the start.
       first, last: the first and the last of the steps.
       plan: how they are taken here.
     """
@@ -74,7 +74,7 @@ class Rerun:
       start: prefix of the checkpoint to start from; default: the newest before `first` (or `last`), or the initial
         values where there is none.
       tower_device: 'gpu', 'cpu', or 'auto': devices of the kind that the run had, where this machine has them.
-      network, optimizer, dataset: new locations of the user's own files; default: those that the run stored.
+      network, optimizer, dataset: new locations of the user's own files; default: the locations that the run stored.
       data_dir: directory of the data set; default: the run's.
 
     Attributes:
@@ -132,7 +132,7 @@ class Rerun:
         """Takes the steps; those from the wanted first one on have their variables.
 
         Raises:
-          UsageError: the network is not that of the checkpoint, or the run ended before the last step.
+          UsageError: the checkpoint is of another network, or the run ended before the last step.
         """
         values = self._values
         for segment in self.segments:
@@ -151,7 +151,7 @@ class Rerun:
                 values = run.variables()
 
     def _take(self, run, step):
-        """Takes a step, with what the run did before the next one; returns it as Taken."""
+        """Takes a step, and the average that the run made after it, if any; returns it as Taken."""
         wanted = self.first is not None and step >= self.first
         run.go_on()
         before = run.variables() if wanted else None
@@ -255,7 +255,7 @@ def _plan(start, locations, devices, data, step, last):
 
 
 def _with_warm_start(plan):
-    """Returns the plan of steps with what they start from, if that is another model."""
+    """Returns the plan of steps with the model of a warm start, if the run had one."""
     prefix = plan.settings.run.warm_start
     if plan.step or not prefix:
         return plan

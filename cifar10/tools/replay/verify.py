@@ -1,4 +1,4 @@
-"""Compares steps that were taken again with what the run recorded of them, and says what may explain a difference."""
+"""Compares replayed steps with the records of the run, and names changes that may explain a difference."""
 from cifar10.run import metrics, saved
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
@@ -13,7 +13,7 @@ class Verification:
 
     Args:
       directory: of the run.
-      rerun: what takes the steps.
+      rerun: takes the steps.
 
     Attributes:
       failed_at: the first step that came out otherwise than recorded, by more than rounding explains; or None.
@@ -37,18 +37,18 @@ class Verification:
 
     @property
     def equal_at(self) -> int:
-        """The last step known to be the recorded one to the bit: the one it started from, or that of a checkpoint."""
+        """The last step known to equal the recorded one to the bit: where the replay started, or a checkpoint."""
         return max(self._checkpoints, default=self._rerun.step)
 
     @property
     def changes(self) -> list[str]:
-        """Phrases for what is known to have changed since the run took the step that came out otherwise."""
+        """Phrases for the known changes since the run took the step that came out otherwise."""
         return _changes(self._rerun.segment_of(self.failed_at)) if self.failed_at > self._rerun.step else []
 
     def compare(self, taken: Taken) -> None:
         """Compares a step with its records, if there are any.
 
-        That of a checkpoint has the SHA-256 of the variables after the step, which are compared if they were wanted.
+        A record of a checkpoint has the SHA-256 of the variables after the step. They are compared if they were wanted.
         """
         if not self._difference:
             self._compare_figures(taken)
@@ -119,7 +119,7 @@ def _adds_otherwise(segment: Segment) -> bool:
 
 
 def _changes(segment: Segment) -> list[str]:
-    """Returns phrases for what is known to differ between the run and this process."""
+    """Returns phrases for the known differences between the run and this process."""
     plan = segment.plan
     now = plan.record().flat()
     compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
