@@ -149,7 +149,7 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
     """Returns a `tqdm` progress bar on standard output; it shows nothing unless lines go to a terminal.
 
     Args:
-      arguments, options: those of `tqdm`.
+      arguments, options: of `tqdm`.
     """
     from tqdm import tqdm
     options.setdefault('disable', not is_terminal())

@@ -28,7 +28,7 @@ def refuse_of_others(path: str, given: str) -> None:
 
 @functools.cache  # so that it is said once
 def warn_of_others(path: str, given: str) -> None:
-    """Says if other users may change a directory that is only read. The arguments are those of `refuse_of_others`."""
+    """Warns if other users may change a directory that is only read. The arguments are as for `refuse_of_others`."""
     if why := _of_others(path):
         say(f'warning: {given}: {why}, so others may have changed what is read there')
 

@@ -121,7 +121,7 @@ def private(path: str, make: Callable[[str], Any]) -> str:
     """Makes a file or folder with a private name of what will be called `path`, and returns its path.
 
     Args:
-      path: of what it will be.
+      path: of the finished file or folder.
       make: function that makes a file or folder of a given path, with the mode that new ones have here (`tempfile`
         would keep this user's group out), or raises a FileExistsError.
     """
@@ -138,7 +138,7 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
 
     Args:
       path: of the file.
-      flags: as those of `os.open`; with O_RDWR, a pipe cannot block it either.
+      flags: as for `os.open`; with O_RDWR, a pipe cannot block it either.
 
     Raises:
       UsageError: it is a link, which may lead to another file of this user, a pipe, a folder or a device.
@@ -193,7 +193,7 @@ class Lock:
         return True
 
     def write(self, text: str) -> None:
-        """Replaces what is in the file, which those see who find it locked."""
+        """Replaces the text of the file, which processes read that find it locked."""
         self._stream.truncate(0)
         os.pwrite(self._stream.fileno(), text.encode(), 0)
 

@@ -201,7 +201,7 @@ def check_arguments(function: Callable, arguments: str) -> None:
 
     Args:
       function: theirs.
-      arguments: what it is called with, such as 'images, num_classes, training'.
+      arguments: that it is called with, such as 'images, num_classes, training'.
     """
     try:
         inspect.signature(function).bind(*arguments.split(', '))

@@ -70,7 +70,7 @@ def _ip(address):
 
 
 def _where(address, offsets, then):
-    """Returns instructions that begin with those for packets with an address at an offset, and that others skip."""
+    """Returns instructions that only packets with an address at an offset take; other packets skip them."""
     ip = _ip(address)
     words = struct.unpack(f'!{len(ip.packed) // 4}I', ip.packed)
     code = [(_LOAD_BYTE, 0, 0, _NETWORK_HEADER),

@@ -1,1 +1,1 @@
-"""What is done with a trained model: evaluation during a run or beside it, classification, export."""
+"""A trained model: evaluated during a run or beside it, used to classify images, exported."""

@@ -39,10 +39,10 @@ class Trained:
     Attributes:
       stored: the newest record of the run, with the new locations of the user's own files.
       classes: the names of the classes.
-      recipe: what was trained and how.
+      recipe: the run's network, optimizer and augmentation.
       use_ema: whether to use the moving averages of the variables.
       averaging: whether to average the predictions for several views of an image.
-      preparation: what is done to a picture that is classified.
+      preparation: how a picture is cropped and resized before it is classified.
     """
     stored: RunRecord
     classes: tuple[str, ...]

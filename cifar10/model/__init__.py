@@ -2,7 +2,7 @@
 
 `layers` holds what they share, `classifier` the loss of all, `parts` what divides them, `statistics` what they learn
 without gradients, `draws` their random numbers, `frozen` what they leave as it is. A network is a function of its
-images. It knows no towers, no devices and no update modes: its caller decides where variables and parts are placed.
+images: its caller decides where variables and parts are placed.
 
 A user's own network imports what it is made with from here: `from cifar10.model import batch_normalisation`.
 """

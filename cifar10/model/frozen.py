@@ -1,4 +1,4 @@
-"""Frozen variables: what a network leaves as it is, as its caller decides by the names of the variables.
+"""Frozen variables, which training leaves as they are. The caller of a network chooses them by their names.
 
 A frozen variable is not trainable, so whoever asks for the variables to train does not get it, and the moving
 statistics that the network adds for it are left out.

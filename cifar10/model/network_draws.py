@@ -1,7 +1,6 @@
 """Random numbers in a network, such as those of dropout: pure functions of the seed and of an example's position.
 
-The caller of a network says, with `at_position`, where its batch lies in the stream of examples. This file knows
-neither networks nor towers.
+Build a network within `at_position(...)`, which gives its batch a position in the stream of examples.
 """
 import contextlib
 import contextvars

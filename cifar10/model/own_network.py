@@ -46,7 +46,7 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
 
 
 def _check(name: str, *arguments) -> list[str]:
-    """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are those of `rehearse`."""
+    """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
     with own.usage_errors(_FLAG, name):
         found = rehearse(*arguments, functools.partial(own.execute_again, name.rpartition(':')[0]))
     if found.violation:

@@ -1,7 +1,7 @@
 """Where a network can be cut into parts, each of which may be on a device of its own.
 
 A network calls `next_part` at each cut. Its caller says, with `divided`, which device computes which part, and what the
-parts wait for. This file knows neither networks nor towers.
+parts wait for.
 """
 import contextlib
 import contextvars
@@ -18,7 +18,7 @@ _division = contextvars.ContextVar('division', default=None)
 
 
 class Size(NamedTuple):
-    """What a part takes in memory, in bytes.
+    """The memory of a part, in bytes.
 
     Attributes:
       variables: the variables that it makes.
@@ -65,7 +65,7 @@ class Division:
         self._counts = [self._count()]  # at the beginning and at each cut
 
     def device_of(self, operation: tf.Operation) -> str:
-        """Returns the device of a new operation: that of its part, unless it names one already."""
+        """Returns the device of a new operation: its part's, unless it names one already."""
         return operation.device or self._devices[self._place()]
 
     def cut(self, x: tf.Tensor) -> tf.Tensor:
@@ -85,7 +85,7 @@ class Division:
     def sizes(self, images: tf.Tensor, logits: tf.Tensor) -> list[Size]:
         """Returns the size of each part, once the network is built on `images` and has returned `logits`.
 
-        Tensors whose shape the graph does not tell count as nothing.
+        Tensors of unknown shape are not counted.
         """
         operations, variables = self._graph.get_operations(), tf.global_variables()
         ends = [*self._counts[1:], self._count()]

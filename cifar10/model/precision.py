@@ -27,7 +27,7 @@ class Precision:
         """Returns whether computing in this type is slow, because the CPU has no instructions for it.
 
         Args:
-          cpu_flags: the flags of the CPU; default: those of this machine.
+          cpu_flags: the flags of the CPU; default: this machine's.
         """
         if not self.cpu_flags:
             return False

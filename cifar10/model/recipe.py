@@ -38,7 +38,7 @@ def _examples(flag, epochs, count):
 
 
 class Recipe:
-    """What is trained and how: the objects that the settings of a run name.
+    """The network, optimizer, schedule and augmentation that the settings of a run name, as objects.
 
     Args:
       settings: the settings of the recipe.
@@ -53,7 +53,7 @@ class Recipe:
       augmentation: a `data.augment.Augmentation`.
       schedule: an `optim.schedule.Schedule`; None for evaluation.
       total_examples: training examples of the whole run, or None if its length is a number of steps.
-      warnings: lines about what `check` found to be allowed, but hardly meant.
+      warnings: from `check`, one line each.
 
     Raises:
       KeyError: a setting is a name that is not registered.

@@ -38,11 +38,11 @@ _SCALES = (1, 1, 100)  # of the random variables with which outputs are looked a
 
 
 class Findings(NamedTuple):
-    """What a rehearsal has found.
+    """The findings of a rehearsal.
 
     Attributes:
       violation: a phrase that names the first broken rule and its remedy, or None.
-      warnings: phrases that say what is allowed, but hardly meant.
+      warnings: phrases about things that are allowed, but probably a mistake.
     """
     violation: str | None
     warnings: Sequence[str] = ()
@@ -206,7 +206,7 @@ def _is_valid_statistic(entry):
 
 
 def _scope_rule(scope):
-    """What a tower adds to a collection is made in its name scope, because the tower finds it by its name."""
+    """Additions to a collection must be made in the name scope of the tower, which finds them by their names."""
     for collection in (tf.GraphKeys.LOSSES, tf.GraphKeys.ACTIVATIONS, MOVING_STATISTICS):
         for entry in tf.get_collection(collection):
             if not entry.name.startswith(scope):
@@ -327,7 +327,7 @@ def _part_rule(in_training, in_evaluation):
     return None
 
 
-# What is allowed, but hardly meant.
+# Warnings: allowed, but probably a mistake.
 
 def _stateful_draws():
     """Returns the names of the random operations that are not stateless."""

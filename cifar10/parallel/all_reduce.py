@@ -32,7 +32,7 @@ def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -
     finite, neither is the mean of that element. The tensors of a single tower are their own means, as they are.
 
     Args:
-      towers: for each tower a list of float32 tensors on its device, with the same shapes as those of the others.
+      towers: for each tower a list of float32 tensors on its device, with the same shapes in all towers.
       devices: the Devices of the towers.
 
     Returns:

@@ -22,7 +22,7 @@ class Copies:
 
     Attributes:
       variables: for each copy the variables created so far, slots included; all copies create them in the same order.
-      trainable: for each copy those of them that are trained.
+      trainable: for each copy its trained variables.
     """
 
     def __init__(self, count: int):
@@ -36,7 +36,7 @@ class Copies:
 
         Args:
           copy: its number.
-          reuse: whether `tf.get_variable` returns those that the copy has already.
+          reuse: whether `tf.get_variable` returns variables that the copy has already.
         """
         def creator(next_creator, **arguments):
             trained = arguments.get('trainable') is not False
@@ -61,7 +61,7 @@ class Copies:
 
 
 class CopiedVariables(UpdateMode):
-    """An update mode with several copies of the variables: copy c is that of the towers c, c + count, c + 2 count, ...
+    """An update mode with several copies of the variables: the towers c, c + count, c + 2 count, ... use copy c.
 
     It is on the device of tower c, with the slots of its optimizer. Update c is applied to copy c.
 

@@ -13,7 +13,7 @@ _NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
 
 
 def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str:
-    """Returns why towers run on CPU devices; '' if they run on GPUs. The arguments are those of `devices.choose`.
+    """Returns why towers run on CPU devices; '' if they run on GPUs. The arguments are as for `devices.choose`.
 
     Raises:
       UsageError: the machine has too few GPUs, or GPUs that TensorFlow cannot use, or none although `kind` is 'gpu'.

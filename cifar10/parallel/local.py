@@ -92,7 +92,7 @@ class Local(CopiedVariables):
     def _average(self, global_step):
         """Builds the Average, now that the slots exist too."""
         with tf.device('/cpu:0'):
-            # As a local variable it starts at the restored step, which was followed by an average.
+            # Starts at the restored step: checkpoints are only written right after an average.
             averaged_at = tf.Variable(global_step.read_value(), trainable=False, name='averaged_at',
                                       collections=[tf.GraphKeys.LOCAL_VARIABLES])
             now = global_step.read_value()

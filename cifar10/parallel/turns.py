@@ -97,7 +97,7 @@ class Turns:
         return [self._handed.get((k, s, s + 1), self.ended[k])]  # a tower that is not cut is on its first device
 
     def _backward(self, k, s):
-        """Returns what B(k, s) ends with: what it hands back, and its gradients of variables."""
+        """Returns the last tensors of B(k, s): the gradients that it hands back, and its gradients of variables."""
         if k < 0:
             return []
         if s == 0:

@@ -1,6 +1,6 @@
-"""What a setting is: its type, default, help and choices, and whether it may change when a run is resumed.
+"""The definition of a setting: its type, default, help and choices, and whether it may change when a run is resumed.
 
-A group of settings is a dataclass whose fields are made by `setting`. This file knows no group.
+A group of settings is a dataclass whose fields are made by `setting`.
 """
 import dataclasses
 import difflib

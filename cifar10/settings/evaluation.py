@@ -14,7 +14,7 @@ EVAL_DATA = ('test', 'train_eval')
 
 @dataclasses.dataclass(frozen=True)
 class _Checkpoints:
-    """What is evaluated and how, and where the results go."""
+    """The checkpoints to evaluate, and where the results go."""
     TITLE = 'Checkpoints'
     checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', checks=[no_wildcard, utf8])
     checkpoint: str = setting(
@@ -80,7 +80,7 @@ class EvalSettings(_Device, _Data, _Use, _Checkpoints):
 
 
 def eval_settings(**given: Any) -> EvalSettings:
-    """Returns the settings of an evaluation; those that are not given have their defaults.
+    """Returns the settings of an evaluation. A setting that is not given has its default.
 
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
@@ -93,7 +93,7 @@ def eval_settings(**given: Any) -> EvalSettings:
 
 
 def _of_single_checkpoint(settings, given):
-    """Returns the settings with what follows from `checkpoint`; raises a UsageError if it contradicts those given."""
+    """Returns the settings that follow from `checkpoint`; raises a UsageError if it contradicts a given one."""
     if given.get('checkpoint_dir') is not None:
         raise UsageError(f'--checkpoint={settings.checkpoint} and --checkpoint_dir={settings.checkpoint_dir} both say '
                          'what to evaluate; leave one of them out')

@@ -9,8 +9,8 @@ class Rates(NamedTuple):
     """Learning rates at the start of a run.
 
     Attributes:
-      learning_rate: that of all variables, or with an auxiliary rate that of convolution filters.
-      auxiliary_learning_rate: that of the other variables, for optimizers that distinguish them; None: the same.
+      learning_rate: of all variables, or with an auxiliary rate of convolution filters only.
+      auxiliary_learning_rate: of the other variables, for optimizers that distinguish them; None: the same.
       examples: how many examples a step has for which the rates were chosen.
     """
     learning_rate: float

@@ -1,6 +1,6 @@
 """The settings of a training run, in groups. Every setting is a flag of multi_gpu_train.py of the same name.
 
-This is the only place that defines them. A preset is a table of values for those of a recipe.
+This is the only place that defines them. A preset is a table of values for a recipe's settings.
 """
 import dataclasses
 import re
@@ -116,7 +116,7 @@ class DataSettings:
 
 @dataclasses.dataclass(frozen=True)
 class RecipeSettings:
-    """What is trained and how. Settings that are not given come from the preset."""
+    """The network, the optimizer and the rest of a recipe. Settings that are not given come from the preset."""
     TITLE = 'Recipe'
     preset: str = setting(
         'classic', 'complete recipe; the flags below override single settings of it', choices=PRESETS)
@@ -201,7 +201,7 @@ class ClusterSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ReportSettings:
-    """What is printed, summarised, evaluated, saved and traced, and how often."""
+    """How often a run prints, summarises, evaluates, saves and traces."""
     TITLE = 'Reports'
     log_device_placement: bool = setting(False, 'print the device of every operation')
     log_frequency: int = setting(10, 'steps between two log lines', minimum=1)
@@ -320,7 +320,7 @@ def _meaningless(values):
     """Returns the settings that have no meaning because of another setting.
 
     Args:
-      values: settings by their names; those that are missing have their defaults.
+      values: settings by their names; a missing one has its default.
 
     Returns:
       {name: (name of the other setting, the value that it would need, the value that it has)}.
@@ -355,7 +355,7 @@ def _check_length(settings, given):
 
     Args:
       settings: of the run.
-      given: those that the user gave, by their names; the message blames one of them, or else the preset.
+      given: settings that the user gave, by their names; the message blames one of them, or else the preset.
     """
     recipe, epochs = settings.recipe, settings.run.epochs
     if epochs is not None and epochs <= recipe.warmup_epochs:
