@@ -404,7 +404,7 @@ def test_steps_of_an_asynchronous_start_are_refused(run, look, tmp_path):
     text = (copied / metrics.NAME).read_text()
     (copied / metrics.NAME).write_text(text.replace('"replicated"', '"async"', 1))
     _, _, errors = look(f'--train_dir={copied}', '--step=2')
-    assert 'took the steps after 0 with --variable_update=async, whose towers update in the order in' in errors
+    assert 'took the steps after 0 with --variable_update=async, whose updates have no fixed order' in errors
     assert Rerun(TrainDir(str(copied)), 5).step == 4
 
 

@@ -380,8 +380,8 @@ def _check_towers(towers):
                          f'{towers.gpus_per_tower}; use --num_gpus='
                          f'{-(-towers.num_gpus // towers.gpus_per_tower) * towers.gpus_per_tower}')
     if towers.deterministic and towers.variable_update == 'async':
-        raise UsageError('--deterministic is incompatible with --variable_update=async, whose towers update in the '
-                         'order in which they happen to finish; use another update mode')
+        raise UsageError('--deterministic is incompatible with --variable_update=async, whose updates have no '
+                         'fixed order; use another update mode')
 
 
 def _check_explain(settings):

@@ -230,7 +230,8 @@ def _first_step(look):
             losses = run.take()['losses']
             loop.refuse_divergence(run.step, losses, look.directory, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)
-        yield f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps are not'
+        yield (f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
+               'not tried')
 
 
 _EVERYWHERE = (_Stage(_versions), _Stage(_clock), _Stage(_cluster), _Stage(_address, [_cluster]))

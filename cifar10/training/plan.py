@@ -130,7 +130,7 @@ def check_optimizer(start: Start) -> list[str]:
     OPTIMIZERS.load(recipe.optimizer)
     if recipe.clip_norm and averages_within:
         raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
-                         f'--variable_update={update} averages those of each variable by themselves; use '
+                         f"--variable_update={update} averages each variable's gradients separately; use "
                          '--variable_update=replicated, which takes the same steps')
     OPTIMIZERS.check(recipe.optimizer, averages_within)
     return []

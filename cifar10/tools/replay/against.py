@@ -141,7 +141,7 @@ def _describe_parting(parting, one, other):
         values = [run.figures[name, step] for run in (one, other)]
         differ.append(f'step {step}, by the SHA-256 of the checkpoints' if name == _HASH else
                       f"the recorded {name.replace('_', ' ')} of step {step} is {values[0]} and {values[1]}")
-    yield f"differ     {'; '.join(differ) or 'nothing of what was compared'}"
+    yield f"differ     {'; '.join(differ) or 'none of the compared figures'}"
 
 
 def _last_equal(runs, parting):

@@ -145,8 +145,8 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
     lines = [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
              f'from       {rerun.prefix or _beginning(rerun)}, {number}']
     if rerun.last > rerun.recorded:
-        lines.append(f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; what '
-                     'follows is what it takes if it does')
+        lines.append(f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; '
+                     'if it does, it takes the steps below')
     return lines
 
 

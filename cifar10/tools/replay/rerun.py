@@ -243,8 +243,8 @@ def _refuse_without_order(record, path):
     mode = record.settings.towers.variable_update
     if not UPDATE_MODES.load(mode).synchronous:
         raise UsageError(f'the run in {path} took the steps after {record.step} with --variable_update={mode}, whose '
-                         'towers update in the order in which they happen to finish, so they cannot be replayed; train '
-                         'in another update mode if you need to replay steps')
+                         'updates have no fixed order; such steps cannot be replayed; train in another update mode if '
+                         'you need to replay steps')
 
 
 def _plan(start, locations, devices, data, step, last):
