@@ -18,7 +18,11 @@ from tests.helpers import ROOT, last_variables, patient, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
-FILES = [encoded(PIXELS, 'PNG'), encoded(PIXELS[..., 0], 'PNG'), encoded(PIXELS, 'JPEG'), encoded(PIXELS, 'GIF')]
+
+
+def file_of(i):
+    """Returns a picture file; those of all numbers differ."""
+    return encoded(PIXELS + np.uint8(i % 256), ('PNG', 'JPEG', 'GIF', 'WEBP')[i % 4])
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def folder(tmp_path):
     def make(*paths):
         for i, path in enumerate(paths):
             (tmp_path / 'mine' / path).parent.mkdir(parents=True, exist_ok=True)
-            content = b'x' if path.endswith('.txt') else FILES[i % len(FILES)]
+            content = b'x' if path.endswith('.txt') else file_of(i)
             (tmp_path / 'mine' / path).write_bytes(content)
         return str(tmp_path / 'mine') + '/'
     return make
@@ -48,11 +52,20 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert train.classes == ('ant', 'eel', 'owl') and (train.count, test.count) == (30, 6)
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
     output = capsys.readouterr().out
-    assert output.count('converting') == 1
+    assert output.count('converting') == 1 and 'are training images too' not in output
     assert f'warning: left out 1 of 37 files; the first is {path}train/owl/notes.txt' in output
     assert 'these 1 files' not in output
     records.prepare(path, '/nowhere')  # a later start
     assert capsys.readouterr().out == f'left out   1 files, as {path}cifar-bin/left-out.txt lists them\n'
+
+
+def test_test_images_that_are_training_images_are_said(folder, capsys):
+    path = folder(*numbered('train/owl', 'train/eel', 'test/owl', 'test/eel'))
+    for name in ('owl', 'eel'):
+        shutil.copy(f'{path}train/{name}/1.png', f'{path}test/{name}/other.png')
+    for size in (32, 72):
+        records.prepare(path, '/nowhere', image_size=size)
+        assert 'warning: 2 of the test images are training images too\n' in capsys.readouterr().out
 
 
 def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
@@ -133,7 +146,7 @@ def test_the_memory_of_a_conversion_does_not_grow_with_the_folder(tmp_path, size
         for name in ('a', 'b'):
             folder = tmp_path / str(count) / name
             folder.mkdir(parents=True)
-            (folder / '0.png').write_bytes(FILES[0])
+            (folder / '0.png').write_bytes(file_of(0))
             for i in range(1, count // 2):
                 os.link(folder / '0.png', folder / f'{i}.png')
         result = subprocess.run([sys.executable, '-c', CONVERT, f'{tmp_path / str(count)}/', str(size)], cwd=ROOT,

@@ -149,10 +149,14 @@ def test_an_exported_model_makes_the_same_images_of_files(tmp_path, size, stored
         served_images = serving.images_of(contents, preparation)
         found = session.run(served_images, {contents: files})
         assert session.run(served_images, {contents: []}).shape == (0, size, size, 3)
-        others = [(encoded(noise(9, 9), 'WEBP'), 'a WebP file'), (encoded(noise(9, 9), 'TIFF'), 'a TIFF file'),
-                  (b'text', 'a file of none of'), (b'', 'a file of none of')]
-        for other, name in others:
-            with pytest.raises(tf.errors.InvalidArgumentError, match=f'takes JPEG, PNG, GIF and BMP; this is {name}'):
+        pixels = noise(9, 9)
+        others = [
+            (encoded(pixels, 'WEBP'), 'this is a WebP file'), (encoded(pixels, 'TIFF'), 'this is a TIFF file'),
+            (b'text', 'this is a file of none of'), (b'', 'this is a file of none of'),
+            (encoded(0 * pixels[..., 0], 'GIF', transparency=0), 'of GIF those without transparent colours'),
+            (encoded(pixels[..., 0] > 99, 'BMP'), 'of BMP those without compression and colour masks, with 8, 24')]
+        for other, reason in others:
+            with pytest.raises(tf.errors.InvalidArgumentError, match=f'takes JPEG, PNG, GIF and BMP; {reason}'):
                 session.run(served_images, {contents: [other]})
     paths = [tmp_path / str(i) for i in range(len(files))]
     for path, content in zip(paths, files):

@@ -258,6 +258,9 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
             with parents_of(folder), making(folder):
                 if not os.path.isdir(folder):  # another process may have made it meanwhile
                     dataset.make(folder)
+                    if DATASETS.is_own(name):
+                        warn_of_shared(*(dataset.records(name, folder, each, 0, (), image_size)
+                                         for each in (TRAIN, TEST)))
         except OSError as error:
             where = os.path.dirname(folder) if os.path.isabs(dataset.folder) else f'--data_dir={data_dir}'
             is_denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -279,6 +282,12 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
 def of(settings: Any, part: str = TRAIN) -> Records:
     """Returns what `prepare` returns for a run's `DataSettings`."""
     return prepare(settings.dataset, settings.data_dir, part, settings.test_fraction, settings.image_size)
+
+
+def warn_of_shared(train: Records, test: Records) -> None:
+    """Prints a warning if images are in both parts of a data set."""
+    if shared := len(train.fingerprints() & test.fingerprints()):
+        say(f'warning: {shared:,} of the test images are training images too')
 
 
 def stored_size(name: str, image_size: int) -> int | None:

@@ -154,10 +154,10 @@ def _prepare_data(stored, settings):
         if stored.difference_to(dict(images_sha256=trained.digest())):
             say('warning: the training images have changed since the run was trained on them, so test images may have '
                 'been among them')
-        if part == records.TEST and stored.difference_to(dict(test_sha256=images.digest())):
-            say('warning: the test images are not those that belonged to the run when it was trained')
-        if part == records.TEST and (shared := len(images.fingerprints() & trained.fingerprints())):
-            say(f'warning: {shared:,} of the test images are training images too')
+        if part == records.TEST:
+            if stored.difference_to(dict(test_sha256=images.digest())):
+                say('warning: the test images are not those that belonged to the run when it was trained')
+            records.warn_of_shared(trained, images)
     if settings.num_examples and settings.num_examples > images.count:
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')

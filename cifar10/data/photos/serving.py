@@ -1,4 +1,4 @@
-"""Picture files as images within an exported model, where there is no Pillow: JPEG, PNG, GIF and most BMPs."""
+"""Picture files as images within an exported model, where there is no Pillow: JPEG, PNG, and most GIFs and BMPs."""
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.images import as_graph
@@ -8,6 +8,8 @@ _HEAD = 34  # bytes of a file that say what it is
 # (first byte, what is there, name) of the formats that are refused; a file may be of none of them.
 _OTHERS = ((8, b'WEBP', 'WebP'), (0, b'II*\0', 'TIFF'), (0, b'MM\0*', 'TIFF'), (4, b'ftypavif', 'AVIF'),
            (4, b'ftypheic', 'HEIC'), (4, b'jP  ', 'JPEG 2000'))
+_GIF_HEAD = 4096  # bytes in which the first frame of a GIF begins
+_GIF_CONTROL = b'!\xf9\4'  # before a frame; the next byte is odd if a colour is transparent
 _BMP_BITS = (8, 24, 32)  # a pixel
 _TAKEN = 'classify_bytes takes JPEG, PNG, GIF and BMP; '
 
@@ -37,12 +39,27 @@ def _image(contents, preparation):
     with tf.control_dependencies([refusal]):
         contents, head = tf.identity(contents), tf.identity(head)
     return tf.case([(is_encoded, lambda: preparation.of_file(contents)),
-                    (is_gif, lambda: preparation.of_pixels(tf.io.decode_gif(contents)[0]))],
+                    (is_gif, lambda: preparation.of_pixels(_gif_pixels(contents)))],
                    lambda: preparation.of_pixels(_bmp_pixels(contents, head)))
 
 
 def _has(head, first, beginning):
     return tf.equal(tf.strings.substr(head, first, len(beginning)), beginning)
+
+
+def _gif_pixels(contents):
+    """Returns the pixels of the first frame of a GIF, uint8 [height, width, 3]; fails if it has transparent ones.
+
+    The layout: https://www.w3.org/Graphics/GIF/spec-gif89a.txt. Transparent pixels would be black.
+    """
+    head = tf.strings.join([tf.strings.substr(contents, 0, _GIF_HEAD), _GIF_CONTROL + b'\0'])
+    data = tf.io.decode_raw(head, tf.uint8)
+    count = tf.size(data) - len(_GIF_CONTROL)
+    begins = tf.reduce_all([tf.equal(data[i:count + i], byte) for i, byte in enumerate(_GIF_CONTROL)], 0)
+    flags = tf.boolean_mask(data[len(_GIF_CONTROL):], begins)[0]
+    refusal = tf.debugging.Assert(tf.equal(flags % 2, 0), [_TAKEN + 'of GIF those without transparent colours'])
+    with tf.control_dependencies([refusal]):
+        return tf.io.decode_gif(tf.identity(contents))[0]
 
 
 def _bmp_pixels(contents, head):
