@@ -52,7 +52,7 @@ FIGURES = [
     ('benchmarks.md', r'before 350 epochs, which are ([\d,]+) steps', lambda: f'{steps_until_decay():,}'),
     ('explain.md', r'rate +0.1, (x0.1 every .*)', lambda: decay(256)),
     ('explain.md', r'256 a step .*; ([\d.]+) steps an epoch', lambda: f'{IMAGES / 256:.1f}'),
-    ('scaling.md', r'The (\d+)st loss between\ntwo checkpoints ends the run', lambda: loop._MOST_ATTEMPTS + 1),
+    ('scaling.md', r'The (\d+)st loss\s+between\s+two checkpoints ends the run', lambda: loop._MOST_ATTEMPTS + 1),
     ('scaling.md', r'size of the variables in bytes \(([\d.]+) MB', lambda: f'{megabytes():.2f}'),
     ('scaling.md', r'Each tower reads ([\d.]+) MB', lambda: f'{megabytes():.1f}'),
     ('scaling.md', r'`local3/weights` has (\d+)%', lambda: f"{100 * megabytes('local3/weights') / megabytes():.0f}"),
