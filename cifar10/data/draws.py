@@ -1,4 +1,4 @@
-"""What is drawn for the examples of a batch: their order and random numbers, pure functions of (seed, position).
+"""The order and the random numbers of the examples of a batch: pure functions of (seed, position).
 
 A position is an index into the endless stream of shuffled epochs.
 """

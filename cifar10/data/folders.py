@@ -188,7 +188,7 @@ def _layout(path, test_fraction):
 
 
 def _too_few(folder, classes):
-    """Returns what a folder with less than two class directories has instead, and the change that makes it right."""
+    """Says what a folder with fewer than two class directories has instead, and the change that makes it right."""
     files = len(_visible_files(folder))
     if not classes:
         return (f'has {files:,} files but no class directories; put each image into a directory that has the name of '

@@ -66,7 +66,7 @@ class Images:
         """Returns (images float32 [n, height, width, 3], labels int32 [n]).
 
         Args:
-          augmentation: what is applied to the images.
+          augmentation: applied to the images.
           examples: int64 [n], their indices in the data set.
           positions: where a training batch lies; None for evaluation.
         """
@@ -81,7 +81,7 @@ class Images:
         """Returns a dataset of what `batch` returns for each of some places.
 
         Args:
-          augmentation: what is applied to the images.
+          augmentation: applied to the images.
           places: a dataset of tuples of scalars, one for each batch.
           choose: function place -> (examples, positions) as for `batch`.
           batch_size: images in each batch; only the last may have less.

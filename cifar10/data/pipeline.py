@@ -26,7 +26,7 @@ def train_batch(images: Images, augmentation: Augmentation, first_position: tf.T
 
     Args:
       images: what `Records.load` returns.
-      augmentation: what is applied to them.
+      augmentation: applied to the images.
       first_position, step_position: int64 scalars, the first position of the batch and of its step.
 
     Returns:
@@ -49,7 +49,7 @@ class Source:
       records: the training data.
       hosts: for each tower, the CPU device beside it, which reads the records and makes the tower's batches.
       num_streams: tower k reads stream k mod num_streams. Towers of one stream must read it in their order.
-      augmentation: what is applied to the images.
+      augmentation: applied to the images.
       batch_size: examples of one tower in one step.
       seed: seed of the order of the examples.
     """
@@ -156,7 +156,7 @@ def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, 
 
     Args:
       images: what `Records.load` returns; the files must be read before the first pass.
-      augmentation: what is applied to them.
+      augmentation: applied to the images.
       share, shares: takes batch number `share` of every `shares` batches, for evaluation on several devices.
 
     Returns:

@@ -135,7 +135,7 @@ class Records:
 
     @property
     def memory_bytes(self) -> int:
-        """What the records take in memory, each with one byte of label."""
+        """The size of the records in memory, each with one byte of label."""
         return self.count * (1 + 3 * self.stored_size ** 2)
 
     def digest(self) -> str:
@@ -153,10 +153,10 @@ class Records:
         return found
 
     def describe(self, augmentation: Any, batch_size: int) -> list[str]:
-        """Returns lines about what the images cost a process with towers.
+        """Returns lines about the cost of the images in a process with towers.
 
         Args:
-          augmentation: what is applied to them.
+          augmentation: applied to the images.
           batch_size: of a tower.
         """
         del augmentation, batch_size
@@ -196,7 +196,7 @@ class Expected(NamedTuple):
     Attributes:
       parts: the Records of each part, as `prepare` will make them. In a folder of images every file counts as an image.
       how: how `prepare` begins, such as 'downloading 170 MB'.
-      num_bytes: what the files will take on the disk, with a download.
+      num_bytes: the size of the files on the disk, with a download.
     """
     parts: dict[str, Records]
     how: str
@@ -295,7 +295,7 @@ def stored_size(name: str, image_size: int) -> int | None:
 
     Args:
       name: as for `prepare`.
-      image_size: that of the run.
+      image_size: of the run.
 
     Returns:
       None if the images of a run of this size stay in the user's files.

@@ -153,8 +153,8 @@ def trained_session(devices: Devices, graph: tf.Graph | None = None) -> tf.Sessi
     """Returns a session for a trained model; raises a UsageError if this process lacks a device of it.
 
     Args:
-      devices: those of the model, which this process has.
-      graph: that of the model; default: the current one.
+      devices: of the model.
+      graph: of the model; default: the current one.
     """
     session = tf.Session(graph=graph, config=session_config(devices))
     refuse_absent(session, devices)

@@ -1,7 +1,7 @@
 """The best checkpoint of an evaluator, or of a run that evaluates itself, kept where training does not delete it.
 
-That of a run is complete and on the disk, under a private name, before the next checkpoint is, and gets its own name
-after it. So it is always of a step that a start goes on from, and one that a kill left under its private name is
+A run's is complete and on the disk, under a private name, before the next checkpoint is, and gets its own name after
+it. So it is always of a step that a start goes on from, and one that a kill left under its private name is
 completed or, if its step is taken again, removed.
 """
 import contextlib

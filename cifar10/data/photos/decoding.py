@@ -153,7 +153,7 @@ def _shown(pixels, first, extent, part, size):
 
 
 class Preparation(NamedTuple):
-    """What is done to a picture before it is augmented or classified.
+    """How a picture is cropped and resized before it is augmented or classified.
 
     Attributes:
       size: height and width of the images of the run.

@@ -1,4 +1,4 @@
-"""What the header of a JPEG or PNG says before the picture is decoded, as graph operations."""
+"""Reads the header of a JPEG or PNG before the picture is decoded, as graph operations."""
 import tensorflow.compat.v1 as tf
 
 UPRIGHT = 1  # the EXIF orientation of a picture that is shown as it is stored

@@ -1,4 +1,4 @@
-"""The manifest of a folder of photos: its examples, and what a run knows of each file before it reads it.
+"""The manifest of a folder of photos: its examples, and the size and fingerprint of each file.
 
 A manifest is a folder with two files for each part of the data set. One has a row for each example, with what makes the
 example what it is, so it is the same on all machines that have the same photos. The other has the sizes and times of
@@ -24,7 +24,7 @@ SEPARATORS = '\t\r\n'  # characters that no name of a file can have
 
 
 class Photo(NamedTuple):
-    """What a manifest has of a photo.
+    """The entry of a photo in a manifest.
 
     Attributes:
       fingerprint: of the contents of the file at `path`, as `photos.fingerprint` computes it.
@@ -102,7 +102,7 @@ def verified_count(folder: str, part: str, root: str) -> int:
 
 
 def _difference(example):
-    """Returns what has happened to a file since the manifest was made, or None."""
+    """Returns a phrase for the change of a file since the manifest was made, or None."""
     root, source = example
     size, time, file = source.rstrip('\n').split('\t')
     path = os.path.join(root, file)

@@ -30,7 +30,7 @@ _EXAMINED = 64  # height and width to which a file is decoded to see whether it 
 
 @dataclasses.dataclass(frozen=True)
 class Photos(Records):
-    """The photos of one part of a data set, which stay in their files. `files` is what the manifest has of them.
+    """The photos of one part of a data set, which stay in their files. `files` has their entries in the manifest.
 
     Attributes:
       root: the folder that the paths in the manifest start from.
@@ -64,7 +64,7 @@ class Photos(Records):
         """Measures how many photos a second this machine decodes and augments for training; there must be a manifest.
 
         Args:
-          augmentation: what is applied to them.
+          augmentation: applied to the images.
           count: about how many photos to decode, some of them several times if there are fewer.
         """
         batch_size = max(count // 10, 1)
@@ -95,11 +95,11 @@ class Photos(Records):
 
 
 class _Wanted(NamedTuple):
-    """What is to be read; each tensor has a row for each photo.
+    """The photos to read; each tensor has a row for each photo.
 
     Attributes:
       file: string, its path.
-      fingerprint: int64, that of its contents.
+      fingerprint: int64, of its contents.
       label: int32.
       part: of the picture.
     """
@@ -160,13 +160,13 @@ class PhotoFiles(Images):
         return tf.gather(self._facts, examples)[:, 2:]
 
     def _boxes(self, augmentation, examples, positions):
-        """Returns what is cut out of photos, as `Augmentation.boxes` does."""
+        """Returns the boxes that are cut out of photos, as `Augmentation.boxes` does."""
         shapes = self._shapes(examples)
         boxes = augmentation.boxes(shapes, positions)
         return centre_boxes(shapes, 1.0) if boxes is None else boxes
 
     def _wanted(self, examples, boxes):
-        """Returns what is to be read: _Wanted, for a batch."""
+        """Returns the photos to read for a batch."""
         facts = tf.gather(self._facts, examples)
         return _Wanted(tf.gather(self._files, examples), tf.gather(self._fingerprints, examples), facts[:, 0],
                        decoding.parts(facts[:, 1], facts[:, 2:], boxes))

@@ -80,7 +80,7 @@ class Picture(NamedTuple):
 
     Attributes:
       path: of the file.
-      status: what the operating system says of it.
+      status: of the file, as `os.stat` returns it.
       contents: all bytes of the file; None if TensorFlow does not decode it.
       pixels: uint8 [height, width, 1, 3 or 4 channels], of a file that TensorFlow does not decode.
     """
@@ -91,7 +91,7 @@ class Picture(NamedTuple):
 
 
 class Reader:
-    """Reads picture files, and makes of each what a subclass says. Several threads may call it.
+    """Reads picture files and calls `make` of a subclass with each. Several threads may call it.
 
     They share a memory budget.
     """
@@ -102,11 +102,11 @@ class Reader:
         self._memory = MemoryBudget(_MEMORY)
 
     def make(self, picture: Picture) -> Any:
-        """Returns what is made of a picture; may raise a NoPicture or an error of TensorFlow."""
+        """Makes a result from a picture; may raise a NoPicture or an error of TensorFlow."""
         raise NotImplementedError
 
     def __call__(self, path: str) -> Any:
-        """Returns what is made of a file.
+        """Returns the result of `make` for a file.
 
         Raises:
           NoPicture: the file cannot be read or decoded, or the memory is too little for it.
@@ -124,7 +124,7 @@ class Reader:
             raise NoPicture('too large for the memory that is free') from error
 
     def _read(self, path, stream):
-        """Returns what is made of an open file; refuses what is too large by its header, before it takes memory."""
+        """Returns the result for an open file; refuses one that is too large, before it takes memory."""
         status = os.fstat(stream.fileno())
         if status.st_size > _MOST_BYTES:
             raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
@@ -168,7 +168,7 @@ class Reader:
 
 @contextlib.contextmanager
 def _plain_errors(name):
-    """Context in which what is wrong with a file is a NoPicture.
+    """Context that turns errors of a file into a NoPicture.
 
     Args:
       name: of the format of the file, as Pillow names it; None if it has none.
@@ -215,7 +215,7 @@ class Decoder(Reader):
     """Decodes picture files on the CPU: a call returns the image of a picture, uint8 [size, size, 3].
 
     Args:
-      preparation: what is done to the pictures.
+      preparation: how the pictures are cropped and resized.
     """
 
     def __init__(self, preparation: decoding.Preparation):

@@ -21,7 +21,7 @@ def images_of(files: tf.Tensor, preparation: Preparation) -> tf.Tensor:
 
     Args:
       files: string [n], the contents of the files.
-      preparation: what is done to the pictures of the run.
+      preparation: how the run crops and resizes pictures.
     """
     image = tf.TensorSpec([preparation.size, preparation.size, 3], tf.uint8)
     return tf.map_fn(as_graph(lambda contents: _image(contents, preparation)), files, fn_output_signature=image)
