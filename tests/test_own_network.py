@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from cifar10.base import own
 from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.model import own_network
@@ -457,3 +458,7 @@ def test_towers_share_its_variables_in_the_graph(settings, data_dir):
     mode = update_mode('parameter_server', ['/gpu:0', '/gpu:1'])
     build_training(settings(network=RESIDUAL, num_gpus=2), records.prepare('shapes', data_dir), mode.devices, mode)
     assert len([v for v in tf.trainable_variables() if v.op.name.endswith('conv1/weights')]) == 3
+
+
+def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():
+    assert list(own.sha256(str(ROOT / 'cifar10_eval.py'))) == ['cifar10_eval.py']

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 
+_PACKAGE = __package__.partition('.')[0]
 _REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two layers share their variables
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
@@ -122,8 +123,11 @@ class _File:
     def _take_modules(self):
         """Takes the modules that were imported from the folder out of those of the process; returns them by name."""
         def is_from_folder(name, module):
-            stem = os.path.splitext(getattr(module, '__file__', None) or '')[0].removesuffix(os.sep + '__init__')
-            return stem == os.path.join(self._folder, *name.split('.')) and name.partition('.')[0] != __package__
+            file = getattr(module, '__file__', None) or ''
+            if not file.startswith(self._folder) or name.partition('.')[0] == _PACKAGE:
+                return False
+            stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
+            return stem == os.path.join(self._folder, *name.split('.'))
         names = [name for name, module in list(sys.modules.items()) if is_from_folder(name, module)]
         return {name: sys.modules.pop(name) for name in names}
 
