@@ -57,6 +57,9 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert 'these 1 files' not in output
     records.prepare(path, '/nowhere')  # a later start
     assert capsys.readouterr().out == f'left out   1 files, as {path}cifar-bin/left-out.txt lists them\n'
+    os.utime(f'{path}test/eel/1.png', (2 ** 31, 2 ** 31))
+    records.prepare(path, '/nowhere')
+    assert 'warning: images were added, removed or changed after the conversion' in capsys.readouterr().out
 
 
 def test_test_images_that_are_training_images_are_said(folder, capsys):
@@ -81,7 +84,7 @@ def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
     for part in (records.TRAIN, records.TEST):  # the warning is printed once
         records.prepare(path, '/nowhere', part, 0.5)
     assert capsys.readouterr().out.count(
-        f'warning: images were added or removed after the conversion; delete {path}cifar-bin-0.5') == 1
+        f'warning: images were added, removed or changed after the conversion; delete {path}cifar-bin-0.5') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])

@@ -165,7 +165,7 @@ def test_a_photo_that_was_added_is_noticed(copy, capsys):
     shutil.copy(next((copy / 'ant').glob('*.jpg')), copy / 'ant' / 'new.jpg')
     os.utime(copy / 'ant', (2 ** 31, 2 ** 31))
     assert prepare(copy).count == 33
-    assert 'warning: images were added or removed' in capsys.readouterr().out
+    assert 'warning: images were added, removed or changed' in capsys.readouterr().out
 
 
 # What is cut out.

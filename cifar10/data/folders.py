@@ -115,10 +115,16 @@ class _ImageFolder(Dataset):
         if self.is_divided:
             folders = [os.path.join(self.path, part) for part in (TRAIN, TEST)]
         class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
-        newest = max(map(os.path.getmtime, class_folders), default=0)
+        newest = max(map(self._last_change, class_folders), default=0)
         if newest > os.path.getmtime(self.folder):
-            yield (f'warning: images were added or removed after {self._MADE}; delete {self.folder} to {self._REMEDY} '
-                   '(a run can go on only with the same classes and number of training images)')
+            yield (f'warning: images were added, removed or changed after {self._MADE}; delete {self.folder} to '
+                   f'{self._REMEDY} (a run can go on only with the same classes and number of training images)')
+
+    @staticmethod
+    def _last_change(class_folder):
+        """Returns when the last file was added to a folder, removed from it or changed."""
+        files = [entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(class_folder)]
+        return max([os.path.getmtime(class_folder), *files])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +133,7 @@ class _PhotoFolder(_ImageFolder):
     how: str = 'decoding each file once for a manifest'
     _WHAT, _MADE, _REMEDY = 'the manifest of its photos is', 'the manifest was made', 'have it made again'
     _MOST_CLASSES = None
+    _last_change = staticmethod(os.path.getmtime)  # the manifest has the times of the files
 
     def records(self, name, folder, part, count, classes, image_size):
         return Photos(name, (os.path.join(folder, *self.files[part]),), count, classes, size=image_size, root=self.path)
