@@ -144,11 +144,13 @@ class Member:
             return False
         with tf.Graph().as_default():
             size = _end_queue(cluster.job, cluster.index).size()
-            with tf.Session(self._server.target, config=self._own_devices()) as session:
+            with self._own_session() as session:
                 return session.run(size) > 0
 
-    def _own_devices(self):
-        return tf.ConfigProto(device_filters=[f'/job:{self._cluster.job}/task:{self._cluster.index}'])
+    def _own_session(self):
+        """Returns a session of the current graph on the devices of this task alone."""
+        own = f'/job:{self._cluster.job}/task:{self._cluster.index}'
+        return tf.Session(self._server.target, config=tf.ConfigProto(device_filters=[own]))
 
     def _answers(self, name):
         job, index = name.split()
@@ -238,7 +240,7 @@ class Member:
         cluster = self._cluster
         with tf.Graph().as_default():
             ended = _end_queue(cluster.job, cluster.index).dequeue()
-            with tf.Session(self._server.target, config=self._own_devices()) as session:
+            with self._own_session() as session:
                 status = session.run(ended)
         self._watch.stop()
         if status:
