@@ -252,8 +252,8 @@ class Parts(augment.Augmentation):
     def boxes(self, shapes, positions=None):
         return tf.constant(self._boxes, tf.int32)
 
-    def plain_pixels(self, pixels):
-        return tf.cast(pixels, tf.float32)
+    def plain(self, planes):
+        return tf.transpose(tf.cast(planes, tf.float32), [0, 2, 3, 1])
 
 
 def test_parts_of_photos_are_decoded_as_they_are_shown(folder):
@@ -304,8 +304,8 @@ def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, fo
     data = prepare(folder)
 
     class Unchanged(augmentation):
-        def plain_pixels(self, pixels):
-            return tf.identity(pixels)
+        def plain(self, planes):
+            return tf.transpose(tf.cast(planes, tf.float32), [0, 2, 3, 1])
     images = data.load()
     with tf.Session() as session:
         session.run(images.read)
@@ -460,12 +460,11 @@ def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
 
 def test_a_decoding_rate_counts_only_what_is_done_within_its_clock(folder):
     class Slow(resized_crop.ResizedCrop):
-        def train_pixels(self, pixels, positions):
-            def slowly(pixels):
+        def plain(self, planes):
+            def slowly(planes):
                 time.sleep(0.05)
-                return pixels
-            slow = tf.ensure_shape(tf.numpy_function(slowly, [pixels], tf.uint8), pixels.shape)
-            return super().train_pixels(slow, positions)
+                return planes
+            return super().plain(tf.ensure_shape(tf.numpy_function(slowly, [planes], tf.uint8), planes.shape))
     for count in (10, 40):
         assert prepare(folder).decoding_rate(Slow(None, None, 0, SIZE), count) <= count / (10 * 0.05)
 

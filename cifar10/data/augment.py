@@ -53,13 +53,9 @@ class Augmentation:
         """Returns a batch for evaluation, without random changes; shapes as in `train`."""
         raise NotImplementedError
 
-    def train_pixels(self, pixels: tf.Tensor, positions: Positions) -> tf.Tensor:
-        """Returns what `train` does, given pixels uint8 [n, image_size, image_size, 3], as files have them."""
-        return self.train(planes_of(pixels), positions)
-
-    def plain_pixels(self, pixels: tf.Tensor) -> tf.Tensor:
-        """Returns what `plain` does, given pixels uint8 [n, image_size, image_size, 3]."""
-        return self.plain(planes_of(pixels))
+    def __call__(self, planes: tf.Tensor, positions: Positions | None) -> tf.Tensor:
+        """Returns what `train` makes of planes at positions, or `plain` without positions."""
+        return self.plain(planes) if positions is None else self.train(planes, positions)
 
 
 def planes_of(pixels: tf.Tensor) -> tf.Tensor:

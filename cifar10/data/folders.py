@@ -196,7 +196,7 @@ def _layout(path, test_fraction):
 
 def _too_few(folder, classes):
     """Says what a folder with fewer than two class directories has instead, and the change that makes it right."""
-    files = len(_visible_files(folder))
+    files = sum(not entry.is_dir() for entry in os.scandir(folder) if not entry.name.startswith('.'))
     if not classes:
         return (f'has {files:,} files but no class directories; put each image into a directory that has the name of '
                 'its class')
@@ -205,11 +205,6 @@ def _too_few(folder, classes):
     if len(deeper) > 1:
         return f'has one directory, {classes[0]}/, in which there are {len(deeper)}; use --dataset={only}/'
     return f'has one class directory, {classes[0]}/; add a directory with images of another class'
-
-
-def _visible_files(folder):
-    """Returns the names of what is in a folder but hidden, and no folder."""
-    return [entry.name for entry in os.scandir(folder) if not entry.name.startswith('.') and not entry.is_dir()]
 
 
 def _convert(path, test_fraction, size, folder):

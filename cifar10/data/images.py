@@ -74,7 +74,7 @@ class Images:
         n = examples.shape[0] or tf.shape(examples)[0]
         boxes = augmentation.boxes(tf.fill([n, 2], self._stored_size), positions)
         planes = stored_parts(planes, boxes, self._size)
-        return augmentation.plain(planes) if positions is None else augmentation.train(planes, positions), labels
+        return augmentation(planes, positions), labels
 
     def batches(self, augmentation: Augmentation, places: tf.data.Dataset, choose: Callable,
                 batch_size: int) -> tf.data.Dataset:

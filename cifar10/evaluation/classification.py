@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import own
 from cifar10.base.console import printable, say
 from cifar10.base.errors import UsageError
+from cifar10.data.augment import planes_of
 from cifar10.data.photos import pictures
 from cifar10.data.photos.pictures import NoPicture, shown
 from cifar10.data.photos.serving import images_of
@@ -48,7 +49,7 @@ class Classifier:
             # A batch of no images is padded with a black one, because no network accepts an empty batch.
             count = tf.shape(images)[0]
             images = tf.pad(images, [[0, tf.maximum(1 - count, 0)], [0, 0], [0, 0], [0, 0]])
-            images = run.recipe.augmentation.plain_pixels(images)
+            images = run.recipe.augmentation.plain(planes_of(images))
         with tf.device(device), tf.name_scope('tower_0'):
             if run.averaging:
                 logits = average(run.recipe.inference(views(images)))

@@ -139,7 +139,7 @@ class PhotoFiles(Images):
 
     def batch(self, augmentation, examples, positions):
         labels, pixels = self._single_batch(self._wanted(examples, self._boxes(augmentation, examples, positions)))
-        return _augmented(augmentation, pixels, positions), labels
+        return augmentation(planes_of(pixels), positions), labels
 
     def batches(self, augmentation, places, choose, batch_size):
         """As `Images.batches`, where photos are decoded ahead."""
@@ -151,7 +151,7 @@ class PhotoFiles(Images):
             labels, pixels = batch
             examples, positions = choose(*place)
             pixels.set_shape([examples.shape[0], *pixels.shape[1:]])
-            return _augmented(augmentation, pixels, positions), labels
+            return augmentation(planes_of(pixels), positions), labels
         decoded = self._decoded(places.map(as_graph(wanted)).unbatch(), batch_size)
         return tf.data.Dataset.zip((places, decoded)).map(as_graph(finished))
 
@@ -193,11 +193,6 @@ class PhotoFiles(Images):
         with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
             contents = tf.identity(contents)
         return wanted.label, decoding.decoded(contents, wanted.part, self._size)
-
-
-def _augmented(augmentation, pixels, positions):
-    """Returns the images that an augmentation makes of pixels, for training at positions or for evaluation."""
-    return augmentation.plain_pixels(pixels) if positions is None else augmentation.train_pixels(pixels, positions)
 
 
 def fingerprint(contents: tf.Tensor) -> tf.Tensor:

@@ -64,17 +64,6 @@ class ResizedCrop(Augmentation):
         images = (tf.cast(planes, tf.float32) - tf.constant(_MEAN)[:, None, None]) * scale
         return tf.transpose(images, [0, 2, 3, 1])
 
-    def train_pixels(self, pixels, positions):
-        del positions
-        return self.plain_pixels(pixels)
-
-    def plain_pixels(self, pixels):
-        # By whole rows of pixels: with three values in the last axis it takes five times as long.
-        height, width = pixels.shape[1:3]
-        scale = tf.tile(1 / tf.constant(_DEVIATION), [width])
-        rows = tf.cast(tf.reshape(pixels, [-1, height, 3 * width]), tf.float32)
-        return tf.reshape((rows - tf.tile(tf.constant(_MEAN), [width])) * scale, [-1, height, width, 3])
-
 
 def _crops(shapes, positions, seed):
     """Returns the heights and widths of random parts of pictures.
