@@ -132,6 +132,7 @@ def test_the_bubbles_are_printed_beside_those_of_the_formula():
     assert lines[-1].endswith(' | 110, 100-120 |')
 
 
+@pytest.mark.stress
 def test_what_the_elastic_run_compares(settings):
     config = settings(max_steps=3, summary_steps=1, log_frequency=1)
     train(config)

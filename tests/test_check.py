@@ -102,6 +102,7 @@ def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
     assert 'idle       1 ps, because replicated keeps a copy of the variables on each device; leave out' in output
 
 
+@pytest.mark.stress
 @pytest.mark.classic
 @pytest.mark.parametrize('changes, idle, needed', [
     (dict(), None, 2),

@@ -174,6 +174,7 @@ def test_another_size_is_another_run(trained):
         trainer.train(trained[0]('whole', image_size=32))
 
 
+@pytest.mark.stress
 def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, data_dir, tmp_path):
     _, whole = trained
     common = dict(checkpoint_dir=whole, tower_device='cpu')

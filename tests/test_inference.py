@@ -281,6 +281,7 @@ def test_an_export_that_another_one_has_overtaken_is_refused(run, tmp_path, monk
     assert os.listdir(tmp_path) == ['model'] and os.listdir(target) == ['saved_model.pb']
 
 
+@pytest.mark.stress
 def test_an_export_that_fails_leaves_nothing(run, tmp_path, monkeypatch, call):
     monkeypatch.setattr(tf.saved_model.Builder, 'save', lambda self: (_ for _ in ()).throw(OSError('disk full')))
     status, error = call('cifar10_eval.py', f'--checkpoint_dir={run}', '--tower_device=cpu',

@@ -204,6 +204,7 @@ def test_a_run_saves_and_moves_its_averages_at_averages_only_and_its_last_step_i
             saved[5][average], keep * saved[4][average] + (1 - keep) * saved[5][name], atol=1e-6)
 
 
+@pytest.mark.stress
 def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended(settings):
     flags = dict(variable_update='local', num_towers=2, num_gpus=1, learning_rate=0.05)
     for interval, last in ((3, 27), (4, 28)):  # after step 27 there is no average every 4 steps

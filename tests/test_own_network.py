@@ -279,6 +279,7 @@ def net(images, num_classes, training):
 '''
 
 
+@pytest.mark.stress
 def test_code_that_is_not_that_of_the_training_is_named_at_every_use(call, tmp_path, capsys):
     folder = tmp_path / 'code'
     folder.mkdir()

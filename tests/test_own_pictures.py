@@ -171,6 +171,7 @@ def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
     assert status == 2 and 'is not a folder' in error
 
 
+@pytest.mark.stress
 def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
     path = folder(*numbered('ant', 'bee', os.fsdecode(b'c\xfft'), n=20), os.fsdecode(b'bee/\xfe.txt'))
     status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')

@@ -29,6 +29,7 @@ from tests.helpers import (
     any_size_network,
     assert_same_bits,
     last_variables,
+    mostly_stress,
     read_until,
     run_script,
     start_script,
@@ -146,6 +147,7 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (a picture in the format JPEG2000' in third
 
 
+@pytest.mark.stress
 def test_there_may_be_any_number_of_classes(tmp_path):
     for label in range(300):
         (tmp_path / str(label)).mkdir()
@@ -299,7 +301,7 @@ def test_evaluation_takes_the_centre_of_each_photo_once(folder):
         assert np.abs(found - expected).mean() < 5
 
 
-@pytest.mark.parametrize('augmentation', [resized_crop.ResizedCrop, augment.Classic])
+@pytest.mark.parametrize('augmentation', mostly_stress([resized_crop.ResizedCrop, augment.Classic], augment.Classic))
 def test_a_photo_that_is_classified_has_the_bytes_of_evaluation(augmentation, folder):
     data = prepare(folder)
 
@@ -396,6 +398,7 @@ def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentat
     assert (last['step'], last['examples']) == (8, 9)
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('change, what', [
     pytest.param(lambda path: path.unlink(), 'No such file', marks=pytest.mark.stress),
     (lambda path: path.write_bytes(path.read_bytes()[:-1] + b'x'), 'has changed since the run began')])
@@ -469,6 +472,7 @@ def test_a_decoding_rate_counts_only_what_is_done_within_its_clock(folder):
         assert prepare(folder).decoding_rate(Slow(None, None, 0, SIZE), count) <= count / (10 * 0.05)
 
 
+@pytest.mark.stress
 def test_the_consumers_follow(flags, folder, tmp_path, capsys, monkeypatch):
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from cifar10.data import augment, records
 from cifar10.data.photos import decoding, pictures, resized_crop, serving
-from tests.helpers import ROOT, patient, tf
+from tests.helpers import ROOT, mostly_stress, patient, tf
 
 AS_SHOWN = {  # what is done to the stored pixels, from the places of the first row and column in the EXIF standard
     1: lambda x: x, 2: np.fliplr, 3: lambda x: np.rot90(x, 2), 4: np.flipud, 5: lambda x: x.transpose(1, 0, 2),
@@ -59,8 +59,9 @@ def noise(height, width, channels=3, colours=None):
 LOSSLESS = {'PNG': {}, 'BMP': {}, 'TIFF': dict(compression='tiff_lzw'), 'WEBP': dict(lossless=True), 'GIF': {}}
 
 
-@pytest.mark.parametrize('size, augmentation, stored_size', [
-    (32, None, 32), (48, resized_crop.ResizedCrop, 48), (72, resized_crop.ResizedCrop, None), (224, None, None)])
+@pytest.mark.parametrize('size, augmentation, stored_size', mostly_stress(
+    [(32, None, 32), (48, resized_crop.ResizedCrop, 48), (72, resized_crop.ResizedCrop, None), (224, None, None)],
+    (32, None, 32), (72, resized_crop.ResizedCrop, None)))
 def test_an_image_does_not_depend_on_the_format_of_its_file(tmp_path, size, augmentation, stored_size):
     arguments = size, augmentation and augmentation(None, None, 0, size), stored_size
     jpeg_arguments = 112, arguments[1], None  # where libjpeg does not decode at a fraction
