@@ -143,8 +143,15 @@ def test_no_checkpoint_is_an_error_when_run_once(evaluate, tmp_path):
         evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
     assert not os.path.exists(tmp_path / 'eval')  # nothing was made for it
     (tmp_path / 'nothing').mkdir()
-    with pytest.raises(RunError, match='no checkpoint in'):
+    with pytest.raises(RunError, match='no checkpoint in .*; train first'):
         evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
+
+
+def test_a_run_that_has_saved_nothing_yet_is_not_taken_for_none(evaluate, run, tmp_path):
+    begun = tmp_path / 'begun'
+    shutil.copytree(run, begun, ignore=shutil.ignore_patterns('model.ckpt*', 'checkpoint'))
+    with pytest.raises(RunError, match='no checkpoint in .*; the run there has saved none yet'):
+        evaluate(checkpoint_dir=str(begun))
 
 
 def test_an_unreadable_checkpoint_is_passed_over(evaluate, run, tmp_path, data_dir):

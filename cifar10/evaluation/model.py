@@ -200,4 +200,7 @@ def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
     if directory.checkpoints():
         return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
     error = RunError if os.path.isdir(directory.path) else UsageError
-    return error(f'no checkpoint in --checkpoint_dir={directory.path}; train first, or name the train_dir of a run')
+    remedy = 'train first, or name the train_dir of a run'
+    if directory.stored():
+        remedy = 'the run there has saved none yet; without --run_once its first one is waited for'
+    return error(f'no checkpoint in --checkpoint_dir={directory.path}; {remedy}')

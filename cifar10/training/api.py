@@ -145,7 +145,7 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
       What came out of the last evaluation; None if it was interrupted before the first.
 
     Raises:
-      UsageError: a setting is unknown or wrong, or does not fit the run.
+      UsageError: a setting is unknown or wrong, or does not fit the run, or there is no directory of this name.
       RunError: there is no checkpoint, or none that can be read.
     """
     _refuse(settings, ('image', 'json', 'export_dir'), 'cifar10_eval.py')

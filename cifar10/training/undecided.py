@@ -1,6 +1,7 @@
 """The settings that a user may leave undecided: which values they have in a run, and what to say about them.
 
 A resumed run keeps its values unless the user gives others. For a new one they follow from its preset and its devices.
+A precision is undecided only as `auto`.
 """
 from collections.abc import Mapping
 from typing import Any
@@ -43,7 +44,7 @@ def _num_towers(towers, num_groups, before):
 
 
 def _precision(asked, on_gpus, before):
-    """Returns the name of the precision to compute in; by default the one in which the hardware is fastest."""
+    """Returns the name of the precision to compute in; for `auto` that of the run, or the hardware's fastest."""
     if asked != AUTO:
         return asked
     return before.get('precision') or ('bf16' if hardware_has('bf16', on_gpus) else 'fp32')
