@@ -315,7 +315,8 @@ def test_the_local_cluster_ends_when_nobody_reads_it():
 def test_the_local_cluster_passes_signals_on():
     script = ('import signal, sys, time\n'
               'signal.signal(signal.SIGINT, lambda *event: sys.exit(print("ended", flush=True)))\n'
-              'print("begun", flush=True); time.sleep(100000)')
+              'print("begun", flush=True)\n'
+              'while True: time.sleep(0.1)')  # a signal just before a sleep is handled after it
     process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', sys.executable,
                                 '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     for _ in range(2):
