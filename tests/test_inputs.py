@@ -160,7 +160,7 @@ def consumed(config, steps, directory):
         with run.adding():
             checkpoints = checkpoint.Checkpoints(TrainDir(directory), None, 5, Metrics(directory))
         taken = []
-        with run.opened(checkpoints.restore()):
+        with run.opened(checkpoints.resume()):
             for _ in range(steps):
                 batches = run.take(dict(batches=run.graph.batches))['batches']
                 taken.append([marked.identify(*batch) for batch in batches])

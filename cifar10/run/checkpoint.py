@@ -121,8 +121,8 @@ class Checkpoints:
             refuse_another_network(
                 start, shapes, {variable.op.name: variable for variable in variables}, 'use another --train_dir')
 
-    def restore(self) -> dict[str, np.ndarray] | None:
-        """Returns the variables in the newest readable checkpoint, or None without one, and rotates the older ones."""
+    def resume(self) -> dict[str, np.ndarray] | None:
+        """Returns the variables that the run goes on from, or None without a checkpoint, and rotates the older ones."""
         self._directory.refuse_another_folder()
         # The first session gets the checkpoint that was chosen at the start. A session that follows the
         # loss of a device looks for the newest again; otherwise the run would go back to where this process

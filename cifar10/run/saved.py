@@ -143,8 +143,9 @@ def read(prefix: str) -> dict[str, np.ndarray]:
     """Returns the variables in a checkpoint by their names, with the steps and the examples that the run had taken."""
     reader = tf.train.load_checkpoint(prefix)
     values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    step, examples_seen = progress(prefix)  # the tutorial's are others
-    return {**values, tf.GraphKeys.GLOBAL_STEP: np.int64(step), EXAMPLES_SEEN: np.int64(examples_seen)}
+    step = np.int64(values[tf.GraphKeys.GLOBAL_STEP])  # the tutorial's is a float32, and it counts no examples
+    examples_seen = values.get(EXAMPLES_SEEN, np.int64(tutorial.examples_seen(step)))
+    return {**values, tf.GraphKeys.GLOBAL_STEP: step, EXAMPLES_SEEN: examples_seen}
 
 
 def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:

@@ -226,7 +226,7 @@ def _first_step(look):
             return
         if validation := trainer.validation_of(plan):
             validation.close()
-        with run.opened(checkpoints.restore()):
+        with run.opened(checkpoints.resume()):
             losses = run.take()['losses']
             loop.refuse_divergence(run.step, losses, look.directory, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)

@@ -71,9 +71,10 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
             EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
-    batches, drifts = [], plan.mode.drifts
+    batches = []
+    drifts = plan.mode.drifts
     step = _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen)
-    reports = _reports(plan, step, rates[0], batches)
+    reports, losses_moved = _reports(plan, step, rates[0], batches)
     moving = averages.moving_averages(global_step, step.average.steps if drifts else None)
     averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
 
@@ -89,7 +90,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         with tf.device('/cpu:0'), tf.name_scope('after_average'), tf.control_dependencies([operation]):
             return averages.move(moving, averaged)
 
-    train_ops = [tf.group(step.train_ops[0], reports.pop('moved'), name='summaries/step'), *step.train_ops[1:]]
+    train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
     train_step, *async_train_ops = [after_step(train_op) for train_op in train_ops]
     average = after_average(step.average.scheduled) if drifts else None
     equalise = after_average(step.average.equalise) if drifts else None
@@ -137,21 +138,21 @@ def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen
 
 
 def _reports(plan, step, rate, batches):
-    """Returns attributes of TrainingGraph about figures and summaries, and `moved`, which moves averages of losses."""
+    """Returns (attributes of TrainingGraph on figures and summaries, the operation that moves averages of losses)."""
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
         with tf.name_scope('turns/'):
             tower_seconds = tf.stack(step.seconds, name='seconds') if step.seconds else tf.zeros([0])
     activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
     means = summaries.means(step)
-    averaged_losses, moved = summaries.averaged_losses(means)
+    averaged_losses, losses_moved = summaries.averaged_losses(means)
     summary = None
     if plan.settings.reports.summary_steps:
         summary = summaries.build(step, {**means, **averaged_losses}, rate, batches[0][0], activations)
     figures = dict(loss=means['total_loss'], learning_rate=rate, accuracy=means['accuracy'])
     if 'staleness' in means:  # where towers update on their own
         figures['staleness'] = means['staleness']
-    return dict(losses=losses, tower_seconds=tower_seconds, figures=figures, summary=summary, moved=moved)
+    return dict(losses=losses, tower_seconds=tower_seconds, figures=figures, summary=summary), losses_moved
 
 
 def batches_ahead(plan: Plan) -> int:

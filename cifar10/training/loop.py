@@ -35,7 +35,7 @@ def take_steps(run: Run, reports: Any, termination: Termination | None = None,
         try:
             if before_session:
                 before_session()
-            with run.opened(reports.checkpoints.restore()):
+            with run.opened(reports.checkpoints.resume()):
                 if attempts:
                     say(f'resumed    at step {run.step} of {run.plan.last_step}')
                 if termination:

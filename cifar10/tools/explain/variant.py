@@ -64,7 +64,7 @@ class Variant:
                 self._prepare(folder)
             if before_session:
                 before_session()
-            self._open.enter_context(self._run.opened(self._checkpoints.restore(), position))
+            self._open.enter_context(self._run.opened(self._checkpoints.resume(), position))
             self.position = self._run.position
             self._reporters(folder)
             self.take(1)  # what does not fit into memory fails here
