@@ -245,4 +245,4 @@ def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
         directory.refuse_another_process()  # another look
         threading.Timer(0.2, looking.close).start()
         with directory.locked():
-            pass
+            assert looking.closed  # it has waited for the look

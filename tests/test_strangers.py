@@ -161,13 +161,14 @@ def test_a_directory_of_others_is_read_with_a_warning(of_others, data_dir, first
         assert output.count(f'warning: --{flag}={path}: {why}') == 1
 
 
-def test_only_the_owner_of_a_shared_directory_is_asked_for(tmp_path):
+def test_only_the_owner_of_a_shared_directory_is_asked_for(tmp_path, capsys):
     """A directory of this user's below one that everybody may write, as all in /tmp, and one that a group may write."""
     (tmp_path / 'shared').mkdir()
     (tmp_path / 'shared').chmod(0o1777)
     (tmp_path / 'shared' / 'run').mkdir(0o770)
     for name in ('run', 'new'):
         TrainDir(str(tmp_path / 'shared' / name)).check()
+    assert not capsys.readouterr().out  # neither refused nor warned of
 
 
 @only_root
