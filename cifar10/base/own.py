@@ -16,24 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import seeded_graph
 
 _PACKAGE = __package__.partition('.')[0]
 _REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two layers share their variables
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
-
-
-@contextlib.contextmanager
-def graph(seed: int = 0) -> Iterator[tf.Graph]:
-    """Context in which a new graph is the default one. Every graph in which a user's function is called is made here.
-
-    It has a seed, because TensorFlow refuses random operations without one where operations must be deterministic.
-
-    Args:
-      seed: of the operations that have none of their own.
-    """
-    with tf.Graph().as_default() as made:
-        tf.set_random_seed(seed)
-        yield made
 
 
 def function(flag: str, name: str) -> Callable:
@@ -95,7 +82,7 @@ class _File:
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = self.module  # dataclasses look up their module there
-        with self.running(), graph():
+        with self.running(), seeded_graph():
             spec.loader.exec_module(self.module)
 
     @contextlib.contextmanager

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
 from cifar10.base.console import printable, say
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import seeded_graph
 from cifar10.data.augment import planes_of
 from cifar10.data.photos import pictures
 from cifar10.data.photos.pictures import NoPicture, shown
@@ -74,7 +74,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     decoder = pictures.Decoder(run.preparation)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
-    with plain_errors(), own.graph():
+    with plain_errors(), seeded_graph():
         classifier = Classifier(run, devices.tower_devices[0])
         with trained_session(devices) as session:
             prefix, step = classifier.restorer.restore_newest(session, directory)

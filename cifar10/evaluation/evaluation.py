@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from cifar10.base import own
 from cifar10.base.console import Output, say
 from cifar10.base.directories import make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
 from cifar10.evaluation import model
@@ -61,7 +61,7 @@ def _evaluate_run(settings, directory, devices, done):
     """Evaluates the run in a directory. Returns True if another run takes its place, False if `run_once` is done."""
     if not settings.run_once:
         _wait_for_first(directory)
-    with failures.plain_errors(), own.graph():
+    with failures.plain_errors(), seeded_graph():
         evaluation = _Evaluation(settings, directory, devices)
         with trained_session(devices) as session:
             session.run(evaluation.evaluator.read)

@@ -5,11 +5,11 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
 from cifar10.base.console import say
 from cifar10.base.directories import make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.files import making, new_folder, remove_leftovers
+from cifar10.base.graphs import seeded_graph
 from cifar10.base.own import place_of
 from cifar10.evaluation import model
 from cifar10.evaluation.classification import Classifier
@@ -33,7 +33,7 @@ def export(settings: EvalSettings) -> None:
     run = model.load_run(settings, directory)
     refuse_of_others(target, f'--export_dir={settings.export_dir}')
     make_dir(os.path.dirname(target), '--export_dir')
-    with failures.plain_errors(), own.graph():
+    with failures.plain_errors(), seeded_graph():
         classifier = Classifier(run, devices.tower_devices[0])
         _refuse_python(settings)
         signatures = _signatures(classifier, run.classes)

@@ -4,7 +4,7 @@ It has its own graph and session, into which the variables are copied, so that i
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
+from cifar10.base.graphs import seeded_graph
 from cifar10.base.variables import Loader
 from cifar10.data import records
 from cifar10.evaluation.evaluator import Evaluator, Result, batch_size, trained_session
@@ -33,7 +33,7 @@ class Validation:
     """
 
     def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
-        with own.graph() as graph:
+        with seeded_graph() as graph:
             self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size, _BATCH_SIZE))
             variables = saved_names(use_ema)
             self.names = list(variables)

@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import seeded_graph
 from cifar10.model.rehearsal import saving_rule
 
 _FLAG = 'optimizer'
@@ -82,7 +83,7 @@ def _without_keras(name):
 
 def _rehearse(make, averages_within):
     """Returns a phrase that names the first rule that an optimizer breaks and the remedy, or None."""
-    with own.graph(), tf.device('/cpu:0'):
+    with seeded_graph(), tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
         rate = tf.placeholder_with_default(np.float32(_RATE), [], 'rate')
         variables = [tf.get_variable(name, shape, initializer=tf.constant_initializer(0.5))

@@ -11,9 +11,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
 from cifar10.data import records
 from cifar10.data.resize import resized_planes
@@ -179,7 +179,7 @@ class Recipe:
         training = batch_size is not None
         sizes = self.augmentation.image_sizes()
         side = max(sizes) if training else sizes[-1]
-        with own.graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
+        with seeded_graph(self._seed), parts.divided() as division, at_position(self._seed, tf.zeros([], tf.int64)):
             images = tf.placeholder(dtype, [batch_size, side, side, 3])
             yield division, images, self.inference(images, training)
 

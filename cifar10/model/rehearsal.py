@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
+from cifar10.base.graphs import seeded_graph
 from cifar10.model.network_draws import at_position
 from cifar10.model.parts import divided
 from cifar10.model.statistics import MOVING_STATISTICS, MovingStatistic
@@ -61,7 +62,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       execute_again: makes `inference` what it is in another process.
     """
     side = sizes[0] if len(sizes) == 1 else None
-    with own.graph(seed):
+    with seeded_graph(seed):
         tf.train.get_or_create_global_step()
         with divided() as division:
             images, scope, logits = _build_tower(inference, 0, dtype, [batch_size, side, side, 3], seed)
@@ -76,7 +77,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         if violation:
             return Findings(violation)
         training_variables = _variables()
-    with own.graph():
+    with seeded_graph():
         images, logits, parts = _build_evaluation(inference, sizes[-1])
         violation = (_variable_rule() or _source_rule() or _placeholder_rule(images) or _write_rule()
                      or _evaluation_rule(training_variables, _variables()) or _part_rule(division.parts, parts))
@@ -84,7 +85,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
             return Findings(violation)
         in_evaluation, constants = _stateful_draws(), _constants()
         violation, outputs = (None, []) if in_evaluation else _output_rule(images, logits)
-    with contextlib.suppress(Exception), own.graph():  # what cannot be done twice is not compared
+    with contextlib.suppress(Exception), seeded_graph():  # what cannot be done twice is not compared
         execute_again()
         _build_evaluation(inference, sizes[-1])
         violation = violation or _repetition_rule(constants, _constants())

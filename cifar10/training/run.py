@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
+from cifar10.base.graphs import seeded_graph
 from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.base.registry import PRECISIONS
 from cifar10.base.variables import Loader
@@ -47,7 +47,7 @@ class Run:
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = plan.recipe.learn(plan.data) if is_new else {}
-        with own.graph(plan.settings.run.seed) as self._graph, tf.device(plan.devices.home):
+        with seeded_graph(plan.settings.run.seed) as self._graph, tf.device(plan.devices.home):
             self.graph = build(plan, learnt)
             self.saved = {variable.op.name: variable for variable in tf.global_variables()}
             with plan.mode.scope():
