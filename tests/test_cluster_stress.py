@@ -61,26 +61,6 @@ def test_asynchronous_runs_go_on_after_a_kill(victim, small, tmp_path):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('victim', ['worker 1', 'worker 0'])
-def test_replicated_runs_end_after_a_kill_and_a_new_start_continues(victim, small, tmp_path):
-    moments = random.Random(victim)
-    flags = dict(small, variable_update='replicated')
-    with Tasks(2, 0, **dict(flags, train_dir=tmp_path / 'whole')) as tasks:
-        tasks.ends()
-    for k in range(4):
-        flags['train_dir'] = tmp_path / str(k)
-        with Tasks(2, 0, **flags) as tasks:
-            read_until(tasks['worker 0'], f'step {moments.randrange(1, STEPS - 20)},')
-            tasks[victim].kill()
-            ends = tasks.ends()
-        assert all(status not in (0, None) for status, _ in ends.values()), (k, ends)
-        with Tasks(2, 0, **flags) as tasks:
-            ends = tasks.ends()
-        assert {status for status, _ in ends.values()} == {0}, (k, ends)
-        assert_same_bits(last_variables(flags['train_dir']), last_variables(tmp_path / 'whole'))
-
-
-@pytest.mark.stress
 def test_twenty_starts_and_ends(small, tmp_path):
     for k in range(20):
         with Tasks(2, 0, **dict(small, train_dir=tmp_path / str(k), max_steps=3)) as tasks:

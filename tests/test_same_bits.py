@@ -98,6 +98,10 @@ def run_on(shape, train_dir, **flags):
     with Tasks(shape.workers, shape.ps, **flags) as tasks:
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
+    for name, (_, output) in ends.items():
+        if name != 'worker 0':  # only the chief reports and saves
+            assert output.splitlines()[-1] == 'done       the training has ended'
+            assert 'loss' not in output and 'saved' not in output
     return last_variables(train_dir)
 
 
@@ -127,7 +131,7 @@ def test_any_shape_gives_the_same_bits_after_2000_steps(mode, flags, tmp_path):
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('mode', ['parameter_server', 'replicated'])
+@pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('kills', [1, 20])
 def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mode, flags, tmp_path):
     given = flags('classic', mode, steps=12 * (kills + 1), save_steps=3, summary_steps=5)
