@@ -243,16 +243,6 @@ def test_a_users_files_stay_where_a_better_checkpoint_takes_the_place(tiny, caps
     assert f'set aside  {folder}/best-2: it holds files that this program did not write' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize('mode', mostly_stress(['local', 'replicated', 'mirrored', 'async'], 'local'))
-def test_what_is_kept_as_best_is_what_was_evaluated_in_every_mode(mode, tiny, tmp_path):
-    train(tiny(variable_update=mode, num_gpus=2, **KEEPING))
-    folder = tiny().run.train_dir
-    figures = best_of(folder)[0]
-    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
-                                      eval_dir=str(tmp_path / 'eval')))
-    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == figures['correct']
-
-
 def test_nothing_to_compare_is_refused(tiny):
     with pytest.raises(UsageError, match='--keep_best compares the evaluations of --eval_steps, and there are none'):
         tiny(keep_best=True)

@@ -3,21 +3,16 @@ import errno
 import json
 import os
 import re
-import time
 import tracemalloc
 
-import numpy as np
 import pytest
 
 from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.data import records
-from cifar10.evaluation import evaluation
 from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, last, read
-from cifar10.run.rate import Rate
-from cifar10.settings.evaluation import eval_settings
 from cifar10.training import trainer
-from tests.helpers import last_variables, patient, scalars, start_script
+from tests.helpers import scalars
 
 
 def test_records_are_whole_lines_and_steps_after_a_resume_are_dropped(tmp_path):
@@ -115,43 +110,16 @@ def test_figures_keep_seven_digits(tmp_path):
     assert read(str(tmp_path), EVAL)[0]['loss'] == 1.234568
 
 
-def test_a_rate_is_of_the_steps_since_it_was_last_asked():
-    rate, begin = Rate(16), time.perf_counter()
-    assert rate.measure(3) is None and rate.so_far(3) is None
-    for step, seconds in ((5, 0.1), (6, 0.01)):
-        time.sleep(seconds)
-        asked = time.perf_counter()
-        examples_per_sec, sec_per_step = rate.measure(step)
-        assert seconds <= sec_per_step * (step - {5: 3, 6: 5}[step]) <= time.perf_counter() - begin
-        begin = asked
-        np.testing.assert_allclose(examples_per_sec * sec_per_step, 16)
-
-
-def test_validation_gives_what_the_evaluator_gives_and_changes_nothing(settings, tmp_path, capsys):
-    flags = dict(num_gpus=2, max_steps=4, log_frequency=2)
-    with_it = settings(train_dir=str(tmp_path / 'with'), eval_steps=3, **flags)
-    trainer.train(with_it)
+# That it gives what the evaluator gives: test_modes.py; that it changes no variable: test_same_bits.py.
+def test_what_a_run_evaluates_is_printed_recorded_and_drawn(settings, capsys):
+    config = settings(num_gpus=2, max_steps=4, log_frequency=2, eval_steps=3)
+    trainer.train(config)
     lines = re.findall(r'precision @ 1 = \S+ \(\d+ of 2000\), step (\d+)$', capsys.readouterr().out, re.M)
-    records_of_it = read(with_it.run.train_dir, EVAL)
-    assert [int(step) for step in lines] == [record['step'] for record in records_of_it]
-    assert [(step, pytest.approx(value)) for step, value in scalars(with_it.run.train_dir, 'eval/precision')] == [
-        (record['step'], record['correct'] / 2000) for record in records_of_it]
-    assert records_of_it[-1]['step'] == 4
-    evaluation.evaluate(eval_settings(
-        checkpoint_dir=with_it.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
-        tower_device='cpu', batch_size=333))
-    beside, = read(str(tmp_path / 'eval'), EVAL)
-    assert (beside['step'], beside['correct']) == (4, records_of_it[-1]['correct'])
-    assert beside['cross_entropy'] == pytest.approx(records_of_it[-1]['cross_entropy'], rel=1e-5)
-    assert [record['step'] for record in records_of_it] == [3, 4]
-    without = settings(train_dir=str(tmp_path / 'without'), **flags)
-    trainer.train(without)
-    one, other = last_variables(with_it.run.train_dir), last_variables(without.run.train_dir)
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], name)
-    steps = read(with_it.run.train_dir, TRAIN)
+    evaluations, steps = (read(config.run.train_dir, kind) for kind in (EVAL, TRAIN))
+    assert [int(step) for step in lines] == [record['step'] for record in evaluations] == [3, 4]
+    assert [(step, pytest.approx(value)) for step, value in scalars(config.run.train_dir, 'eval/precision')] == [
+        (record['step'], record['correct'] / 2000) for record in evaluations]
     assert [record['step'] for record in steps] == [2, 4]
-    assert [record['loss'] for record in steps] == [record['loss'] for record in read(without.run.train_dir, TRAIN)]
     assert steps[0]['learning_rate'] == 0.1 and steps[0]['global_batch'] == 16 and steps[0]['devices'] == 2
     assert steps[0]['images_per_sec'] > 0 and 0 <= steps[0]['accuracy'] <= 1 and steps[0]['time'] > 1.7e9
 
@@ -164,19 +132,3 @@ def test_without_test_images_there_is_a_line_before_training(call, settings, dat
     with pytest.raises(UsageError, match='test_batch.bin is missing'):
         trainer.train(settings(data_dir=str(tmp_path / 'data'), eval_steps=1))
     assert not os.path.exists(tmp_path / 'train' / 'config.json')
-
-
-@pytest.mark.stress  # without validation it is part of a test of kills in test_processes.py
-def test_killed_and_resumed_no_step_is_missing_or_there_twice(data_dir, tmp_path):
-    train_dir = tmp_path / 'train'
-    flags = dict(dataset='shapes', data_dir=data_dir, train_dir=train_dir, tower_device='cpu', batch_size=4,
-                 max_steps=30, save_steps=10, log_frequency=1, eval_steps=12, summary_steps=0)
-    process = start_script('multi_gpu_train.py', **flags)
-    for line in process.stdout:
-        if ': step 16,' in line:
-            process.kill()
-    process.wait()
-    assert len(read(str(train_dir), TRAIN)) >= 16
-    start_script('multi_gpu_train.py', **flags).communicate(timeout=patient(60))
-    assert [record['step'] for record in read(str(train_dir), TRAIN)] == list(range(1, 31))
-    assert [record['step'] for record in read(str(train_dir), EVAL)] == [12, 24, 30]

@@ -27,6 +27,7 @@ from tests.helpers import (
     go_back,
     initialise,
     last_variables,
+    mostly_stress,
     patient,
     read_until,
     scalars,
@@ -40,13 +41,14 @@ pytestmark = pytest.mark.classic
 
 
 @pytest.mark.parametrize('feature, mode', all_with(UPDATE_MODES, [
-    ('random numbers', 'parameter_server'), ('summaries and evaluations', 'replicated')]))
+    ('random numbers', 'parameter_server'), ('summaries and evaluations', 'replicated'), ('linear', 'local')]))
 def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path, capsys):
     """In each mode with each feature: a new one is a line of features.py."""
     steps = 20 if mode == 'async' else 4  # where it saves when the tower that reports takes its turn
     train_with('run', feature, mode, steps=steps, eval_steps=steps if mode == 'async' else 0, keep_best=False)
     before = go_back(tmp_path / 'run', 'resumed')
-    after = train_with('resumed', feature, mode, steps=steps, eval_steps=steps)
+    after = train_with('resumed', feature, mode, steps=steps, eval_steps=steps, keep_best=True)
+    assert 'warning: --network' not in capsys.readouterr().out
     step = int(after['global_step'])
     in_epochs = flags_of(feature)['max_steps'] is None
     assert step == steps * (2 if in_epochs and mode == 'async' else 1)
@@ -56,11 +58,12 @@ def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path,
         if 'moving_' in name and mode != 'async':
             assert not np.array_equal(value, before[name]), name
     evaluation.evaluate(eval_settings(
-        checkpoint_dir=str(tmp_path / 'resumed'), eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',
-        test_time_averaging=False))
+        checkpoint_dir=str(tmp_path / 'resumed' / 'best'), eval_dir=str(tmp_path / 'eval'), run_once=True,
+        tower_device='cpu', test_time_averaging=False))
     within = metrics.read(str(tmp_path / 'resumed'), metrics.EVAL)[-1]
     beside, = metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
     assert (within['step'], within['correct']) == (beside['step'], beside['correct']) == (step, within['correct'])
+    assert within['cross_entropy'] == pytest.approx(beside['cross_entropy'], rel=1e-4)
 
 
 def assert_same_steps(found, expected, before):
@@ -84,8 +87,8 @@ def test_synchronous_modes_take_over_and_take_the_same_steps(feature, mode, trai
     assert_same_steps(found, expected, before)
 
 
-@pytest.mark.stress  # by default, the classic network: test_training.py
-@pytest.mark.parametrize('feature', [each for each in FEATURES if each not in EACH_TOWER_ITS_OWN])
+@pytest.mark.parametrize('feature', mostly_stress(
+    [each for each in FEATURES if each not in EACH_TOWER_ITS_OWN], 'classic'))
 def test_towers_take_the_steps_of_one_tower_with_the_whole_batch(feature, train_with, tmp_path):
     expected = train_with('one', feature, num_towers=1, batch_size=16)
     before = go_back(tmp_path / 'one', 'before')

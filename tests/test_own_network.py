@@ -10,7 +10,6 @@ import pytest
 
 from cifar10.base import own
 from cifar10.base.errors import UsageError
-from cifar10.data import records
 from cifar10.model import own_network
 from cifar10.model.rehearsal import rehearse
 from cifar10.run.train_dir import TrainDir
@@ -22,12 +21,10 @@ from tests import helpers
 from tests.helpers import (
     ROOT,
     assert_same_bits,
-    build_training,
     last_variables,
     run_forked,
     scalars,
     tf,
-    update_mode,
 )
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
@@ -333,15 +330,6 @@ def test_variables_that_are_not_cast_are_reported_with_the_remedy(call, linear):
     assert status == 2 and '; cast variables to the type of the images, or use --precision=fp32' in error
 
 
-def test_a_network_without_variables_is_reported(call, linear, tmp_path):
-    name = linear()
-    path = tmp_path / 'mine.py'
-    path.write_text(path.read_text().replace('tf.get_variable(', 'tf.zeros(').replace("'weights', ", '').replace(
-        ', initializer=tf.zeros_initializer()', ''))
-    status, error = call('multi_gpu_train.py', f'--network={name}', '--tower_device=cpu')
-    assert status == 2 and 'its logits depend on no trainable variable' in error
-
-
 @pytest.mark.parametrize('content, function, part', [
     (None, 'f', 'there is no file'), ('x = 1', 'f', 'has no function f'), ('f = 1', 'f', 'has no function f'),
     ('def f(:', 'f', 'SyntaxError: invalid syntax (mine.py, line 1)'), ('import no_such_module', 'f', 'no_such_module'),
@@ -438,11 +426,6 @@ def test_what_is_allowed_but_hardly_meant_is_told_before_the_run(settings, linea
     assert part in warning
 
 
-def test_there_is_no_warning_of_stateless_operations_and_of_initial_values(settings, capsys):
-    trainer.train(settings(network=NOISY, max_steps=1))
-    assert 'warning:' not in capsys.readouterr().out
-
-
 @pytest.mark.stress
 def test_replay_and_its_probes_drop_the_same(settings):
     config = settings(network=NOISY, max_steps=4, num_gpus=2, batch_size=4, log_frequency=1)
@@ -453,12 +436,6 @@ def test_replay_and_its_probes_drop_the_same(settings):
     probe = Probe(rerun.segments[-1].plan)
     np.testing.assert_allclose([tower.loss for tower in probe.at(taken).towers], taken.losses, rtol=1e-5)
     probe.close()
-
-
-def test_towers_share_its_variables_in_the_graph(settings, data_dir):
-    mode = update_mode('parameter_server', ['/gpu:0', '/gpu:1'])
-    build_training(settings(network=RESIDUAL, num_gpus=2), records.prepare('shapes', data_dir), mode.devices, mode)
-    assert len([v for v in tf.trainable_variables() if v.op.name.endswith('conv1/weights')]) == 3
 
 
 def test_the_package_is_no_code_of_the_users_where_a_network_lies_beside_it():
