@@ -1,16 +1,16 @@
 """`--check`: prints what a training command would do, or what prevents it; writes nothing.
 
-It takes the stages of `plan`, as training does, and some of its own. If a stage fails, those that need it are left out.
+It takes the stages of `plan`, as training does, and some of its own. Where one finds a problem, those that need it are
+left out.
 """
 import collections
-import contextlib
 import dataclasses
 import os
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -24,7 +24,7 @@ from cifar10.run import checkpoint, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import api, graph, loop, plan, trainer
+from cifar10.training import api, loop, plan, trainer
 from cifar10.training.run import Run
 
 _WIDTH = 110
@@ -33,18 +33,20 @@ _WIDTH = 110
 def check(settings: TrainSettings) -> None:
     """Prints what a run would do. Raises a UsageError if it could not start, after printing all reasons."""
     look = _Look(settings)
-    look.take(_EVERYWHERE)
+    look.take(_versions)
+    look.take(_cluster)
+    passed = []
     if look.cluster is None or look.cluster.job == 'worker':
-        look.take(_WITH_TOWERS)
+        passed += [look.take(stage) for stage in (plan.check_network, plan.check_optimizer, _devices, plan.expect_data)]
+        if passed[-1]:
+            look.take(_space_for_data)
     if look.cluster is None or look.cluster.is_chief:
-        look.take(_OF_THE_CHIEF)
+        passed.append(look.take(_directory))
+        if all(passed) and look.take(_plan):
+            look.take(_images)
+            look.take(_parts)
+            look.take(_first_step)
     look.end()
-
-
-class _Stage(NamedTuple):
-    """A function that gets a _Look and returns lines, and the stages that it needs."""
-    take: Callable
-    needs: Collection[Callable] = ()
 
 
 @dataclasses.dataclass
@@ -53,38 +55,28 @@ class _Look(plan.Start):
 
     Attributes:
       cluster: this process's cluster, or None.
-      passed: the stages that found no problem.
-      problems: the problems of the other stages.
+      problems: the problems that prevent the start.
       needed: bytes that the run would write, by the number of the disk.
-      run: the training, once its graph is built.
     """
     cluster: Any = None
-    passed: set[Callable] = dataclasses.field(default_factory=set)
     problems: list[str] = dataclasses.field(default_factory=list)
     needed: collections.Counter = dataclasses.field(default_factory=collections.Counter)
-    run: Run | None = None
 
-    def take(self, stages: Iterable[_Stage]) -> None:
-        """Takes stages in order and prints their lines; leaves out a stage that needs one that did not pass."""
-        for stage in stages:
-            if self.passed.issuperset(stage.needs):
-                with self._collected():
-                    for line in stage.take(self):
-                        say(line)
-                    self.passed.add(stage.take)
-
-    @contextlib.contextmanager
-    def _collected(self):
-        """Context that an error ends early; it is collected as a problem."""
+    def take(self, stage: Callable[['_Look'], Iterable[str]]) -> bool:
+        """Takes a stage, a function that returns lines, and prints them; returns whether it found no problem."""
         try:
             with failures.plain_errors():
-                yield
+                for line in stage(self):
+                    say(line)
+            return True
         except (UsageError, RunError) as error:
-            self.problems.append(str(error))
+            problem = str(error)
         except OSError as error:
-            self.problems.append(describe_os_error(error))
+            problem = describe_os_error(error)
         except Exception as error:  # with which the run would end too
-            self.problems.append(f'{type(error).__name__}: {reason(error)}')
+            problem = f'{type(error).__name__}: {reason(error)}'
+        self.problems.append(problem)
+        return False
 
     def require_space(self, size: int, what: str, flag: str, path: str) -> Iterator[str]:
         """Yields a line with the free space of a disk; raises a UsageError if it is too little for the run.
@@ -130,21 +122,11 @@ def _versions(look):
     return [f"versions   {', '.join(f'{name} {version}' for name, version in found.items())}"]
 
 
-def _clock(look):
-    if look.settings.run.explain:
-        graph.refuse_without_clock(look.settings.towers)
-    return []
-
-
 def _cluster(look):
     look.cluster = api.cluster_of(look.settings)
-    return look.cluster.describe() if look.cluster else []
-
-
-def _address(look):
     if look.cluster:
+        yield from look.cluster.describe()
         look.cluster.own_addresses(limit=0)
-    return []
 
 
 def _devices(look):
@@ -161,8 +143,10 @@ def _space_for_data(look):
         yield from look.require_space(num_bytes, f'the data take {num_bytes / 1e6:.1f} MB', flag, parent)
 
 
-def _restart(look):
-    return [f'restart    the run in {look.directory.path} would be deleted'] if look.replaces else []
+def _directory(look):
+    yield from plan.check_directory(look)
+    if look.replaces:
+        yield f'restart    the run in {look.directory.path} would be deleted'
 
 
 def _plan(look):
@@ -189,31 +173,11 @@ def _size(count):
     return f'{count / 1e6:.2f} MB' if count >= 1e5 else f'{count / 1e3:.2f} kB'
 
 
-def _graph(look):
-    """Builds the graph, and checks that there is space for checkpoints of its variables."""
-    plan, reports = look.plan, look.plan.settings.reports
-    look.run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
-    size = sum(variable.shape.num_elements() * variable.dtype.size for variable in look.run.saved.values())
-    if keep := reports.max_to_keep:
-        # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
-        count = max(keep + 1 - len(look.directory.checkpoints()), 1)
-        limit = f'--max_to_keep={keep}'
-        if every := reports.keep_every:
-            count += plan.last_step // every - plan.step // every
-            limit += f', --keep_every={every}'
-    else:
-        count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 1
-        limit = f'all are kept, --save_steps={reports.save_steps}'
-    if reports.keep_best:
-        count += 2  # the best so far, and one that may be better
-        limit += ', --keep_best'
-    return look.require_space(
-        size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}', '--train_dir', look.directory.path)
-
-
 def _first_step(look):
     """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
-    plan, run = look.plan, look.run
+    plan = look.plan
+    run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
+    yield from _space_for_checkpoints(look, run.saved.values())
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # compares the variables; it writes nothing, or only to the folder
             checkpoints = checkpoint.Checkpoints(
@@ -234,10 +198,22 @@ def _first_step(look):
                'not tried')
 
 
-_EVERYWHERE = (_Stage(_versions), _Stage(_clock), _Stage(_cluster), _Stage(_address, [_cluster]))
-_WITH_TOWERS = (_Stage(plan.check_network), _Stage(plan.check_optimizer), _Stage(_devices), _Stage(plan.expect_data),
-                _Stage(_space_for_data, [plan.expect_data]))
-_OF_THE_CHIEF = (
-    _Stage(plan.check_directory), _Stage(_restart, [plan.check_directory]),
-    _Stage(_plan, [plan.check_network, plan.check_optimizer, _devices, plan.expect_data, plan.check_directory]),
-    _Stage(_images, [_plan]), _Stage(_parts, [_plan]), _Stage(_graph, [_plan]), _Stage(_first_step, [_graph]))
+def _space_for_checkpoints(look, variables):
+    """Checks that there is space for checkpoints of some variables."""
+    plan, reports = look.plan, look.plan.settings.reports
+    size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
+    if keep := reports.max_to_keep:
+        # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
+        count = max(keep + 1 - len(look.directory.checkpoints()), 1)
+        limit = f'--max_to_keep={keep}'
+        if every := reports.keep_every:
+            count += plan.last_step // every - plan.step // every
+            limit += f', --keep_every={every}'
+    else:
+        count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 1
+        limit = f'all are kept, --save_steps={reports.save_steps}'
+    if reports.keep_best:
+        count += 2  # the best so far, and one that may be better
+        limit += ', --keep_best'
+    return look.require_space(
+        size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}', '--train_dir', look.directory.path)
