@@ -22,6 +22,7 @@ REFUSED = [
         ('--variable_update=magic', 'parameter_server'),
         ('--tower_device=tpu', 'auto, gpu, cpu'),
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
+        ('--dataset=shape', '--dataset=shape is unknown (did you mean shapes?)'),
         ('--tf_xla', 'unknown flag --tf_xla', '--help'),
         ('stray', 'unknown argument stray'),
         ('--num_gpus=four', '--num_gpus', "'four' is not a whole number"),
@@ -89,11 +90,11 @@ REFUSED = [
          '--network=fast takes no images below 33 pixels, and --augmentation=classic makes 24 of --image_size=32; use '
          '--image_size=44, or another'),
         ('--num_gpus=2 --num_towers=4 --variable_update=async --tower_device=cpu',
-         '--num_towers=4 is incompatible with --variable_update=async, which has one tower on each of the 2 devices; '
+         '--num_towers=4 is incompatible with --variable_update=async, which has one tower on each device, 2 in all; '
          'leave it out'),
         ('--num_gpus=2 --num_towers=4 --variable_update=mirrored --tower_device=cpu',
-         '--num_towers=4 is incompatible with --variable_update=mirrored, which has one tower on each of the 2 '
-         'devices; leave it out'),
+         '--num_towers=4 is incompatible with --variable_update=mirrored, which has one tower on each device, 2 in '
+         'all; leave it out'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),

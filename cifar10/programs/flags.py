@@ -3,14 +3,13 @@
 Programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
 """
 import argparse
-import difflib
 import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
-from cifar10.settings.definition import fields, flag_of, forms
+from cifar10.settings.definition import did_you_mean, fields, flag_of, forms
 from cifar10.settings.training import ClusterSettings
 
 
@@ -64,10 +63,8 @@ def parse(groups: Sequence[type], description: str, arguments: Sequence[str],
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         name = unknown[0].split('=')[0]
-        names = [flag_of(field) for field in fields(*groups)]
-        similar = difflib.get_close_matches(name, names, 1, cutoff=0.8)
+        hint = did_you_mean(name, [flag_of(field) for field in fields(*groups)])
         kind = 'flag' if name.startswith('-') else 'argument'
-        hint = f' (did you mean {similar[0]}?)' if similar else ''
         raise UsageError(f'unknown {kind} {name}{hint}; see --help')
     return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()}
 

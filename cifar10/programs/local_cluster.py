@@ -124,9 +124,11 @@ def main() -> None:
                         help='number of workers (default: %(default)s)')
     parser.add_argument('--ps', type=flags.at_least(0), default=0, metavar='N',
                         help='number of parameter servers (default: %(default)s)')
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
     if not command:
-        raise UsageError('there is no command after --; for example: -- python multi_gpu_train.py --num_gpus=1')
+        raise UsageError('there is no command; give it after --, as in: -- python multi_gpu_train.py --num_gpus=1')
+    if unknown:
+        parser.error(f'unknown argument {unknown[0]}')
     try:
         with free_addresses(options.workers + options.ps) as addresses:
             status = run(commands(command, addresses, options.workers))

@@ -72,9 +72,7 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
     result = {}
     for name, value in values.items():
         if name not in by_name:
-            similar = difflib.get_close_matches(name, by_name, 1, cutoff=0.8)
-            hint = f' (did you mean {similar[0]}?)' if similar else ''
-            raise UsageError(f'unknown setting {name}{hint}; see docs/flags.md')
+            raise UsageError(f'unknown setting {name}{did_you_mean(name, by_name)}; see docs/flags.md')
         is_path, value = isinstance(value, os.PathLike), _plain(value)
         if is_path and _is_own(value + '/', by_name[name]):
             value += '/'  # with which a folder is written, and which a path of pathlib loses
@@ -83,6 +81,12 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
         _check(by_name[name], value)
         result[name] = value
     return result
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns a hint for messages at the one of some names that is most like a mistyped one; '' if none is like it."""
+    similar = difflib.get_close_matches(name, names, 1, cutoff=0.8)
+    return f' (did you mean {similar[0]}?)' if similar else ''
 
 
 def _plain(value):
@@ -112,8 +116,9 @@ def _check(field, value):
         raise UsageError(f'{flag_of(field)}={value!r} is not {_TYPES[field.type]}{hint}')
     choices = field.metadata['choices']
     if choices and value not in choices:
-        is_folder = os.path.isdir(value) and _is_own(value + '/', field)
-        hint = f' (did you mean {value}/?)' if is_folder else ''
+        hint = did_you_mean(value, choices)
+        if os.path.isdir(value) and _is_own(value + '/', field):
+            hint = f' (did you mean {value}/?)'
         if value.endswith('.py') and _is_own(value + ':f', field):
             hint = f' (did you mean {value}:FUNCTION?)'
         raise UsageError(f"{flag_of(field)}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")

@@ -38,8 +38,8 @@ def _num_towers(towers, num_groups, before):
         return towers.num_towers or before.get('num_towers', num_groups)
     if towers.num_towers not in (None, num_groups):
         raise UsageError(f'--num_towers={towers.num_towers} is incompatible with '
-                         f'--variable_update={towers.variable_update}, which has one tower on each of the {num_groups} '
-                         'devices; leave it out')
+                         f'--variable_update={towers.variable_update}, which has one tower on each device, '
+                         f'{num_groups} in all; leave it out')
     return num_groups
 
 
