@@ -203,7 +203,8 @@ def main():
           f'of exercise 6, here with {M} micro-batches.')
     show_choice(P, M)
     if arguments.plot:
-        timeline.draw(arguments.plot, [('One batch', rows), (f'The same batch in {M} micro-batches', micro_rows)])
+        timeline.draw(arguments.plot, [('One batch', rows), (f'The same batch in {M} micro-batches', micro_rows)],
+                      {'F': 'forward', 'B': 'backward'})
         print(f'\nwritten {arguments.plot}')
 
 

@@ -36,5 +36,6 @@ def test_timelines_are_drawn(tmp_path):
     matplotlib = pytest.importorskip('matplotlib')
     matplotlib.use('Agg')
     rows = timeline.rows(trace(CPU_0=[('F0', 0, 400), ('B0', 100, 200)], CPU_1=[('F1', 200, 300)]))
-    timeline.draw(str(tmp_path / 'timeline.png'), [('one', rows), ('two', rows[:1])])
+    timeline.draw(str(tmp_path / 'timeline.png'), [('one', rows), ('two', rows[:1])],
+                  {'F': 'forward', 'B': 'backward'})
     assert (tmp_path / 'timeline.png').read_bytes().startswith(b'\x89PNG')

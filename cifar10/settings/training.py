@@ -389,6 +389,6 @@ def _check_explain(settings):
         raise UsageError(f'--plot={settings.run.plot} draws what --explain measures; add --explain, or leave it out')
     if settings.run.explain and settings.towers.deterministic:
         raise UsageError('--explain reads clocks, which --deterministic forbids; leave one of them out')
-    if settings.run.plot and settings.towers.variable_update == 'async':
-        raise UsageError(f'--plot={settings.run.plot} draws the towers of a step, which async does not take together; '
-                         'leave it out')
+    if settings.run.explain and settings.towers.variable_update in ('async', 'mirrored'):
+        raise UsageError(f'--explain is incompatible with --variable_update={settings.towers.variable_update}, whose '
+                         'steps do not divide into towers, averaging and update; use another update mode')

@@ -5,7 +5,7 @@
     rows = timeline.rows(metadata.step_stats)
 """
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -92,29 +92,30 @@ def text(rows: Sequence[Row], width: int = 72) -> str:
     return '\n'.join(lines)
 
 
-def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]]) -> None:
+def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]], kinds: Mapping[str, str]) -> None:
     """Draws timelines below each other, with one axis of seconds, into a PNG file; needs matplotlib.
 
     Args:
       path: of the file.
-      timelines: at least one pair (title, rows). Bars with the same first letter have the same colour.
+      timelines: at least one pair (title, rows).
+      kinds: the kinds of bars, by the beginnings of their names: what the legend calls them. Each has its own colour.
     """
-    from matplotlib import pyplot
+    from matplotlib import patches, pyplot
     longest = max(seconds(each) for _, each in timelines)
-    bars = sorted((bar for _, each in timelines for row in each for bar in row.bars), key=lambda bar: bar.start)
-    letters = list(dict.fromkeys(bar.name[:1] for bar in bars))  # in the order in which they first appear
-    colours = pyplot.get_cmap('tab20').colors[1::2]  # the light ones, for black text
+    colours = dict(zip(kinds, pyplot.get_cmap('tab20').colors[1::2]))  # the light ones, for black text
     lanes = [[('' if i else row.device, lane) for row in each for i, lane in enumerate(_lanes(row.bars))]
              for _, each in timelines]
     figure, panels = pyplot.subplots(
         len(timelines), sharex=True, squeeze=False, layout='constrained',
         figsize=(8, sum(0.8 + 0.4 * len(each) for each in lanes)), height_ratios=[1 + len(each) for each in lanes])
+    drawn = set()
     for (title, _), each, axes in zip(timelines, lanes, panels[:, 0]):
         for y, (_, lane) in enumerate(each):
             for bar in lane:
                 length = bar.end - bar.start
-                colour = colours[letters.index(bar.name[:1]) % len(colours)]
-                axes.barh(y, length, left=bar.start, height=0.8, color=colour, edgecolor='white')
+                kind = next(kind for kind in kinds if bar.name.startswith(kind))
+                drawn.add(kind)
+                axes.barh(y, length, left=bar.start, height=0.8, color=colours[kind], edgecolor='white')
                 if length > 0.012 * len(bar.name) * longest:  # there is room for its name
                     axes.text(bar.start + length / 2, y, bar.name, ha='center', va='center', fontsize=9)
         axes.set_yticks(range(len(each)), [device for device, _ in each])
@@ -123,6 +124,8 @@ def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]]) -> None:
         axes.spines[['top', 'right']].set_visible(False)
         axes.set_title(title, loc='left', fontsize=10)
     panels[-1, 0].set_xlabel('seconds')
+    figure.legend(handles=[patches.Patch(color=colours[kind], label=kinds[kind]) for kind in kinds if kind in drawn],
+                  loc='outside lower center', ncols=4, fontsize=8, frameon=False)
     figure.savefig(path, dpi=120, format='png')
     pyplot.close(figure)
 

@@ -1,11 +1,11 @@
 """Measuring kinds of steps: they take turns, so that a change of the machine's speed touches all of them."""
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from cifar10.tools.explain.moments import Lap
-from cifar10.tools.explain.report import Timing
+from cifar10.tools.explain.moments import Lap, mean_lap
 
 _ROUNDS = 5  # repeats of each measurement
 _FEWEST, _MOST = 2, 200  # steps in a repeat
@@ -15,6 +15,25 @@ _SETTLES = 3  # in how many steps' time a variant settles, where the input is sl
 # of many short operations take longer.
 _LEARNING = 100
 _WARM_UP = 1 / 40  # of the seconds to measure, for each cell at most: long steps have few short operations
+
+
+class Timing(NamedTuple):
+    """Seconds of a step: the median of some repeats, with the lowest and the highest."""
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> 'Timing':
+        """Returns the Timing of repeats."""
+        return cls(float(np.median(seconds)), float(np.min(seconds)), float(np.max(seconds)))
+
+    def __add__(self, seconds: float) -> 'Timing':
+        return Timing(*(each + seconds for each in self[:]))
+
+    def without(self, saved: 'Timing') -> 'Timing':
+        """Returns the Timing of a step that is shorter by so many seconds, with their range."""
+        return Timing(*(self.median - seconds for seconds in (saved.median, saved.high, saved.low)))
 
 
 def most_seconds(step: float, kinds: int, seconds: float) -> float:
@@ -39,7 +58,7 @@ class Figures:
 
     Attributes:
       seconds: {name of a cell: the mean seconds of a step in each repeat}.
-      laps: {name of a traced cell: its traced steps}.
+      laps: {name of a traced cell: the mean Lap of each repeat}. Tracing makes steps a little longer.
     """
 
     def __init__(self, cells: Mapping[str, tuple], traced: Collection[str], seconds: float):
@@ -61,7 +80,7 @@ class Figures:
                 self.seconds[name].append(statistics.mean(variant.take(counts[name], *kind)))
             for name in traced:
                 cells[name][0].settle()
-                self.laps[name] += cells[name][0].laps(counts[name])
+                self.laps[name].append(mean_lap(cells[name][0].laps(counts[name])))
 
     def timing(self, name: str) -> Timing:
         """Returns the Timing of a cell."""
@@ -69,14 +88,11 @@ class Figures:
 
     def longer(self, name: str, other: str) -> Timing:
         """Returns by how many seconds a step of one cell is longer than that of another, in the same repeats."""
-        return Timing.of(np.subtract(self.seconds[name], self.seconds[other]).tolist())
+        return Timing.of(np.subtract(self.seconds[name], self.seconds[other]))
 
     def lap(self, name: str) -> Lap:
-        """Returns the means of a traced cell's steps, without bars. Tracing makes steps a little longer."""
-        laps = self.laps[name]
-        parts = {part: statistics.mean(lap.parts[part] for lap in laps) for part in laps[0].parts}
-        seconds, back = (statistics.mean(each) for each in zip(*((lap.seconds, lap.back) for lap in laps)))
-        return Lap(seconds, parts, np.mean([lap.devices for lap in laps], 0), back, [])
+        """Returns the Lap of a traced cell's repeat of median length."""
+        return sorted(self.laps[name], key=lambda lap: lap.seconds)[_ROUNDS // 2]
 
 
 def _warm_up(step, seconds):

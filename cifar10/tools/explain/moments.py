@@ -4,6 +4,8 @@ A mark is an operation that waits for others; nothing waits for it. TensorFlow's
 each mark had nothing left to wait for. (A timestamp that a mark itself took could be late: where all threads are busy,
 it stands in their queue.)
 """
+import statistics
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -14,33 +16,39 @@ import tensorflow.compat.v1 as tf
 from cifar10.training.graph import TrainingGraph
 from cifar10.training.plan import Plan
 
-# The parts of a step, in their order. ALL_REDUCE takes the place of TRANSFERS and AVERAGING in `replicated`, and
-# REPLICAS that of all parts from TOWERS to UPDATE in `mirrored`.
+# The parts of a step, in their order. ALL_REDUCE takes the place of TRANSFERS and AVERAGING in `replicated`.
 INPUT, TOWERS, TRANSFERS, AVERAGING, ALL_REDUCE, UPDATE, BETWEEN = (
     'input', 'towers', 'transfers', 'averaging', 'all-reduce', 'update', 'between')
-REPLICAS = 'replicas'
 
 _MODE = 'update/'  # the name scope of what the update modes build after the towers
-_COLLECTIVE = 'Collective'  # how the types of collective operations begin
 
 
 class Lap(NamedTuple):
-    """One step.
+    """One step, or the mean of some.
 
     Attributes:
-      seconds: of the step.
-      parts: the seconds of each part, by its name; their sum is `seconds`.
-      devices: float64 [groups], the seconds that the towers of each group of devices computed; of shape [0] if they
-        were not measured.
+      parts: the seconds of each part, by its name.
+      devices: float64 [groups], the seconds that the towers of each group of devices computed.
       back: the seconds of TRANSFERS in which gradients are on their way; in the others variables are.
       bars: (group, name, start, end) of what each group did, in seconds from the start of the step. Group -1 is the CPU
         that averages and updates.
     """
-    seconds: float
     parts: dict[str, float]
     devices: np.ndarray
     back: float
     bars: list[tuple[int, str, float, float]]
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of the step."""
+        return sum(self.parts.values())
+
+
+def mean_lap(laps: Sequence[Lap]) -> Lap:
+    """Returns the mean of some steps, with the bars of one of median length."""
+    parts = {part: statistics.mean(lap.parts[part] for lap in laps) for part in laps[0].parts}
+    middle = sorted(laps, key=lambda lap: lap.seconds)[len(laps) // 2]
+    return Lap(parts, np.mean([lap.devices for lap in laps], 0), statistics.mean(lap.back for lap in laps), middle.bars)
 
 
 class TowerTimes(NamedTuple):
@@ -60,39 +68,37 @@ class Moments:
 
     Attributes:
       fetch: operations and tensors to fetch with the step.
-      after_averaging: what to fetch for a step up to the averaged gradients, without the update; [] in `mirrored`.
-      after_towers: what to fetch for the gradients of all towers only; [] in `mirrored`.
-      of_group: for each group of devices, what to fetch for the gradients of its towers only; [] in `mirrored`.
+      after_averaging: what to fetch for a step up to the averaged gradients, without the update.
+      after_towers: what to fetch for the gradients of all towers only.
+      of_group: for each group of devices, what to fetch for the gradients of its towers only.
       megabytes: sent between devices in a step: variables out and gradients back, where towers share no memory.
       averaging: AVERAGING or ALL_REDUCE, whichever the update mode does.
     """
 
     def __init__(self, graph: TrainingGraph, plan: Plan):
         self._devices = plan.devices
-        self._has_turns = graph.step.turns is not None
+        groups = len(plan.devices.groups)
         self.fetch = []
-        self.after_averaging, self.after_towers, self.of_group = [], [], []
         self.megabytes = 0.0
-        self.averaging = AVERAGING
         # A moment is a list of names of operations: it is when the last of them had nothing left to wait for.
-        self._of_towers = []  # for each tower the TowerTimes, as moments
         with tf.name_scope('explain/'):
-            for k in range(self._devices.num_towers):
-                self._of_towers.append(self._mark_tower(k, graph))
-            averaged = []
-            if self._has_turns:
-                averaged = [gradient for gradient, _ in graph.step.gradients if gradient is not None]
-                self._add_shortcuts(averaged, graph.step, plan.mode.drifts)
-            with tf.device(self._devices.home + '/cpu:0'):
+            # For each tower the TowerTimes, as moments.
+            self._of_towers = [self._mark_tower(k, graph) for k in range(plan.devices.num_towers)]
+            averaged = [gradient for gradient, _ in graph.step.gradients if gradient is not None]
+            towers = [[_corner(tensor) for tensor in tensors] for tensors in graph.step.turns.computed]
+            self.of_group = [sum(towers[g::groups], []) for g in range(groups)]
+            self.after_towers = sum(towers, [])
+            # Where a step averages nothing, the gradients that it shows are those of tower 0 alone.
+            self.after_averaging = self.after_towers if plan.mode.drifts else [_corner(tensor) for tensor in averaged]
+            with tf.device(plan.devices.home + '/cpu:0'):
                 ready, applied = _mark(averaged), _mark([graph.train_step])
-            arrived, is_collective = _averaging(averaged)
-            if is_collective:
-                self.averaging = ALL_REDUCE
-                # `averaged` is the result of one member only, which would wait for the others forever.
-                self.after_averaging += [operation for operation in tf.get_default_graph().get_operations()
-                                         if operation.type.startswith(_COLLECTIVE)]
-            self.fetch += [ready, applied]
-            self._after_towers = [arrived or [ready.name], [ready.name], [applied.name]]
+        collectives = [] if plan.mode.drifts else [
+            operation for operation in tf.get_default_graph().get_operations() if operation.type == 'CollectiveReduce']
+        self.averaging = ALL_REDUCE if collectives else AVERAGING
+        # `averaged` is the result of one member only, which would wait for the others forever.
+        self.after_averaging = [*self.after_averaging, *collectives]
+        self.fetch += [ready, applied]
+        self._after_towers = [_arrivals(averaged) or [ready.name], [ready.name], [applied.name]]
 
     def _mark_tower(self, k, graph):
         """Adds the marks of a tower; returns its TowerTimes, as moments."""
@@ -101,24 +107,14 @@ class Moments:
         batch = [_corner(tensor) for tensor in graph.batches[k]]
         variables = _travelled(k)
         with tf.device(self._devices.hosts[k]):
-            ended = _mark([turns.ended[k] if turns else graph.train_step])
-            begun = _mark([turns.begun[k]]) if turns else ended
+            ended, begun = _mark([turns.ended[k]]), _mark([turns.begun[k]])
         self.megabytes += 2 * sum(corner.op.inputs[0].shape.num_elements() * 4 / 1e6 for corner in variables)
         self.fetch += [begun, ended, *batch, *variables]
         came, arrivals = ([tensor.op.name for tensor in corners] for corners in (batch, variables))
-        return TowerTimes([begun.name] if turns else came, came, [*came, *arrivals], [ended.name])
-
-    def _add_shortcuts(self, averaged, step, drifts):
-        """Adds the fetches of steps that leave something out."""
-        groups = len(self._devices.groups)
-        towers = [[_corner(tensor) for tensor in tensors] for tensors in step.turns.computed]
-        self.of_group = [sum(towers[g::groups], []) for g in range(groups)]
-        self.after_towers = sum(towers, [])
-        # Where a step averages nothing, the gradients that it shows are those of tower 0 alone.
-        self.after_averaging = list(self.after_towers) if drifts else [_corner(tensor) for tensor in averaged]
+        return TowerTimes([begun.name], came, [*came, *arrivals], [ended.name])
 
     def lap(self, step_stats: Any, begin: float, end: float) -> Lap:
-        """Returns a step as its moments divide it.
+        """Returns a step as its moments divide it; its parts follow the device whose towers were ready last.
 
         Args:
           step_stats: the `step_stats` of its RunMetadata.
@@ -131,14 +127,23 @@ class Moments:
             return max((ready[name] for name in moment if name in ready), default=0.0)
         groups = len(self._devices.groups)
         towers = [TowerTimes(*accumulate(map(time, moments), max)) for moments in self._of_towers]
-        turns = [self._since(begin, towers[g::groups], g) for g in range(groups)]
-        arrived, averaged, applied = (time(moment) - begin for moment in self._after_towers)
-        if self._has_turns:
-            lap = self._divided(turns, arrived, averaged, applied)
-        else:
-            lap = self._in_replicas([tower for tower, in turns], applied)
-        lap.parts[BETWEEN] = end - begin - sum(lap.parts.values())
-        return lap._replace(seconds=end - begin)
+        turns = [self._since(begin, towers[g::groups], g) for g in range(groups)]  # of the towers of each group
+        last = max(range(groups), key=lambda g: turns[g][-1].ended)
+        towers = turns[last]
+        # A device may join an all-reduce before the last tower is ready, and gradients arrive a moment before the turn
+        # ends.
+        done, arrived, averaged, applied = accumulate(
+            (towers[-1].ended, *(time(moment) - begin for moment in self._after_towers)), max)
+        waits = sum(tower.batch - tower.begun for tower in towers)
+        variables = sum(tower.variables - tower.batch for tower in towers)
+        parts = {INPUT: waits, TOWERS: done - towers[0].begun - waits - variables}
+        back = arrived - done if self.megabytes else 0.0
+        if self.megabytes:
+            parts[TRANSFERS] = variables + back
+        parts.update({self.averaging: averaged - done - back, UPDATE: applied - averaged})
+        parts[BETWEEN] = end - begin - sum(parts.values())
+        computes = np.array([sum(tower.ended - tower.variables for tower in group) for group in turns])
+        return Lap(parts, computes, back, self._bars(turns, last, arrived, averaged, applied))
 
     def _since(self, begin, towers, group):
         """Returns the TowerTimes of a group since the step began.
@@ -150,37 +155,14 @@ class Moments:
         zero = begin if is_home else towers[0].begun
         return [TowerTimes(*(time - zero for time in tower)) for tower in towers]
 
-    def _in_replicas(self, towers, applied):
-        """Returns the Lap, without its seconds, of a step of tf.distribute, of which only the input is known."""
-        came = max(0.0, *(tower.batch for tower in towers))
-        bars = [(g, 'input', 0, tower.batch) for g, tower in enumerate(towers)]
-        bars += [(g, 'tower, all-reduce, update', tower.batch, applied) for g, tower in enumerate(towers)]
-        return Lap(0.0, {INPUT: came, REPLICAS: applied - came}, np.zeros(0), 0.0, bars)
-
-    def _divided(self, turns, arrived, averaged, applied):
-        """Returns the Lap, without its seconds; the parts follow the device whose towers were ready last.
+    def _bars(self, turns, last, arrived, averaged, applied):
+        """Returns the bars of a step.
 
         Args:
           turns: for each group of devices the TowerTimes of its towers.
+          last: the group whose towers were ready last.
           arrived, averaged, applied: when the gradients had come, and their means, and when the update was done.
         """
-        last = max(range(len(turns)), key=lambda g: turns[g][-1].ended)
-        towers = turns[last]
-        # A device may join an all-reduce before the last tower is ready, and gradients arrive a moment before the turn
-        # ends.
-        done, arrived, averaged, applied = accumulate((towers[-1].ended, arrived, averaged, applied), max)
-        waits = sum(tower.batch - tower.begun for tower in towers)
-        variables = sum(tower.variables - tower.batch for tower in towers)
-        parts = {INPUT: waits, TOWERS: done - towers[0].begun - waits - variables}
-        back = arrived - done if self.megabytes else 0.0
-        if self.megabytes:
-            parts[TRANSFERS] = variables + back
-        parts.update({self.averaging: averaged - done - back, UPDATE: applied - averaged})
-        computes = np.array([sum(tower.ended - tower.variables for tower in group) for group in turns])
-        return Lap(0.0, parts, computes, back, self._bars(turns, last, arrived, averaged, applied))
-
-    def _bars(self, turns, last, arrived, averaged, applied):
-        """Returns the bars of a step. The arguments are as for `_divided`, and the device that was ready last."""
         bars = []
         waits = f"waits for {'+'.join(self._devices.groups[last])}"
         for g, towers in enumerate(turns):
@@ -225,13 +207,9 @@ def _memory(device):
     return spec.job, spec.task, *((spec.device_type, spec.device_index) if spec.device_type == 'GPU' else ())
 
 
-def _averaging(averaged):
-    """Follows averaged gradients back to the towers' gradients.
-
-    Returns:
-      (names of the operations that take the towers' gradients where they are averaged, whether that is an all-reduce).
-    """
-    first, seen, collective = set(), set(), False
+def _arrivals(averaged):
+    """Returns the names of the operations that take the towers' gradients where they are averaged."""
+    first, seen = set(), set()
     devices = {tensor.device for tensor in averaged}
     pending = list(averaged)
     while pending:
@@ -240,10 +218,8 @@ def _averaging(averaged):
         if operation in seen or not operation.name.startswith(_MODE) or tensor.device not in devices:
             continue
         seen.add(operation)
-        collective |= operation.type.startswith(_COLLECTIVE)
-        outside = [source for source in operation.inputs
-                   if source.op.type != 'Const' and not (source.op.name.startswith(_MODE) and source.device in devices)]
-        if outside:
+        if any(source.op.type != 'Const' and not (source.op.name.startswith(_MODE) and source.device in devices)
+               for source in operation.inputs):
             first.add(operation.name)
         pending += operation.inputs
-    return sorted(first), collective
+    return sorted(first)

@@ -3,19 +3,13 @@
 It writes into a folder of its own.
 """
 import contextlib
-import os
 import time
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.run import checkpoint, summaries
-from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.metrics import Metrics
-from cifar10.run.progress import Progress
-from cifar10.run.stragglers import Stragglers
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.explain.moments import Lap, Moments
 from cifar10.training import graph, loop, trainer
@@ -29,8 +23,6 @@ NO_UPDATE = 'no update'  # up to the averaged gradients
 TOWERS_ALONE = 'towers alone'  # neither averaging nor update
 ONE_DEVICE = 'one device'  # the towers of one device alone
 SUMMARY = 'summary'  # with the summary for TensorBoard, which is written
-
-_OF_A_STEP = STEP, SAME_BATCH, SUMMARY  # the kinds that are whole steps
 _ENDLESS = 10 ** 8  # steps: no measurement is that long
 
 
@@ -41,62 +33,36 @@ class Variant:
       plan: of the run.
       folder: an empty folder, for what a run would write into its train_dir.
       before_session: function that is called before the session is made, or None.
-      position: of the first example to train on; None: where the checkpoint ends.
-      cause: the `causes.Cause` that it is without, if any.
+      may_diverge: whether losses need not be finite.
 
     Attributes:
-      plan, cause: as given.
-      position: of the first example that it trained on.
-      megabytes: the size of what the towers exchange: gradients, or in `local` copies with their slots; float32.
+      plan: as given.
       moments: the marks in its graph.
     """
 
     def __init__(self, plan: Plan, folder: str, before_session: Callable[[], None] | None = None,
-                 position: int | None = None, cause: Any = None):
+                 may_diverge: bool = False):
         self.plan = plan
-        self.cause = cause
+        self._may_diverge = may_diverge
         self._directory = TrainDir(folder)
-        self._open = contextlib.ExitStack()
-        with contextlib.ExitStack() as failed:
-            failed.callback(self.close)
+        self._batches = None  # values of the tensors of `graph.batches`
+        with contextlib.ExitStack() as stack:
             self._run = Run(plan._replace(last_step=plan.step + _ENDLESS))
             with self._run.adding():
-                self._prepare(folder)
+                self.moments = Moments(self._run.graph, plan)
+                self._no_seconds = tf.zeros(self._run.graph.tower_seconds.shape)
+                self._checkpoints = checkpoint.Checkpoints(
+                    self._directory, plan.checkpoint, 1, Metrics(folder), repeatable=False)
+                self._validation = trainer.validation_of(plan)
+                if self._validation:
+                    stack.callback(self._validation.close)
+            self._events = summaries.Events(folder)
+            stack.callback(self._events.close)
             if before_session:
                 before_session()
-            self._open.enter_context(self._run.opened(self._checkpoints.resume(), position))
-            self.position = self._run.position
-            self._reporters(folder)
+            stack.enter_context(self._run.opened(self._checkpoints.resume()))
             self.take(1)  # what does not fit into memory fails here
-            failed.pop_all()
-
-    def _prepare(self, folder):
-        """Adds to the graph what is measured, and makes what the steps are evaluated and saved with."""
-        plan, graph = self.plan, self._run.graph
-        exchanged = {v.op.name: v for v in tf.trainable_variables() if v in tf.global_variables()}
-        if plan.mode.drifts:
-            exchanged.update((v.op.name, v) for v in graph.step.average.copies[0])
-        self.megabytes = sum(v.shape.num_elements() for v in exchanged.values()) * 4 / 1e6
-        self.moments = Moments(graph, plan)
-        self._no_seconds = tf.zeros(graph.tower_seconds.shape)
-        self._log = Metrics(folder)
-        self._checkpoints = checkpoint.Checkpoints(self._directory, plan.checkpoint, 1, self._log, repeatable=False)
-        self._validation = trainer.validation_of(plan)
-        if self._validation:
-            self._open.callback(self._validation.close)
-
-    def _reporters(self, folder):
-        """Makes what the loop notes and prints steps with."""
-        plan = self._run.plan
-        self._events = summaries.Events(folder)
-        self._open.callback(self._events.close)
-        nowhere = self._open.enter_context(open(os.devnull, 'w'))
-        self._progress = self._open.enter_context(Progress(
-            self._run.step, plan.last_step, plan.settings.reports.log_frequency, plan.examples_per_step, self._log, {},
-            lambda line: nowhere.write(line + '\n')))
-        places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
-        self._stragglers = Stragglers(places, self._progress.say)
-        self._batches = None  # values of the tensors of `graph.batches`
+            self._open = stack.pop_all()
 
     def close(self) -> None:
         """Closes the session, which frees its memory."""
@@ -105,21 +71,24 @@ class Variant:
     def take(self, count: int, kind: str = STEP, group: int = 0) -> list[float]:
         """Takes steps of a kind; returns the seconds of each.
 
-        These include what the loop does after a step: it notes figures and prints.
-
         Args:
           count: how many steps.
           kind: STEP, or another of the kinds above.
           group: of ONE_DEVICE, the number of the device's group.
         """
+        moments, run = self.moments, self._run
+        parts = {ONE_DEVICE: moments.of_group[group], NO_UPDATE: [run.graph.losses, moments.after_averaging],
+                 TOWERS_ALONE: moments.after_towers}
+        # The towers' seconds wait for batches, also where they are fed.
+        also = {SAME_BATCH: dict(seconds=self._no_seconds), SUMMARY: dict(summary=run.graph.summary)}.get(kind)
         feed = self._feed() if kind == SAME_BATCH else None
         seconds = []
         for _ in range(count):
             begin = time.perf_counter()
-            if kind in _OF_A_STEP:
-                self._report(self._run.take(self._also(kind), feed))
+            if kind in parts:
+                run.session.run(parts[kind])
             else:
-                self._run.session.run(self._fetches(kind, group))
+                self._report(run.take(also, feed))
             seconds.append(time.perf_counter() - begin)
         return seconds
 
@@ -146,20 +115,6 @@ class Variant:
             laps.append(self.moments.lap(metadata.step_stats, begin, time.time()))
         return laps
 
-    def _also(self, kind):
-        """Returns what a step of a kind fetches besides, or otherwise than, a step of the loop."""
-        if kind == SAME_BATCH:  # the towers' seconds wait for batches, also where they are fed
-            return dict(seconds=self._no_seconds)
-        return dict(summary=self._run.graph.summary) if kind == SUMMARY else None
-
-    def _fetches(self, kind, group):
-        """Returns the tensors and operations that are the part of a step that a kind consists of."""
-        if kind == ONE_DEVICE:
-            return self.moments.of_group[group]
-        if kind == NO_UPDATE:
-            return self._run.graph.losses, self.moments.after_averaging
-        return self.moments.after_towers
-
     def _feed(self):
         batches = self._run.graph.batches
         if self._batches is None:
@@ -167,13 +122,11 @@ class Variant:
         return {tensor: value for pair in zip(batches, self._batches) for tensor, value in zip(*pair)}
 
     def _report(self, results):
-        step = self._run.step
-        if self.cause is None:
-            loop.refuse_divergence(step, results['losses'], self._directory, repeatable=False)
-        for reporter in (self._progress, self._stragglers):
-            reporter.after_step(step, results)
+        """Does with the results of a step what the loop does: its losses must be finite, a summary is written."""
+        if not self._may_diverge:
+            loop.refuse_divergence(self._run.step, results['losses'], self._directory, repeatable=False)
         if 'summary' in results:
-            self._events.add(results['summary'], step)
+            self._events.add(results['summary'], self._run.step)
 
     def save(self) -> None:
         """Saves a checkpoint."""
@@ -186,22 +139,3 @@ class Variant:
     def evaluate(self) -> None:
         """Evaluates as the run does between two steps."""
         self._validation.evaluate(self._run.variables(self._validation.names))
-
-    def rates(self, seconds: float) -> tuple[list[float], float, float]:
-        """Lets asynchronous towers update on their own for some seconds.
-
-        Returns:
-          (each tower's updates a second, all updates a second, the mean staleness).
-        """
-        graph, session = self._run.graph, self._run.session
-        counters = graph.step.turns.counters
-        staleness = []
-        with AsyncWorkers(graph.async_train_ops).stepping(session):
-            self.take(3)
-            before, first, begin = *session.run([counters, graph.global_step]), time.time()
-            while time.time() < begin + seconds:
-                staleness.append(float(session.run([graph.train_step, graph.figures['staleness']])[1]))
-            after, last, end = *session.run([counters, graph.global_step]), time.time()
-        elapsed = end - begin
-        towers = [(now - then) / 2 / elapsed for now, then in zip(after, before)]  # a turn counts as two
-        return towers, float(last - first) / elapsed, float(np.mean(staleness))
