@@ -33,10 +33,8 @@ class ReplaySettings:
         checks=[no_wildcard, utf8])
     from_: str = setting(
         None, 'prefix of the checkpoint to start from (default: the newest one before the step, or the initial values)')
-    tower: int = setting(
-        None, 'tower whose examples are shown (default: all; in --images the one with the largest loss)', minimum=0)
     images: str = setting(
-        None, "PNG file to write: the tower's batch, the largest loss first; requires matplotlib")
+        None, 'PNG file to write: the batch of the tower with the largest loss, the worst first; requires matplotlib')
     tower_device: str = setting(
         'auto', 'device of the towers; auto: as the run had, where this machine has it', choices=TOWER_DEVICES)
     data_dir: str = setting(None, "directory of the data set (default: the run's)", checks=[absolute_utf8])
@@ -53,10 +51,10 @@ def replay_settings(**given: object) -> ReplaySettings:
     if [settings.step, settings.steps, settings.against].count(None) != 2:
         raise UsageError('give the step to look into as --step=N, or --steps=FROM:TO for a table, or --against=DIR to '
                          'compare two runs')
-    if settings.against is not None and (settings.from_ or settings.images or settings.tower is not None):
-        raise UsageError('--from, --images and --tower are about one run; leave them out, or --against')
-    if settings.steps and (settings.images or settings.tower is not None):
-        raise UsageError('--images and --tower show the examples of one step; give it as --step=N')
+    if settings.against is not None and (settings.from_ or settings.images):
+        raise UsageError('--from and --images are about one run; leave them out, or --against')
+    if settings.steps and settings.images:
+        raise UsageError('--images shows the examples of one step; give it as --step=N')
     return settings
 
 
@@ -87,12 +85,9 @@ def replay(settings: ReplaySettings) -> None:
     directory = TrainDir(settings.train_dir)
     first, last = step_range('steps', settings.steps) if settings.steps else (settings.step, settings.step)
     with failures.plain_errors(), contextlib.ExitStack() as stack:
-        rerun = Rerun(directory, last, first, settings.from_, tower_device=settings.tower_device,
-                      network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
-                      data_dir=settings.data_dir)
+        rerun = Rerun(directory, last, first, settings.from_, **_places(settings))
         if settings.step:
             rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
-        _check_tower(settings.tower, rerun.segment_of(last).plan.settings.towers.num_towers, last)
         _print(report.heading(directory, rerun, f'steps {first} to {last}' if settings.steps else f'step {last}'))
         verification = Verification(directory, rerun)
         steps = []
@@ -104,17 +99,17 @@ def replay(settings: ReplaySettings) -> None:
             segment = rerun.segment_of(taken.step)
             if probe is None or taken.step == segment.first:
                 probe = stack.enter_context(contextlib.closing(Probe(segment.plan)))
-            steps.append(report.show(taken, probe.at(taken)))
+            steps.append(probe.at(taken))
             bad_tower = steps[-1].bad_tower
             origin = None if bad_tower is None else probe.origin(taken, bad_tower)
             if settings.steps and not (steps[-1].is_finite or steps[-1].was_skipped):
                 break
-        _print([verification.line(), *report.table_of_steps(steps)])
+        _print([verification.line(), *report.unrecorded(rerun, steps[-1]), *report.table_of_steps(steps)])
         if settings.step:
-            _print(report.details(steps[-1], rerun.data.classes, settings.tower))
+            _print(report.details(steps[-1], rerun.data.classes))
         _print(report.not_finite_lines(steps, rerun.data.classes, origin))
         if settings.images:
-            k = report.tower_to_look_at(steps[-1]) if settings.tower is None else settings.tower
+            k = report.tower_to_look_at(steps[-1])
             images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.batch(taken, k),
                         steps[-1].towers[k], rerun.data.classes)
             console.say(f'written    {settings.images}')
@@ -127,16 +122,12 @@ def compare(settings: ReplaySettings) -> None:
     from cifar10.tools.replay import against
     with failures.plain_errors():
         _print(against.compare(
-            TrainDir(settings.train_dir), TrainDir(settings.against), _with_bar, tower_device=settings.tower_device,
-            network=settings.network, optimizer=settings.optimizer, dataset=settings.dataset,
-            data_dir=settings.data_dir))
+            TrainDir(settings.train_dir), TrainDir(settings.against), _with_bar, **_places(settings)))
 
 
-def _check_tower(tower, towers, step):
-    """Raises a UsageError if a step had no tower of this number."""
-    if tower is not None and tower >= towers:
-        plural = 's' if towers > 1 else ''
-        raise UsageError(f'--tower={tower}, but step {step} had {towers} tower{plural}; give a number below {towers}')
+def _places(settings):
+    """Returns where the steps are taken and where their files are, as options of `Rerun`."""
+    return {name: getattr(settings, name) for name in ('tower_device', 'network', 'optimizer', 'dataset', 'data_dir')}
 
 
 def _with_bar(steps, count):

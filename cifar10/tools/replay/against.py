@@ -4,7 +4,6 @@ If the difference recurs in the replay, it comes from settings, files or softwar
 """
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -131,10 +130,7 @@ def part(one: Recorded, other: Recorded) -> Parting:
 
 
 def _describe_parting(parting, one, other):
-    """Yields the lines that say which records were compared, and where they part."""
-    common = one.figures.keys() & other.figures.keys()
-    yield (f'compared   {len(common)} figures that both recorded; without a counterpart are '
-           f'{len(one.figures) - len(common)} of A and {len(other.figures) - len(common)} of B')
+    """Yields the lines that say where the records of two runs part."""
     yield f"equal      {named_steps(parting.equal) if parting.equal else 'no step'}, by the SHA-256 of the checkpoints"
     differ = []
     for name, step in filter(None, (parting.first(*names) for names in _COMPARED.values())):
@@ -182,7 +178,7 @@ def replay(pairs: Iterable[tuple[Taken, Taken]], verifications: Sequence[Verific
         for verification, taken in zip(verifications, pair):
             verification.compare(taken)
         if first is None and (not _same_bits(*(taken.losses for taken in pair))
-                              or differing(*_comparable(*pair, 'after'))):
+                              or differing(*_comparable('after', *pair))):
             first = pair
     return first
 
@@ -193,17 +189,12 @@ def differing(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) ->
     return sorted(name for name in names if not (name in one and name in other and _same_bits(one[name], other[name])))
 
 
-def _comparable(one, other, moment):
-    """Returns the variables of a step in both runs without the copies that only one has.
-
-    Args:
-      one, other: the step in both runs.
-      moment: 'before', 'updated' or 'after', as in `Taken`.
-    """
-    values = [getattr(taken, moment) for taken in (one, other)]
+def _comparable(moment, *pair):
+    """Returns the variables 'before' or 'after' a step of both runs, without the copies that only one of them has."""
+    values = [getattr(taken, moment) for taken in pair]
     both = values[0].keys() & values[1].keys()
     return [{name: value for name, value in each.items() if name in both or name in taken.saved}
-            for taken, each in zip((one, other), values)]
+            for taken, each in zip(pair, values)]
 
 
 def _same_bits(one, other):
@@ -220,17 +211,14 @@ def _describe_first(one, other, reruns):
       one, other: this step in both runs.
       reruns: the Rerun of each run.
     """
-    before = _comparable(one, other, 'before')
+    before = _comparable('before', one, other)
     if differing(*before):
         yield f'recurs     yes: the variables differ before step {one.step} already'
         yield from _describe_arrays('before', *before)
         return
     yield f'recurs     yes: step {one.step} is the first that differs'
     yield from _describe_towers(one, other, reruns)
-    rates = [taken.figures['learning_rate'] for taken in (one, other)]
-    if rates[0] != rates[1]:
-        yield f'rate       {rates[0]:.7g} and {rates[1]:.7g}'
-    yield from _describe_arrays('after', *_comparable(one, other, 'after'))
+    yield from _describe_arrays('after', *_comparable('after', one, other))
 
 
 def _describe_towers(one, other, reruns):
@@ -244,26 +232,17 @@ def _describe_towers(one, other, reruns):
         probes = [stack.enter_context(contextlib.closing(Probe(rerun.segment_of(one.step).plan))) for rerun in reruns]
         for k in range(counts[0][0]):
             batches = [probe.batch(taken, k)._asdict() for probe, taken in zip(probes, (one, other))]
-            if 'originals' in differing(*batches):
-                folders = [os.path.dirname(rerun.data.files[0]) for rerun in reruns]
-                yield f'images     the batch of tower {k} has other images in {folders[0]} than in {folders[1]}'
+            if names := differing(*batches):
+                yield f"tower {k:<4} has another batch: its {', '.join(names)} differ"
                 return
             losses, gradients = zip(*(probe.gradients(taken, k) for probe, taken in zip(probes, (one, other))))
-            lines = [f'tower {k:<4} {name} of the batch' for name in differing(*batches)]
+            lines = [*_describe_arrays(f'tower {k}', *gradients, 'gradient of ')]
             if not _same_bits(*losses):
-                lines.append(f'tower {k:<4} loss {losses[0]:.9g} and {losses[1]:.9g}')
-            lines += _describe_arrays(f'tower {k}', *gradients, 'gradient of ')
+                lines.insert(0, f'tower {k:<4} loss {losses[0]:.9g} and {losses[1]:.9g}')
             same = same and not lines
             yield from lines
-    if not same:
-        return
-    if differing(*_comparable(one, other, 'updated')):
+    if same:
         yield 'towers     batches, losses and gradients are equal in all of them, so only the update differs'
-        return
-    averaging = [name for name, taken in zip('AB', (one, other)) if taken.updated is not taken.after]
-    whose = f', which only {averaging[0]} takes after this step' if len(averaging) == 1 else ''
-    yield ('towers     batches, losses, gradients and updates are equal in all of them, so only the average of their '
-           f'copies differs{whose}')
 
 
 def _describe_arrays(word, one, other, what=''):
@@ -288,22 +267,19 @@ def _difference(one, other):
         return np.inf, f"only {'B' if one is None else 'A'} has it"
     if one.shape != other.shape or one.dtype != other.dtype:
         return np.inf, f'{one.dtype} {list(one.shape)} and {other.dtype} {list(other.shape)}'
-    is_scalar = not one.shape
-    one, other = np.atleast_1d(one, other)
+    # The views of bits have at least one dimension, also those of scalars.
     flipped = np.bitwise_xor(*(np.ascontiguousarray(array).view(f'u{array.itemsize}') for array in (one, other)))
     with np.errstate(invalid='ignore', over='ignore'):  # values may be infinite
         distance = np.subtract(one, other, dtype=np.float64)
         size = norm(one)
         relative = norm(distance) / size if size else np.inf
     relative = relative if np.isfinite(relative) else np.inf  # the largest difference of all
-    if is_scalar:
-        return relative, f'{one[0]:.9g} and {other[0]:.9g}'
     count = np.count_nonzero(flipped)
     if count > 1:
         return relative, (f'{count} of {one.size} numbers, by at most {np.abs(distance).max():.3g}; '
                           f"{f'{relative:.2g} of the norm' if size else 'all were 0 in A'}")
-    place = tuple(map(int, np.argwhere(flipped)[0]))
-    return relative, f'1 of {one.size} numbers, {list(place)}: {one[place]:.9g} and {other[place]:.9g}'
+    place = np.unravel_index(np.flatnonzero(flipped)[0], one.shape)
+    return relative, f'1 of {one.size} numbers, {list(map(int, place))}: {one[place]:.9g} and {other[place]:.9g}'
 
 
 def _describe_elsewhere(verifications, last):

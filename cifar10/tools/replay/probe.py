@@ -4,7 +4,8 @@ The towers are built once more, in a graph of their own and all on one device, a
 step began with and from its batches. Nothing is updated, so a look changes no variable.
 """
 import contextlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from cifar10.training.inside import Batch
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 
+_HUGE = 1e6  # norm of a variable that has blown up: products of such values overflow soon
+
 
 class TowerProbe(NamedTuple):
     """What happened in a tower.
@@ -26,40 +29,113 @@ class TowerProbe(NamedTuple):
       cross_entropies: float32 [n], of each example.
       examples: int64 [n], the indices of the examples in the data set.
       labels, predictions: int [n], the classes that the examples have and that the network gives them.
-      norms: name -> norm of the tower's gradient of each trained variable.
-      counts, sizes: name -> how many values of that gradient are not finite, and how many it has.
+      gradient: the norm of all its gradients together.
+      bad_gradients: name -> (how many values are not finite, of how many) of its gradients.
     """
     loss: float
     cross_entropies: np.ndarray
     examples: np.ndarray
     labels: np.ndarray
     predictions: np.ndarray
-    norms: dict[str, float]
-    counts: dict[str, int]
-    sizes: dict[str, int]
-
-    @property
-    def norm(self) -> float:
-        """The norm of all its gradients together."""
-        return norm(list(self.norms.values()))
+    gradient: float
+    bad_gradients: dict[str, tuple[int, int]]
 
 
-class StepProbe(NamedTuple):
-    """What happened in a step.
+class Change(NamedTuple):
+    """What a step did to a variable.
 
     Attributes:
-      towers: a TowerProbe for each.
-      gradients: name -> float64 array, the mean of the towers' gradients of each trained variable.
-      statistics: the names of the network's other variables.
+      name: of the variable.
+      value: its norm before the step.
+      gradient: the norm of its mean gradient; None for a variable that is not trained.
+      update: the norm of its change.
     """
-    towers: list[TowerProbe]
-    gradients: dict[str, np.ndarray]
-    statistics: list[str]
+    name: str
+    value: float
+    gradient: float | None
+    update: float
 
     @property
-    def norm(self) -> float:
-        """The norm of all gradients together."""
-        return norm([norm(gradient) for gradient in self.gradients.values()])
+    def ratio(self) -> float | None:
+        """The norm of the change, relative to the norm of the value; None where the value is 0."""
+        return self.update / self.value if self.value else None
+
+
+class Step(NamedTuple):
+    """The summary of a replayed step.
+
+    Attributes:
+      number: of the step.
+      losses: float32 [towers].
+      figures: of its record in metrics.jsonl.
+      towers: what happened in each.
+      gradient: the norm of the mean gradient of all variables.
+      changes: what it did to each variable of the network.
+      bad_before, bad_after: name -> (how many values are not finite, of how many) of variables before and after it.
+      loss_scale: by which the loss was multiplied, or None.
+    """
+    number: int
+    losses: np.ndarray
+    figures: dict[str, float]
+    towers: list[TowerProbe]
+    gradient: float
+    changes: list[Change]
+    bad_before: dict[str, tuple[int, int]]
+    bad_after: dict[str, tuple[int, int]]
+    loss_scale: float | None
+
+    @property
+    def largest(self) -> Change | None:
+        """The largest change of a trained variable, relative to the variable; None if all were 0."""
+        return max((change for change in self.trained if change.value), default=None,
+                   key=lambda change: badness(change.ratio))
+
+    @property
+    def trained(self) -> list[Change]:
+        """The changes of the trained variables. Moving statistics follow the data, so theirs are large and harmless."""
+        return [change for change in self.changes if change.gradient is not None]
+
+    @property
+    def ratio(self) -> float:
+        """The norm of the change of all trained variables, relative to the norm of their values."""
+        value = norm([change.value for change in self.trained])
+        return norm([change.update for change in self.trained]) / value if value else math.nan
+
+    @property
+    def huge(self) -> list[Change]:
+        """The changes of trained variables that were very large before the step."""
+        return [change for change in self.trained if not change.value < _HUGE]
+
+    @property
+    def bad_made(self) -> dict[str, tuple[int, int]]:
+        """The part of `bad_after` that the step caused; other values were not finite before, or are so by design."""
+        return {name: (count, size) for name, (count, size) in self.bad_after.items()
+                if count > self.bad_before.get(name, (0, size))[0]}
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all losses and gradients are finite, and the step made no variable not finite."""
+        return self.bad_tower is None and not self.bad_made
+
+    @property
+    def was_skipped(self) -> bool:
+        """Whether the step left the variables as they were because gradients overflowed, as they may in fp16."""
+        return self.loss_scale is not None and bool(self.bad_gradients) and not (self.bad_losses or self.bad_made)
+
+    @property
+    def bad_losses(self) -> list[int]:
+        """The towers whose loss is not finite."""
+        return [k for k, loss in enumerate(self.losses) if not math.isfinite(loss)]
+
+    @property
+    def bad_gradients(self) -> list[int]:
+        """The towers that have a gradient that is not finite."""
+        return [k for k, tower in enumerate(self.towers) if tower.bad_gradients]
+
+    @property
+    def bad_tower(self) -> int | None:
+        """The first tower whose loss is not finite, or else whose gradients are not; None if there is none."""
+        return next(iter(self.bad_losses + self.bad_gradients), None)
 
 
 class Origin(NamedTuple):
@@ -89,24 +165,28 @@ class Probe:
         self._open = contextlib.ExitStack()
         self._open.enter_context(self._run.opened(is_final=False))  # `origin` adds to the graph
 
-    def at(self, taken: Taken) -> StepProbe:
-        """Returns what happened in a step."""
+    def at(self, taken: Taken) -> Step:
+        """Returns what happened in a step, which was taken with its variables."""
         towers = []
-        total = {}
+        mean = {}  # of the towers' gradients
         for k, fetches in enumerate(self._inside.towers):  # one at a time: memory holds the activations of one
             batch = self.batch(taken, k)
             found = self._run.session.run(fetches, self._feed(taken, k, batch))
             gradients = found.pop('gradients')
             for name, gradient in gradients.items():
-                total[name] = total.get(name, 0) + gradient.astype(np.float64)
+                mean[name] = mean.get(name, 0) + gradient.astype(np.float64) / len(self._inside.towers)
             towers.append(TowerProbe(
-                **found, labels=batch.labels, examples=batch.examples,
-                norms={name: norm(gradient) for name, gradient in gradients.items()},
-                counts={name: not_finite(gradient) for name, gradient in gradients.items()},
-                sizes={name: gradient.size for name, gradient in gradients.items()}))
+                **found, labels=batch.labels, examples=batch.examples, gradient=norm_of_all(gradients.values()),
+                bad_gradients=not_finite(gradients)))
         statistics = [name for name in self._run.saved
-                      if name not in total and name not in (*LOSS_SCALE, tf.GraphKeys.GLOBAL_STEP)]
-        return StepProbe(towers, {name: gradient / len(towers) for name, gradient in total.items()}, statistics)
+                      if name not in mean and name not in (*LOSS_SCALE, tf.GraphKeys.GLOBAL_STEP)]
+        with np.errstate(invalid='ignore', over='ignore'):
+            changes = [Change(name, norm(taken.before[name]), norm(mean[name]) if name in mean else None,
+                              norm(taken.after[name].astype(np.float64) - taken.before[name]))
+                       for name in [*mean, *statistics]]
+        scale = taken.before.get(LOSS_SCALE[0])
+        return Step(taken.step, taken.losses, taken.figures, towers, norm_of_all(mean.values()), changes,
+                    not_finite(taken.before), not_finite(taken.after), None if scale is None else float(scale))
 
     def gradients(self, taken: Taken, k: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Returns (the loss of tower k in a step, its gradient of each trained variable by its name)."""
@@ -222,6 +302,17 @@ def norm(values: np.ndarray | float | Sequence[float]) -> float:
     return float(np.sqrt(flat @ flat))
 
 
-def not_finite(values: np.ndarray) -> int:
-    """Returns how many values of an array are not finite."""
-    return int(np.size(values) - np.count_nonzero(np.isfinite(values)))
+def norm_of_all(arrays: Iterable[np.ndarray]) -> float:
+    """Returns the Euclidean norm of all values of some arrays together."""
+    return norm([norm(array) for array in arrays])
+
+
+def not_finite(values: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
+    """Returns (how many values are not finite, of how many) of each array, by its name, where some are not."""
+    return {name: (int(count), array.size) for name, array in values.items()
+            if (count := np.size(array) - np.count_nonzero(np.isfinite(array)))}
+
+
+def badness(number: float) -> tuple[int, float]:
+    """Returns a sort key: NaN above infinity above all numbers."""
+    return (2, 0.0) if math.isnan(number) else (1, 0.0) if math.isinf(number) else (0, float(number))

@@ -1,136 +1,16 @@
 """The lines about a replayed step. Each begins with a word in the first column, such as `tower` or `cause`."""
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from cifar10.base.names import LOSS_SCALE
 from cifar10.run.train_dir import TrainDir
-from cifar10.tools.replay.probe import Origin, StepProbe, TowerProbe, norm, not_finite
-from cifar10.tools.replay.rerun import Rerun, Taken
+from cifar10.tools.replay.probe import Origin, Step, badness
+from cifar10.tools.replay.rerun import Rerun
 
 _MOST_EXAMPLES = 5
 _MOST_NAMES = 3
 _MOST_SUGGESTED = 10  # steps before one that a line suggests to look at
-_HUGE = 1e6  # norm of a variable that has blown up: products of such values overflow soon
 
-
-class Change(NamedTuple):
-    """What a step did to a variable.
-
-    Attributes:
-      name: of the variable.
-      value: its norm before the step.
-      gradient: the norm of its mean gradient; None for a variable that is not trained.
-      update: the norm of its change.
-    """
-    name: str
-    value: float
-    gradient: float | None
-    update: float
-
-    @property
-    def ratio(self) -> float | None:
-        """The norm of the change, relative to the norm of the value; None where the value is 0."""
-        return self.update / self.value if self.value else None
-
-
-class Step(NamedTuple):
-    """The summary of a replayed step.
-
-    Attributes:
-      number: of the step.
-      losses: float32 [towers].
-      figures: of its record in metrics.jsonl.
-      towers: what happened in each.
-      gradient: the norm of the mean gradient of all variables.
-      changes: what it did to each variable of the network.
-      bad_before, bad_after: name -> (how many values are not finite, of how many) of variables before and after it.
-      loss_scale: by which the loss was multiplied, or None.
-    """
-    number: int
-    losses: np.ndarray
-    figures: dict[str, float]
-    towers: list[TowerProbe]
-    gradient: float
-    changes: list[Change]
-    bad_before: dict[str, tuple[int, int]]
-    bad_after: dict[str, tuple[int, int]]
-    loss_scale: float | None
-
-    @property
-    def largest(self) -> Change | None:
-        """The largest change of a trained variable, relative to the variable; None if all were 0."""
-        return max((change for change in self.trained if change.value), default=None,
-                   key=lambda change: _badness(change.ratio))
-
-    @property
-    def trained(self) -> list[Change]:
-        """The changes of the trained variables. Moving statistics follow the data, so theirs are large and harmless."""
-        return [change for change in self.changes if change.gradient is not None]
-
-    @property
-    def ratio(self) -> float:
-        """The norm of the change of all trained variables, relative to the norm of their values."""
-        value = norm([change.value for change in self.trained])
-        return norm([change.update for change in self.trained]) / value if value else math.nan
-
-    @property
-    def huge(self) -> list[Change]:
-        """The changes of trained variables that were very large before the step."""
-        return [change for change in self.trained if not change.value < _HUGE]
-
-    @property
-    def bad_made(self) -> dict[str, tuple[int, int]]:
-        """The part of `bad_after` that the step caused; other values were not finite before, or are so by design."""
-        return {name: (count, size) for name, (count, size) in self.bad_after.items()
-                if count > self.bad_before.get(name, (0, size))[0]}
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all losses and gradients are finite, and the step made no variable not finite."""
-        return self.bad_tower is None and not self.bad_made
-
-    @property
-    def was_skipped(self) -> bool:
-        """Whether the step left the variables as they were because gradients overflowed, as they may in fp16."""
-        return self.loss_scale is not None and bool(self.bad_gradients) and not (self.bad_losses or self.bad_made)
-
-    @property
-    def bad_losses(self) -> list[int]:
-        """The towers whose loss is not finite."""
-        return [k for k, loss in enumerate(self.losses) if not math.isfinite(loss)]
-
-    @property
-    def bad_gradients(self) -> list[int]:
-        """The towers that have a gradient that is not finite."""
-        return [k for k, tower in enumerate(self.towers) if any(tower.counts.values())]
-
-    @property
-    def bad_tower(self) -> int | None:
-        """The first tower whose loss is not finite, or else whose gradients are not; None if there is none."""
-        return next(iter(self.bad_losses + self.bad_gradients), None)
-
-
-def show(taken: Taken, probe: StepProbe) -> Step:
-    """Summarises a replayed step, which was taken with its variables and probed."""
-    with np.errstate(invalid='ignore', over='ignore'):
-        changes = [Change(name, norm(taken.before[name]),
-                          norm(probe.gradients[name]) if name in probe.gradients else None,
-                          norm(taken.after[name].astype(np.float64) - taken.before[name]))
-                   for name in [*probe.gradients, *probe.statistics]]
-    scale = taken.before.get(LOSS_SCALE[0])
-    return Step(taken.step, taken.losses, taken.figures, probe.towers, probe.norm, changes, _bad(taken.before),
-                _bad(taken.after), None if scale is None else float(scale))
-
-
-def _bad(values):
-    """Returns (how many values are not finite, of how many) of each array, by its name, where some are not."""
-    return {name: (count, array.size) for name, array in values.items() if (count := not_finite(array))}
-
-
-# Lines.
 
 def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
     """Returns the lines that say what is replayed, and from where.
@@ -142,18 +22,21 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
     """
     count = rerun.last - rerun.step
     number = 'one step' if count == 1 else f'{count} steps'
-    lines = [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
-             f'from       {rerun.prefix or _beginning(rerun)}, {number}']
-    if rerun.last > rerun.recorded:
-        lines.append(f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; '
-                     'if it does, it takes the steps below')
-    return lines
+    warm_start = rerun.segments[0].plan.warm_start
+    beginning = f'the initial values and {warm_start.prefix}' if warm_start else 'the initial values'
+    return [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
+            f'from       {rerun.prefix or beginning}, {number}']
 
 
-def _beginning(rerun):
-    """Returns a phrase that says with which values a run begins."""
-    taken = rerun.segments[0].plan.warm_start
-    return f'the initial values and {taken.prefix}' if taken else 'the initial values'
+def unrecorded(rerun: Rerun, step: Step) -> list[str]:
+    """Returns the line that says that a run may not have taken the last of some steps.
+
+    A step whose loss or gradients are not finite explains by itself why nothing is recorded after it.
+    """
+    if rerun.last <= rerun.recorded or not (step.is_finite or step.was_skipped):
+        return []
+    return [f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; if it does, it '
+            'takes these steps']
 
 
 def _start(segment):
@@ -180,24 +63,17 @@ def table_of_steps(steps: Sequence[Step]) -> list[str]:
     return _table('step', ['', 'loss', '|gradient|', '|update|/|value|', 'of'], rows)
 
 
-def details(step: Step, classes: Sequence[str], tower: int | None = None) -> list[str]:
-    """Returns the tables of the towers, variables and examples of a step.
-
-    Args:
-      step: the step.
-      classes: the names of the classes.
-      tower: whose examples are shown; None: of all towers.
-    """
+def details(step: Step, classes: Sequence[str]) -> list[str]:
+    """Returns the tables of the towers, variables and examples of a step; `classes` are the names of the classes."""
     lines = _table('tower', ['', 'loss', '|gradient|', 'correct'], [
-        [f'{k}', _number(loss, 7), _number(each.norm), f'{int((each.labels == each.predictions).sum())} of '
+        [f'{k}', _number(loss, 7), _number(each.gradient), f'{int((each.labels == each.predictions).sum())} of '
          f'{len(each.labels)}'] for k, (loss, each) in enumerate(zip(step.losses, step.towers))])
     lines += _table('variable', ['', '|value|', '|gradient|', '|update|', '|update|/|value|'], [
         [change.name, _number(change.value), _number(change.gradient), _number(change.update), _number(change.ratio)]
         for change in step.changes], left=1)
-    found = [(each.cross_entropies[i], k, i) for k, each in enumerate(step.towers) if tower in (None, k)
-             for i in range(len(each.labels))]
+    found = [(each.cross_entropies[i], k, i) for k, each in enumerate(step.towers) for i in range(len(each.labels))]
     rows = []
-    for loss, k, i in sorted(found, key=lambda item: _badness(item[0]), reverse=True)[:_MOST_EXAMPLES]:
+    for loss, k, i in sorted(found, key=lambda item: badness(item[0]), reverse=True)[:_MOST_EXAMPLES]:
         each = step.towers[k]
         rows.append([_number(loss, 5), f'{k}', f'{i}', f'{each.examples[i]}', classes[each.labels[i]],
                      classes[each.predictions[i]]])
@@ -206,12 +82,12 @@ def details(step: Step, classes: Sequence[str], tower: int | None = None) -> lis
 
 def worst_first(cross_entropies: np.ndarray) -> list[int]:
     """Returns the places of a batch in the order of their losses: NaN and infinity first, then the largest."""
-    return sorted(range(len(cross_entropies)), key=lambda i: _badness(cross_entropies[i]), reverse=True)
+    return sorted(range(len(cross_entropies)), key=lambda i: badness(cross_entropies[i]), reverse=True)
 
 
 def tower_to_look_at(step: Step) -> int:
     """Returns the tower with the worst loss of all."""
-    return max(range(len(step.losses)), key=lambda k: _badness(step.losses[k]))
+    return max(range(len(step.losses)), key=lambda k: badness(step.losses[k]))
 
 
 def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Origin | None) -> list[str]:
@@ -234,9 +110,7 @@ def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Orig
         of = f', from {_examples(step, k, bad, classes)}' if bad.any() else ', but every cross entropy is finite'
         lines.append(f'not finite tower {k}: loss {step.losses[k]}{of}')
     for k in step.bad_gradients:
-        tower = step.towers[k]
-        counts = {name: (count, tower.sizes[name]) for name, count in tower.counts.items() if count}
-        lines.append(f'not finite tower {k}: gradients of {_counted(counts)}')
+        lines.append(f'not finite tower {k}: gradients of {_counted(step.towers[k].bad_gradients)}')
     if step.bad_made:
         lines.append(f'not finite after the step: {_counted(step.bad_made)}')
     if step.was_skipped:
@@ -256,7 +130,7 @@ def _cause(steps, classes, origin):
         return jump + _operation(step, classes, origin, 'operation')
     jump = _jump(earlier, 'jump')
     if steps[0].huge:  # it may have grown in steps before these, or have begun so
-        largest = max(steps[0].huge, key=lambda change: _badness(change.value))
+        largest = max(steps[0].huge, key=lambda change: badness(change.value))
         jump.append(f'large      {largest.name} had norm {_number(largest.value)} before step {steps[0].number} '
                     f'already; {_steps_before(steps[0])} shows the steps before it')
     if step.bad_tower is None:
@@ -318,11 +192,6 @@ def _examples(step, k, mask, classes):
              for i in places[:_MOST_NAMES]]
     more = f' and {len(places) - _MOST_NAMES} more' if len(places) > _MOST_NAMES else ''
     return ', '.join(names) + more
-
-
-def _badness(number):
-    """Returns a sort key: NaN above infinity above all numbers."""
-    return (2, 0.0) if math.isnan(number) else (1, 0.0) if math.isinf(number) else (0, float(number))
 
 
 def _number(number, digits=4):

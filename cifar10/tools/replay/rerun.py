@@ -14,7 +14,7 @@ from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.run import checkpoint, metrics, saved, trust, warm_start
 from cifar10.run.names import step_of
-from cifar10.run.rate import due, summary_due
+from cifar10.run.rate import summary_due
 from cifar10.run.record import RunRecord, read_starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
@@ -33,7 +33,6 @@ class Taken(NamedTuple):
       figures: of its record in metrics.jsonl: loss, learning_rate, accuracy.
       before, after: all variables by their names, before and after the step, with what the run did before the next
         one; None unless wanted. Where towers have copies of their own, those are among them: `name_of_tower`.
-      updated: the same after the update, but before the average of the copies, if one followed; otherwise `after`.
       saved: the names of the variables that a checkpoint holds.
     """
     step: int
@@ -42,7 +41,6 @@ class Taken(NamedTuple):
     figures: dict[str, float]
     before: dict[str, np.ndarray] | None
     after: dict[str, np.ndarray] | None
-    updated: dict[str, np.ndarray] | None
     saved: list[str]
 
     def read_by(self, k: int) -> dict[str, np.ndarray]:
@@ -160,13 +158,12 @@ class Rerun:
         results = run.take(dict(summary=run.graph.summary) if is_due else None)
         if run.step != step:
             raise AssertionError(f'step {run.step} was taken for step {step}')
-        updated = after = run.variables() if wanted else None
         scheduled = run.plan.mode.averages_after(step)
         if scheduled or (run.plan.mode.drifts and step in self._saved):
             run.average(scheduled)
-            after = run.variables() if wanted else None
+        after = run.variables() if wanted else None
         figures = {name: float(figure) for name, figure in results['figures'].items()}
-        return Taken(step, run.plan.settings, results['losses'], figures, before, after, updated, list(run.saved))
+        return Taken(step, run.plan.settings, results['losses'], figures, before, after, list(run.saved))
 
 
 # What is decided before any graph is built.
@@ -180,15 +177,12 @@ def _last_recorded(directory, step, started):
     if not started:
         raise UsageError(f'there is no record of a start in {os.path.join(directory.path, metrics.NAME)}, so it is not '
                          'known how the run took its steps; a copy of a run needs that file too')
-    latest, reports = started[-1], started[-1].settings.reports
-    saved = [step_of(prefix) for prefix in directory.checkpoints()] + [
-        record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)]
-    recorded = max([latest.step, *saved, *(record['step'] for record in metrics.read(directory.path, metrics.TRAIN))])
+    latest, every = started[-1], started[-1].settings.reports.log_frequency
+    recorded = max([latest.step, *(step_of(prefix) for prefix in directory.checkpoints()), *(
+        record['step'] for kind in (metrics.CHECKPOINT, metrics.TRAIN)
+        for record in metrics.read(directory.path, kind))])
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
-    last = min((recorded // reports.log_frequency + 1) * reports.log_frequency, latest.last_step)
-    if latest.step < recorded in saved and not any(
-            due(every, recorded - 1, recorded) for every in (reports.save_steps, reports.keep_every)):
-        last = recorded  # only the end of a run saves a checkpoint that is not due
+    last = min((recorded // every + 1) * every, latest.last_step)
     if step > last:
         raise UsageError(f'step {step} has not been taken: the run in {directory.path} cannot have come further than '
                          f'step {last}; give an earlier step')
@@ -251,11 +245,7 @@ def _plan(start, locations, devices, data, step, last):
     """Returns the Plan of the steps after `step` up to `last`."""
     settings = start.settings.replace(**locations, xla=start.settings.towers.xla and devices.on_gpus)
     mode = mode_of(settings.towers, devices)
-    return _with_warm_start(Plan(settings, recipe_of(settings, data), data, devices, mode, None, step, last))
-
-
-def _with_warm_start(plan):
-    """Returns the plan of steps with the model of a warm start, if the run had one."""
+    plan = Plan(settings, recipe_of(settings, data), data, devices, mode, None, step, last)
     prefix = plan.settings.run.warm_start
     if plan.step or not prefix:
         return plan

@@ -4,7 +4,6 @@ from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.rerun import Rerun, Segment, Taken
 
-_ROUNDING = 1e-3  # how far a loss may be from the recorded one where the towers' gradients are added in another order
 _MOST_LISTED = 4  # steps
 
 
@@ -14,10 +13,6 @@ class Verification:
     Args:
       directory: of the run.
       rerun: takes the steps.
-
-    Attributes:
-      failed_at: the first step that came out otherwise than recorded, by more than rounding explains; or None.
-      equal_at: the last step known to be the recorded one to the bit.
     """
 
     def __init__(self, directory: TrainDir, rerun: Rerun):
@@ -25,14 +20,14 @@ class Verification:
         self._hashes = {record['step']: record['sha256']
                         for record in metrics.read(directory.path, metrics.CHECKPOINT)}
         self._rerun = rerun
-        self._same, self._rounded, self._checkpoints = [], [], []
+        self._same, self._checkpoints = [], []
         self._difference = None
         if rerun.prefix and self._hashes.get(rerun.step) not in (None, saved.digest(rerun.prefix)):
             self._difference = rerun.step, f'{rerun.prefix} does not have the variables that the run recorded'
 
     @property
     def failed_at(self) -> int | None:
-        """The first step that came out otherwise than recorded, by more than rounding explains; or None."""
+        """The first step that came out otherwise than recorded, or None."""
         return self._difference[0] if self._difference else None
 
     @property
@@ -50,34 +45,26 @@ class Verification:
 
         A record of a checkpoint has the SHA-256 of the variables after the step. They are compared if they were wanted.
         """
-        if not self._difference:
-            self._compare_figures(taken)
-        if not self._difference:
-            self._compare_variables(taken)
+        self._difference = self._difference or self._different_figure(taken) or self._different_variables(taken)
 
-    def _compare_figures(self, taken):
-        record = self._records.get(taken.step)
-        if record is None:
-            return
-        found = {name: metrics.rounded(figure) for name, figure in taken.figures.items() if name in record}
-        differing = [name for name, figure in found.items() if figure != record[name]]
-        if not differing:
+    def _different_figure(self, taken):
+        """Returns (step, phrase) for a figure that was recorded otherwise; None if there is none."""
+        for name, recorded in self._records.get(taken.step, {}).items():
+            if name in taken.figures and (found := metrics.rounded(taken.figures[name])) != recorded:
+                return taken.step, f'{name} {recorded} was recorded, {found} came out'
+        if taken.step in self._records:
             self._same.append(taken.step)
-        elif _adds_otherwise(self._rerun.segment_of(taken.step)) and all(
-                abs(found[name] - record[name]) <= _ROUNDING * abs(record[name]) for name in differing):
-            self._rounded.append(taken.step)
-        else:
-            name = differing[0]
-            self._difference = taken.step, f'{name} {record[name]} was recorded, {found[name]} came out'
+        return None
 
-    def _compare_variables(self, taken):
+    def _different_variables(self, taken):
+        """Returns (step, phrase) if other variables came out than those of the step's checkpoint, otherwise None."""
         sha256 = self._hashes.get(taken.step)
-        if sha256 is None or taken.after is None or _adds_otherwise(self._rerun.segment_of(taken.step)):
-            return
-        if saved.digest_of(taken.saved, taken.after.__getitem__) == sha256:
-            self._checkpoints.append(taken.step)
-        else:
-            self._difference = taken.step, 'other variables came out than those of its checkpoint'
+        if sha256 is None or taken.after is None:
+            return None
+        if saved.digest_of(taken.saved, taken.after.__getitem__) != sha256:
+            return taken.step, 'other variables came out than those of its checkpoint'
+        self._checkpoints.append(taken.step)
+        return None
 
     def line(self) -> str:
         """Returns the line that says how the steps compare with their records."""
@@ -88,9 +75,6 @@ class Verification:
             else:
                 reasons = self.changes or [_no_change(self._rerun.segment_of(step))]
             return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
-        if self._rounded:
-            return (f'verified   up to rounding, because the towers have other devices: the loss of '
-                    f'{named_steps(sorted(self._same + self._rounded))}')
         verified = [f'the {what} of {named_steps(steps)}' for what, steps in (
             ('loss', self._same), ('variables', self._checkpoints)) if steps]
         if verified:
@@ -109,13 +93,6 @@ def named_steps(numbers: list[int]) -> str:
     if len(numbers) > _MOST_LISTED:
         return f'{len(numbers)} steps from {numbers[0]} to {numbers[-1]}'
     return f"steps {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-def _adds_otherwise(segment: Segment) -> bool:
-    """Returns whether the towers' gradients are added in another order than the run added them."""
-    devices = segment.plan.devices
-    places = tuple(devices.place(k) for k in range(devices.num_towers))
-    return segment.plan.mode.rounds_by_device and places != segment.start.devices
 
 
 def _changes(segment: Segment) -> list[str]:
