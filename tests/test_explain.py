@@ -3,9 +3,7 @@ import os
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from benchmarks import explain as benchmark
@@ -17,9 +15,8 @@ from cifar10.settings.training import train_settings
 from cifar10.tools.explain import causes, report
 from cifar10.tools.explain.causes import Would
 from cifar10.tools.explain.measure import Timing
-from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE, Lap
+from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
 from cifar10.tools.explain.program import explain
-from cifar10.tools.explain.variant import STEP
 from cifar10.training import trainer
 from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, update_mode
 from tests.standin_gpu import Unavailable, environment
@@ -107,9 +104,10 @@ def test_the_report_names_first_what_saves_most_an_image():
     assert report.advice(0.1, woulds, 0.5).startswith('advice     small batch: ')
     assert 'the towers are busy 95% of it' in report.advice(0.1, woulds[2:], 0.95)
     parts = {TOWERS: (0.09, 'busy'), BETWEEN: (0.02, '')}
-    assert report.step_lines(0.1, 256, parts, wrong=False) == [
+    assert report.step_lines(Timing(0.1, 0.09, 0.11), Timing(0.11, 0.105, 0.12), 256, parts) == [
         'a step     0.100 s, 2,560 images/s', '  towers     0.090  90%   busy', '  between    0.020  20%',
-        '  gap        -0.010 -10%   from the sum of the parts, measured in steps with a trace, to the step']
+        '  gap        -0.010 -10%   from the sum of the parts (0.105-0.120 in steps with a trace) to the step '
+        '(0.090-0.110)']
 
 
 def test_what_the_repeats_disagree_on_is_uncertain_and_last_and_no_advice():
@@ -124,15 +122,14 @@ def test_what_the_repeats_disagree_on_is_uncertain_and_last_and_no_advice():
 
 
 def test_parts_that_contradict_the_step_are_said_to_and_lead_to_no_advice():
-    def figures(*traced):
-        laps = [Lap({TOWERS: seconds}, np.zeros(1), 0.0, []) for seconds in traced]
-        return SimpleNamespace(timing=lambda name: Timing(0.1, 0.09, 0.11), laps={STEP: laps})
-    assert causes.parts_are_wrong(figures(0.12, 0.114, 0.13))
-    assert not causes.parts_are_wrong(figures(0.105, 0.114, 0.13))  # the repeats overlap
+    step = Timing(0.1, 0.09, 0.11)
+    assert Timing(0.12, 0.114, 0.13).differs(step, 0.05)
+    assert not Timing(0.12, 0.105, 0.13).differs(step, 0.05)  # the repeats overlap
     wrong = Would(causes.SLOW_TOWER, Timing(0.05, 0.04, 0.06), 1, 'computed', is_certain=False)
     assert report.advice(0.1, [wrong], None) == 'advice     nothing that was tried certainly saves 5% of a step'
     assert 'uncertain' in report.would_lines(0.1, [wrong])[0]
-    assert 'too much to rely on the parts' in report.step_lines(0.1, 256, {TOWERS: (0.114, '')}, wrong=True)[-1]
+    line = report.step_lines(step, Timing(0.12, 0.114, 0.13), 256, {TOWERS: (0.12, '')})[-1]
+    assert 'to the step (0.090-0.110): too much to rely on the parts; try again while nothing else uses' in line
 
 
 def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):

@@ -133,16 +133,6 @@ def cost_of(costs: Mapping[str, float], plan: Plan) -> float:
     return sum(cost for cause, cost in costs.items() if cause != COPIES or _has_copies(plan))
 
 
-def parts_are_wrong(figures: Figures) -> bool:
-    """Returns whether steps with a trace, from which the parts come, and steps without one differ beyond the repeats.
-
-    Other programs on the machine do that, and tracing where steps are short.
-    """
-    step, traced = figures.timing(STEP), Timing.of([lap.seconds for lap in figures.laps[STEP]])
-    return (traced.low > step.high or traced.high < step.low) and (
-        abs(traced.median - step.median) > LITTLE * step.median)
-
-
 def woulds(base: Variant, others: Mapping[str, tuple[str, Variant]], figures: Figures,
            costs: Mapping[str, float]) -> list[Would]:
     """Returns what a step would take without each cause that was tried, or that makes it noticeably longer.
@@ -158,11 +148,12 @@ def woulds(base: Variant, others: Mapping[str, tuple[str, Variant]], figures: Fi
         scale = other.plan.examples_per_step / base.plan.examples_per_step
         result.append(Would(cause, figures.timing(name) + cost_of(costs, other.plan), scale, f'with {name}'))
     step = figures.timing(STEP) + cost_of(costs, base.plan)
+    parts_are_wrong = figures.traced(STEP).differs(figures.timing(STEP), LITTLE)
     for cause, saved, how in [*_left_out(base, figures), *_computed(base, figures, costs)]:
         timing = step.without(saved)
         if timing.low < (1 - _NOTED) * step.median:
             is_from_parts = cause in (TRANSFERS, SLOW_TOWER) or (cause == AVERAGING and base.moments.megabytes)
-            result.append(Would(cause, timing, 1, how, not (is_from_parts and parts_are_wrong(figures))))
+            result.append(Would(cause, timing, 1, how, not (is_from_parts and parts_are_wrong)))
     return result
 
 

@@ -31,6 +31,11 @@ class Timing(NamedTuple):
     def __add__(self, seconds: float) -> 'Timing':
         return Timing(*(each + seconds for each in self[:]))
 
+    def differs(self, other: 'Timing', share: float) -> bool:
+        """Returns whether all repeats are above, or all below, those of another Timing, and the medians by a share."""
+        apart = self.low > other.high or self.high < other.low
+        return apart and abs(self.median - other.median) > share * other.median
+
     def without(self, saved: 'Timing') -> 'Timing':
         """Returns the Timing of a step that is shorter by so many seconds, with their range."""
         return Timing(*(self.median - seconds for seconds in (saved.median, saved.high, saved.low)))
@@ -85,6 +90,10 @@ class Figures:
     def timing(self, name: str) -> Timing:
         """Returns the Timing of a cell."""
         return Timing.of(self.seconds[name])
+
+    def traced(self, name: str) -> Timing:
+        """Returns the Timing of the steps of a cell that were traced."""
+        return Timing.of([lap.seconds for lap in self.laps[name]])
 
     def longer(self, name: str, other: str) -> Timing:
         """Returns by how many seconds a step of one cell is longer than that of another, in the same repeats."""

@@ -85,13 +85,14 @@ def _explain(plan, variant, seconds):
     figures = Figures(cells, [name for name in (STEP, FEWER) if name in cells], seconds)
     if every := plan.settings.reports.summary_steps:
         costs[causes.SUMMARIES] = max(figures.longer(SUMMARY, STEP).median, 0) / every
-    step = figures.timing(STEP).median + causes.cost_of(costs, plan)
+    cost = causes.cost_of(costs, plan)
+    whole, traced, lap = figures.timing(STEP) + cost, figures.traced(STEP) + cost, figures.lap(STEP)
+    step = whole.median
     woulds = causes.woulds(base, others, figures, costs)
-    lap, wrong = figures.lap(STEP), causes.parts_are_wrong(figures)
-    parts = {**lap.parts, BETWEEN: lap.parts[BETWEEN] + causes.cost_of(costs, plan)}
+    parts = {**lap.parts, BETWEEN: lap.parts[BETWEEN] + cost}
     remarks = _remarks(base, lap, step, costs)
-    lines = report.step_lines(step, plan.examples_per_step,
-                              {name: (part, remarks.get(name, '')) for name, part in parts.items()}, wrong)
+    lines = report.step_lines(whole, traced, plan.examples_per_step,
+                              {name: (part, remarks.get(name, '')) for name, part in parts.items()})
     lines += report.would_lines(step, woulds)
     if alone:
         takes = figures.timing(FEWER).median + causes.cost_of(costs, alone.plan)
@@ -99,7 +100,8 @@ def _explain(plan, variant, seconds):
         shared = '' if plan.devices.on_gpus or plan.devices.target else f', sharing {cores} CPU cores'
         lines.append(f'one device {takes:.3f} s a step; {count} devices train {count * takes / step:.2f}x as many '
                      f'images a second{shared}')
-    lines.append(report.advice(step, woulds, None if wrong else parts[TOWERS] / sum(parts.values())))
+    busy = None if traced.differs(whole, causes.LITTLE) else parts[TOWERS] / traced.median
+    lines.append(report.advice(step, woulds, busy))
     for line in lines:
         say(line)
     if plan.settings.run.plot:

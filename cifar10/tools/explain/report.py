@@ -3,22 +3,24 @@ import math
 from collections.abc import Mapping, Sequence
 
 from cifar10.tools.explain.causes import ADVICE, LITTLE, Would
+from cifar10.tools.explain.measure import Timing
 
 
-def step_lines(seconds: float, images: int, parts: Mapping[str, tuple[float, str]], wrong: bool) -> list[str]:
+def step_lines(step: Timing, traced: Timing, images: int, parts: Mapping[str, tuple[float, str]]) -> list[str]:
     """Returns the lines of a step, its parts, and the gap between their sum and the step.
 
     Args:
-      seconds: of the step.
+      step: the step.
+      traced: the steps with a trace, from which the parts come.
       images: in a step.
-      parts: (seconds, remark) of each part, by its name, from other steps.
-      wrong: whether the gap is too large to rely on the parts.
+      parts: (seconds, remark) of each part, by its name.
     """
-    places = digits(seconds)
+    seconds, places = step.median, digits(step.median)
     lines = [f'a step     {seconds:.{places}f} s, {images / seconds:,.0f} images/s']
     gap = seconds - sum(part for part, _ in parts.values())
-    why = 'from the sum of the parts, measured in steps with a trace, to the step'
-    if wrong:
+    sums, steps = (f'{each.low:.{places}f}-{each.high:.{places}f}' for each in (traced, step))
+    why = f'from the sum of the parts ({sums} in steps with a trace) to the step ({steps})'
+    if traced.differs(step, LITTLE):
         why += ': too much to rely on the parts; try again while nothing else uses the machine'
     for name, (part, remark) in {**parts, 'gap': (gap, why)}.items():
         lines.append(f'  {name:<10} {part:.{places}f} {part / seconds:>4.0%}   {remark}'.rstrip())
