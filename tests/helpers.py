@@ -4,10 +4,12 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 
 import numpy as np
 import pytest
@@ -293,3 +295,28 @@ def assert_close(found, expected):
     for name in expected:
         np.testing.assert_allclose(found[name], expected[name], atol=3e-3, err_msg=name)
         assert np.median(np.abs(found[name] - expected[name])) < 2e-4, name
+
+
+@contextlib.contextmanager
+def tensorboard(logdir):
+    """Starts TensorBoard as its program; yields a function that gets the JSON, or else the text, of a path."""
+    process = subprocess.Popen(
+        [os.path.join(os.path.dirname(sys.executable), 'tensorboard'), '--logdir', str(logdir), '--host', '127.0.0.1',
+         '--port', '0'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        url = re.search(r'http://\S+:\d+/', read_until(process, 'http://127.0.0.1')).group()
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+        def get(path):
+            limit = time.monotonic() + patient(30)
+            while True:  # until it has read the files
+                with opener.open(url + path, timeout=patient(20)) as answer:
+                    text = answer.read().decode()
+                found = json.loads(text) if answer.headers.get_content_type() == 'application/json' else text
+                if found or time.monotonic() > limit:
+                    return found
+                time.sleep(0.5)
+        yield get
+    finally:
+        process.terminate()
+        process.wait()

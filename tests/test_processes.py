@@ -13,7 +13,6 @@ import subprocess
 import sys
 import termios
 import time
-import urllib.request
 
 import numpy as np
 import pytest
@@ -35,6 +34,7 @@ from tests.helpers import (
     script_command,
     small_disk,
     start_script,
+    tensorboard,
     train,
     variables,
 )
@@ -87,16 +87,7 @@ def test_killed_at_any_moment_a_run_ends_with_the_bits_of_an_unbroken_one(begins
 
 def check_curves_in_tensorboard(train_dir, steps):
     """Asserts, through a real TensorBoard, that the curves of a resumed run have neither gap nor overlap."""
-    process = subprocess.Popen(
-        [sys.executable, '-m', 'tensorboard.main', '--logdir', str(train_dir), '--host', '127.0.0.1', '--port', '0'],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        url = re.search(r'http://\S+:\d+/', read_until(process, 'http://127.0.0.1')).group()
-        urllib.request.install_opener(urllib.request.build_opener(urllib.request.ProxyHandler({})))
-
-        def get(path):
-            with urllib.request.urlopen(url + path, timeout=patient(20)) as answer:
-                return json.load(answer)
+    with tensorboard(train_dir) as get:
         limit = time.monotonic() + patient(30)
         found = []
         while time.monotonic() < limit:
@@ -120,13 +111,9 @@ def check_curves_in_tensorboard(train_dir, steps):
         assert 'config' in get('data/plugin/text/tags')['.']
         layout = get('data/plugin/custom_scalars/layout')
         assert [category['title'] for category in layout['category']] == ['training', 'towers', 'layers']
-        with urllib.request.urlopen(url + 'data/plugin/graphs/graph?run=.', timeout=patient(20)) as answer:
-            graph = answer.read().decode()
+        graph = get('data/plugin/graphs/graph?run=.')
         names = re.findall(r'^  name: "(.*)"$', graph, re.M)
         assert {'input', 'tower_0', 'tower_1', 'update'} <= {name.split('/')[0] for name in names}
-    finally:
-        process.terminate()
-        process.wait()
 
 
 @pytest.mark.parametrize('number', mostly_stress(  # by default, SIGTERM is in the test of a second signal

@@ -1,0 +1,83 @@
+"""What a user installs: the wheel, used from another directory, and the source archive with its own tests."""
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+
+import pytest
+
+from tests.helpers import ROOT, patient, tensorboard
+
+pytestmark = pytest.mark.stress
+
+
+def run(*command, cwd, **environment):
+    """Runs a command to its end, with status 0; returns what it printed."""
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env={**os.environ, **environment}, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patient(300))
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def tracked():
+    """Returns the names of the files that git has."""
+    return run('git', 'ls-files', '-z', cwd=ROOT).split('\0')[:-1]
+
+
+@pytest.fixture(scope='module')
+def built(tmp_path_factory):
+    """A folder with the wheel and the source archive, built from the files that git has."""
+    if not (ROOT / '.git').exists():
+        pytest.skip('this is no checkout, so git does not list the files')
+    folder = tmp_path_factory.mktemp('built')
+    for name in tracked():
+        (folder / 'source' / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / 'source' / name).write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, '-c', 'from setuptools import build_meta as b; b.build_sdist(".."); b.build_wheel("..")',
+        cwd=folder / 'source')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def installed(built, tmp_path_factory):
+    """The folder of the programs of an environment with the wheel; everything else comes from this environment."""
+    environment = tmp_path_factory.mktemp('environment')
+    venv.create(environment, symlinks=True)
+    [wheel] = built.glob('*.whl')
+    packages = sysconfig.get_path('purelib', vars={'base': str(environment), 'platbase': str(environment)})
+    programs = environment / 'bin'
+    run(sys.executable, '-m', 'pip', '--python', programs / 'python', 'install', '--no-deps', wheel, cwd=built)
+    # Paths of this kind are searched, but their .pth files are not read: not the one of an editable installation.
+    (pathlib.Path(packages) / 'others.pth').write_text(sysconfig.get_path('purelib') + '\n')
+    return programs
+
+
+def test_the_wheel_works_from_another_directory(installed, tmp_path):
+    where = dict(cwd=tmp_path, PYTHONPATH='')
+    assert str(ROOT) not in run(installed / 'python', '-c', 'import cifar10; print(cifar10.__file__)', **where)
+    small = ['--dataset=shapes', '--data_dir=data', '--batch_size=8', '--tower_device=cpu']
+    train = [installed / 'cifar10-train', *small, '--train_dir=run', '--max_steps=20', '--summary_steps=10']
+    assert 'saved      run/model.ckpt-20' in run(*train, **where)
+    evaluate = [installed / 'cifar10-eval', '--checkpoint_dir=run', '--data_dir=data']
+    assert 'precision @ 1' in run(*evaluate, '--run_once', '--eval_dir=eval', **where)
+    run(*evaluate, '--export_dir=model', **where)
+    assert (tmp_path / 'model' / 'saved_model.pb').exists()
+    replay = [installed / 'python', '-m', 'cifar10', 'replay', '--train_dir=run', '--step=5']
+    assert 'finite     all losses' in run(*replay, **where)
+    explained = run(installed / 'cifar10-train', *small, '--train_dir=other', '--explain', '--max_steps=20', **where)
+    assert 'examples/s' in explained or 'images/s' in explained
+    with tensorboard(tmp_path / 'run') as get:
+        assert get('data/plugin/scalars/tags')['.']
+
+
+def test_the_source_archive_is_whole_and_passes_its_tests(built, tmp_path):
+    [archive] = built.glob('*.tar.gz')
+    with tarfile.open(archive) as members:
+        members.extractall(tmp_path, filter='data')
+    [source] = tmp_path.iterdir()
+    assert [name for name in tracked() if not (source / name).exists()] == ['.gitignore']
+    run(sys.executable, '-m', 'pytest', '-n', '0', 'tests/test_towers.py', 'tests/test_updates.py', cwd=source,
+        PYTHONPATH=str(source))
