@@ -182,6 +182,7 @@ def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_p
     seconds = []
     while len(seconds) != 1:  # a busy machine may not let both write in the same second
         folder = tmp_path / str(time.time_ns())
+        folder.mkdir()
         for process in processes:
             process.stdin.write(f'{folder}\n')
             process.stdin.flush()
