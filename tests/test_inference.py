@@ -16,6 +16,7 @@ from cifar10.evaluation import classification, confusion, evaluation, model
 from cifar10.evaluation import export as exporting
 from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
+from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
@@ -54,15 +55,15 @@ def checkpoint(folder, step, content='x'):
 
 
 def offer(best, prefix, precision, meanwhile=lambda: None):
-    best.tidy()
-    with best.candidate(os.path.dirname(prefix), prefix) as candidate:
-        meanwhile()
-        return best.offer(candidate, int(prefix.rsplit('-', 1)[1]), precision, correct=1) and best.publish()
+    step = step_of(prefix)
+    candidate = best.copy(prefix, step)
+    meanwhile()
+    return candidate and best.keep(step, precision, correct=1)
 
 
 def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):
-    def names(folder='best'):
-        return sorted(os.listdir(tmp_path / 'eval' / folder))
+    def names():
+        return sorted(os.listdir(tmp_path / 'eval' / 'best'))
     (tmp_path / 'eval').mkdir()
     best = Best(str(tmp_path / 'eval'), dict(run='a', data='test'), '--eval_dir')
     assert best.figures() is None and offer(best, checkpoint(tmp_path / 'run', 30), 0.5)
@@ -77,36 +78,41 @@ def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):
         assert not offer(other, checkpoint(tmp_path / 'other', 20), 0.9)
     assert capsys.readouterr().out.count('belongs to another run or other evaluation settings and is kept') == 1
     assert offer(best, checkpoint(tmp_path / 'run', 50), 0.8) and best.figures()['step'] == 50
-    assert names('.') == ['best'] and len(names()) == 4
+    assert len(names()) == 4
 
 
 def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tmp_path, capsys):
     folder = tmp_path / 'eval'
     best = Best(str(folder), dict(run='a', data='test'), '--eval_dir')
-    (folder / 'best.old').mkdir(parents=True)
-    (folder / 'best.old' / 'mine').write_text('mine')
-    (folder / '.best.abcd0123').mkdir()  # of an evaluator that was killed
-    (folder / '.best.abcd0123' / 'model.ckpt-10.index').write_text('x')
-    for step, precision in ((10, 0.5), (20, 0.6), (30, 0.7)):
+    for step, precision in ((10, 0.5), (20, 0.6)):
         assert offer(best, checkpoint(tmp_path / 'run', step), precision)
-    assert (folder / 'best.old' / 'mine').read_text() == 'mine'
-    backup = tmp_path / 'run' / 'model.ckpt-40.tar'
+    (folder / 'best' / 'mine').write_text('mine')
+    # Of an evaluator that was killed: a better checkpoint that is not in best.json yet, parts of one, a file.
+    shutil.copy(checkpoint(tmp_path / 'run', 30) + '.index', folder / 'best')
+    for left in ('.model.ckpt-40.index', 'model.ckpt-50.data-00000-of-00001', '.best.json.0123abcd'):
+        (folder / 'best' / left).write_text('x')
+    backup = tmp_path / 'run' / 'model.ckpt-60.tar'
     backup.mkdir()  # the user's, beside the checkpoint of that name
-    with best.candidate(str(tmp_path / 'run'), checkpoint(tmp_path / 'run', 40)) as candidate:
-        assert backup.name not in os.listdir(candidate)
-    assert sorted(os.listdir(folder)) == ['best', 'best.old']
-    run = tmp_path / 'run' / 'config.json'
-    assert offer(best, checkpoint(tmp_path / 'run', 55), 0.75)
+    assert best.figures()['step'] == 20 and offer(best, checkpoint(tmp_path / 'run', 60), 0.7)
+    assert sorted(os.listdir(folder / 'best')) == [
+        'best.json', 'config.json', 'mine', 'model.ckpt-60.data-00000-of-00001', 'model.ckpt-60.index']
     (folder / 'best' / 'config.json').write_text('damaged')  # a copy, not another name of the run's
-    (folder / 'best' / 'model.ckpt-55.index').write_text('damaged')
-    assert run.read_text() == '{}' and (tmp_path / 'run' / 'model.ckpt-55.index').read_text() == 'x'
+    (folder / 'best' / 'model.ckpt-60.index').write_text('damaged')
+    assert (tmp_path / 'run' / 'config.json').read_text() == '{}'
+    assert (tmp_path / 'run' / 'model.ckpt-60.index').read_text() == 'x'
+    (folder / 'best' / 'metrics.jsonl').write_text('')
+    assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
+    assert capsys.readouterr().out.count('holds a run that went on from the best checkpoint and is kept') == 1
+    best = Best(str(folder), dict(run='a', data='test'), '--eval_dir')
     for content in ('', '[]', '{"precision": "high", "of": {}}'):
         (folder / 'best' / 'best.json').write_text(content)
-        assert not offer(best, checkpoint(tmp_path / 'run', 60), 0.9)
+        assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
     assert capsys.readouterr().out.count('cannot be read as a best checkpoint of this program and is kept') == 1
+    os.remove(folder / 'best' / 'best.json')  # checkpoints that may be another program's
+    assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
     shutil.rmtree(folder / 'best')
     (folder / 'best').write_text('a file of the user')
-    assert not offer(best, checkpoint(tmp_path / 'run', 60), 0.9)
+    assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
 
 
 def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path, capsys):

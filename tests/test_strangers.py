@@ -185,7 +185,7 @@ def test_a_volume_that_is_open_to_everybody_is_as_its_owner_wished(tmp_path):
             TrainDir(str(volume / 'run')).check()
 
 
-@pytest.mark.parametrize('name', ['lock', 'config.json', 'metrics.jsonl', 'checkpoint'])
+@pytest.mark.parametrize('name', ['lock', 'config.json', 'metrics.jsonl'])
 @pytest.mark.parametrize('kind', ['link', 'pipe'])
 def test_only_regular_files_are_opened(settings, one_step, tmp_path, capsys, name, kind):
     """A link may lead to any file of the user's, and opening a pipe waits for its other end."""

@@ -208,6 +208,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
     folder = str(shutil.copytree(source[0], tmp_path / 'run'))
     best = os.path.join(folder, 'best')
     shutil.copytree(folder, best)
+    os.remove(os.path.join(best, metrics.NAME))
     with open(os.path.join(best, 'best.json'), 'w') as stream:
         json.dump(dict(step=2, precision=0.5, of=dict(run=TrainDir(folder).stored().run)), stream)
     given = [best, TrainDir(best).checkpoints()[-1], os.path.join(folder, '.', 'best')]

@@ -116,19 +116,22 @@ class _Evaluation:
 
     def evaluate(self, session, prefix):
         """Returns the Evaluated of a checkpoint; None if it is gone, or is one of another run."""
-        with self.report.candidate(prefix) as candidate:
+        with self.report.alone():
             try:
                 step = self._restorer.restore(session, prefix)
             except UsageError:
                 if self.is_over():  # it is one of another network
                     return None
                 raise
+            if step is None:
+                return None
+            self.report.hold(prefix, step)
             # Another run writes its settings before its checkpoints. So if the settings are still those of
             # this run, the checkpoint was too.
-            if step is None or self.is_over():
+            if self.is_over():
                 return None
             result = self.evaluator.run(session)
-            record = self.report(session, candidate, step, result)
+            record = self.report(session, step, result)
         # Outside the context, because a callback may evaluate too.
         Output.current.record(record)
         return Evaluated(prefix, step, self._run.classes, result)

@@ -21,8 +21,8 @@ from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run import best, saved, trust
-from cifar10.run.names import SETTINGS
+from cifar10.run import saved, trust
+from cifar10.run.names import BEST, SETTINGS
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
@@ -138,7 +138,7 @@ def _check_checkpoint_dir(directory, required):
         return
     if os.path.exists(directory.path + '.index'):
         raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
-    best_dir = best.folder(directory.path)
+    best_dir = os.path.join(directory.path, BEST)
     is_run = directory.stored() is not None  # which has no checkpoint yet
     if TrainDir(best_dir).checkpoints() and not is_run:
         raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '

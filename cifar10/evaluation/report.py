@@ -56,22 +56,19 @@ class Report:
         self._events.begin(tf.get_default_graph())
 
     @contextlib.contextmanager
-    def candidate(self, prefix: str) -> Iterator[str | None]:
-        """Context in which to evaluate and report a checkpoint; gives what to pass as `candidate`.
-
-        No other process evaluates for the directory meanwhile. If the best checkpoint is kept, this one is kept from
-        being deleted until it is reported.
-        """
+    def alone(self) -> Iterator[None]:
+        """Context in which no other process evaluates for the directory."""
         with files.locked(os.path.join(self._eval_dir, 'lock'),
                           waiting=f'waiting    for another evaluation in {self._eval_dir}') as lock:
-            if self._best and not lock.missing:
-                self._best.tidy()
-            with self._best.candidate(os.path.dirname(prefix), prefix) if self._best else contextlib.nullcontext(
-                    ) as candidate:
-                yield candidate
+            self._is_locked = not lock.missing
+            yield
 
-    def __call__(self, session: tf.Session, candidate: str | None, step: int, result: Result) -> dict:
-        """Reports the Result of a checkpoint, within the context of its `candidate`; returns the record to send."""
+    def hold(self, prefix: str, step: int) -> None:
+        """Keeps a checkpoint from being deleted until it is reported, if the best one is kept."""
+        self._may_be_best = self._best is not None and self._best.copy(prefix, step, tidy=self._is_locked)
+
+    def __call__(self, session: tf.Session, step: int, result: Result) -> dict:
+        """Reports the Result of the checkpoint that is held; returns the record to send."""
         say(result_line(step, result))
         if self._per_class:
             if result.averaged_correct is not None:
@@ -84,8 +81,7 @@ class Report:
         self._events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
         record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                                      **self._evaluation)
-        if self._best and self._best.offer(candidate, step, **result.figures):
-            self._best.publish()
+        if self._may_be_best and self._best.keep(step, **result.figures):
             say(f'best       {self._best.path}')
         return record
 

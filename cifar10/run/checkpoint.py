@@ -1,5 +1,6 @@
 """Checkpoints of a run: written, restored and rotated. `saved` finds and reads existing ones."""
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -20,23 +21,18 @@ def refuse_another_network(source: str, shapes: Mapping[str, Sequence[int]], var
                            remedy: str) -> None:
     """Raises a UsageError if a checkpoint does not have the variables that a run restores.
 
+    It may lack the count of examples, as the tutorial's do, the loss scale, as those of fp32, and the state of `local`.
+
     Args:
       source: what the message calls the checkpoint.
       shapes: of its variables, by their names.
       variables: the variables that the run saves, by their names.
       remedy: the end of the message.
     """
-    required = {name: variable for name, variable in variables.items() if not may_lack(name)}
+    required = {name: variable for name, variable in variables.items() if not (
+        name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE)}
     if found := incompatibility(shapes, required):
         raise UsageError(f'{source} {found}: it belongs to another network or optimizer; {remedy}')
-
-
-def may_lack(name: str) -> bool:
-    """Returns whether a checkpoint may lack a variable of the run that restores it.
-
-    For example, the count of examples in a checkpoint of the tutorial, or the loss scale in one of fp32.
-    """
-    return name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE
 
 
 def tidy(directory: TrainDir, max_to_keep: int) -> None:
@@ -44,39 +40,31 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
 
     Args:
       directory: the run's directory.
-      max_to_keep: how many checkpoints this start would keep; if the run's own settings keep more, they
-        prevail.
+      max_to_keep: how many checkpoints this start would keep; the run's own setting counts if it is more.
     """
     stored = directory.stored()
     if stored is None:
         return
     deletion.tidy(directory)
     before = stored.settings.reports.max_to_keep
-    keep = max(before, max_to_keep) if before and max_to_keep else 0  # 0: all
-    rotate(directory, [prefix for prefix in directory.checkpoints() if is_ours(prefix)], keep,
-           directory.kept_for_good())
+    rotate(directory, directory.checkpoints(), max(before, max_to_keep) if before and max_to_keep else 0)
 
 
-def rotate(directory: TrainDir, prefixes: list[str], max_to_keep: int, for_good: Collection[int] = ()) -> list[str]:
-    """Lists the newest checkpoints, removes the others, and returns the prefixes of the listed ones.
+def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
+    """Lists the newest of some checkpoints and removes the others, but for other programs' and those kept for good.
 
-    Checkpoints that are kept for good are not listed. If all are kept, only the newest is, as by TensorFlow's Saver.
-    So a save takes the same time with many checkpoints as with few.
+    If all are kept, only the newest is listed, as by TensorFlow's Saver, so a save takes the same time with many
+    checkpoints as with few.
 
     Args:
       directory: the checkpoints' directory.
-      prefixes: the prefixes of this program's checkpoints, oldest first; others are neither listed nor
-        removed.
+      prefixes: of the checkpoints, oldest first; at least one.
       max_to_keep: how many to keep; 0: all.
-      for_good: the steps of checkpoints that are kept too.
     """
-    newest = prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:]
-    if newest:
-        directory.list_checkpoints(newest)
+    directory.list_checkpoints(prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:])
     for prefix in prefixes[:-max_to_keep] if max_to_keep else ():
-        if step_of(prefix) not in for_good:
+        if not directory.is_kept_for_good(prefix) and is_ours(prefix):
             directory.remove_checkpoint(prefix)
-    return newest
 
 
 class Checkpoints:
@@ -102,8 +90,6 @@ class Checkpoints:
                  repeatable: bool = True, keep_every: int = 0):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
-        self._listed = []  # the checkpoints that are rotated, oldest first
-        self._for_good = set()  # the steps of those that stay
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
@@ -122,36 +108,23 @@ class Checkpoints:
                 start, shapes, {variable.op.name: variable for variable in variables}, 'use another --train_dir')
 
     def resume(self) -> dict[str, np.ndarray] | None:
-        """Returns the variables that the run goes on from, or None without a checkpoint, and rotates the older ones."""
+        """Returns the variables that the run goes on from, or None without a checkpoint."""
         self._directory.refuse_another_folder()
-        # The first session gets the checkpoint that was chosen at the start. A session that follows the
-        # loss of a device looks for the newest again; otherwise the run would go back to where this process
-        # started.
-        prefix = self._start or newest(self._directory)
-        self._start = None
-        self._saved_step = None
+        # The first session gets the checkpoint that was chosen at the start. One that follows the loss of a device
+        # gets the newest; otherwise the run would go back to where this process started.
+        prefix, self._start = self._start or newest(self._directory), None
         if prefix is None:
+            self._saved_step = None
             return None
-        values = read(prefix)
         self.last = prefix
         self._saved_step = step_of(prefix)
-        self._for_good = self._directory.kept_for_good()
-        # Checkpoints of earlier processes are rotated too, but not those of other programs.
-        ours = [older for older in self._directory.checkpoints()
-                if step_of(older) <= step_of(prefix) and is_ours(older)]
-        self._listed = rotate(self._directory, ours, self._max_to_keep, self._for_good)
-        return values
+        return read(prefix)
 
     def save(self, session: tf.Session) -> None:
-        """Writes a checkpoint named by its step, and removes the oldest once the new one is on the disk.
+        """Writes a checkpoint, unless this step was saved or restored last, and rotates the older ones.
 
-        Does nothing if this step was saved or restored last.
-
-        TensorFlow's Saver writes the files only. It would list and rotate checkpoints before anything is on
-        the disk, so a power failure could destroy the new checkpoint and the older ones too.
-
-        Args:
-          session: the session of the graph.
+        TensorFlow's Saver writes the files only. It would list and rotate checkpoints before anything is on the disk,
+        so a power failure could destroy the new checkpoint and the older ones too.
 
         Raises:
           RunError: a variable is not finite, or the checkpoint cannot be written.
@@ -160,43 +133,33 @@ class Checkpoints:
         if step == self._saved_step:
             return
         self.refuse_divergence(session, step)
-        try:
-            self._saver.save(session, self._directory.partial_prefix, step, write_meta_graph=False, write_state=False)
-            # Read back from the files, so the record also proves that they can be read. It is written first, so that
-            # it is on the disk with the checkpoint; without its checkpoint, a resume drops it.
-            record = self._log.write(
-                metrics.CHECKPOINT, step, sha256=digest(f'{self._directory.partial_prefix}-{step}'))
-            is_kept = due(self._keep_every, self._saved_step or 0, step)
-            self._for_good |= {step} if is_kept else set()
-            self.last = prefix = self._directory.publish(step, is_kept)
+        partial = self._directory.partial_prefix
+        with self._writing(step):
+            try:
+                self._saver.save(session, partial, step, write_meta_graph=False, write_state=False)
+                # Read back from the files, so the record also proves that they can be read. It is written first, so
+                # that it is on the disk with the checkpoint; without its checkpoint, a resume drops it.
+                record = self._log.write(metrics.CHECKPOINT, step, sha256=digest(f'{partial}-{step}'))
+                self.last = self._directory.publish(step, due(self._keep_every, self._saved_step or 0, step))
+            except (tf.errors.OpError, OSError):
+                self._directory.remove_partial(step)  # it may fill the disk
+                raise
             self._saved_step = step
-        except LOST:
-            raise  # from which training starts over
-        except (tf.errors.OpError, OSError) as error:
-            self._directory.remove_partial(step)  # it may fill the disk
-            raise self._unwritten(step, error) from error
-        try:
-            others = [other for other in self._listed if other != prefix]
-            self._listed = rotate(self._directory, [*others, prefix], self._max_to_keep, self._for_good)
-        except OSError as error:
-            raise self._unwritten(step, error) from error
+            # A newer one is corrupt, or the run would have gone on from it.
+            older = [prefix for prefix in self._directory.checkpoints() if step_of(prefix) <= step]
+            rotate(self._directory, older, self._max_to_keep)
         Output.current.record(record)
 
-    def copy(self, session: tf.Session, folder: str) -> None:
-        """Writes a checkpoint into another folder, which is neither recorded nor rotated nor yet on the disk.
+    def copy(self, session: tf.Session, prefix: str) -> None:
+        """Writes a checkpoint named `<prefix>-<step>`, which is neither recorded nor rotated nor yet on the disk.
 
         Raises:
           RunError: as `save`.
         """
         step = int(session.run(self._step))
         self.refuse_divergence(session, step)
-        try:
-            self._saver.save(session, TrainDir(folder).checkpoint_prefix, step, write_meta_graph=False,
-                             write_state=False)
-        except LOST:
-            raise
-        except (tf.errors.OpError, OSError) as error:
-            raise self._unwritten(step, error) from error
+        with self._writing(step):
+            self._saver.save(session, prefix, step, write_meta_graph=False, write_state=False)
 
     def refuse_divergence(self, session: tf.Session, step: int) -> None:
         """Raises a RunError if a variable is not finite in the step that the session is at."""
@@ -204,6 +167,13 @@ class Checkpoints:
             raise diverged(self._directory, step, 'a variable is not finite, so no checkpoint is written',
                            self._repeatable)
 
-    def _unwritten(self, step, error):
-        return RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); '
-                        f'{describe_latest(self._directory)}')
+    @contextlib.contextmanager
+    def _writing(self, step):
+        """Context for errors in writing a checkpoint, which become RunErrors unless a device was lost."""
+        try:
+            yield
+        except LOST:
+            raise  # from which training starts over
+        except (tf.errors.OpError, OSError) as error:
+            raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); '
+                           f'{describe_latest(self._directory)}') from error

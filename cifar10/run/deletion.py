@@ -2,13 +2,23 @@
 
 Files of other programs are left alone. A restart deletes only files that provably belong to a run of this program.
 """
+import contextlib
 import os
 
 from cifar10.base import files
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
-from cifar10.run import best, metrics
-from cifar10.run.names import SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
+from cifar10.run import metrics
+from cifar10.run.names import (
+    BEST,
+    FIGURES,
+    SETTINGS,
+    is_of_checkpoint,
+    is_of_run,
+    is_unfinished,
+    step_of,
+    step_without_index,
+)
 from cifar10.run.saved import is_ours
 from cifar10.run.train_dir import TrainDir
 
@@ -61,15 +71,46 @@ def restart(directory: TrainDir) -> None:
     """Deletes the files of an earlier run of this program, and its best checkpoint; the caller holds its lock."""
     if not has_run(directory):
         return
-    best.remove(directory)
-    names = [name for name in sorted(os.listdir(directory.path)) if is_of_run(name)]
+    if best := _best(directory):
+        _delete(best, [name for name in os.listdir(best) if name in (SETTINGS, FIGURES) or is_of_checkpoint(name)])
+        with contextlib.suppress(OSError):  # not empty: the rest is the user's
+            os.rmdir(best)
+    names = [name for name in os.listdir(directory.path) if is_of_run(name)]
     if directory.checkpoints():
         say(f'restart    deleting the {len(names)} files of the earlier run in {directory.path}')
     else:
         say(f'replaced   the run in {directory.path} that ended before its first checkpoint')
-    # The settings go last: while they are there, the remaining files are known to be this program's, so a
-    # restart that was interrupted can be repeated.
+    _delete(directory.path, names)
+
+
+def deletes(directory: TrainDir, prefix: str) -> bool:
+    """Returns whether a start that deletes the run in a train_dir deletes a checkpoint with it."""
+    folder, name = os.path.split(os.path.realpath(prefix))
+    folders = [directory.path, _best(directory) or directory.path]
+    return folder in map(os.path.realpath, folders) and is_of_checkpoint(name + '.index')
+
+
+def _best(directory):
+    """Returns the path of the folder with the best checkpoint of the run in a train_dir, or None.
+
+    A folder of another run does not count, nor one in which somebody has gone on training.
+    """
+    path = os.path.join(directory.path, BEST)
+    run = directory.stored()
+    with contextlib.suppress(UsageError):
+        best = TrainDir(path).stored()
+        if run and best and best.run == run.run and not os.path.exists(os.path.join(path, metrics.NAME)):
+            return path
+    return None
+
+
+def _delete(folder, names):
+    """Deletes files of a run, its settings last.
+
+    While the settings are there, the remaining files are known to be this program's, so a restart that was interrupted
+    can be repeated.
+    """
     for name in sorted(names, key=lambda name: name == SETTINGS):
         if name == SETTINGS:
-            files.sync(directory.path)
-        os.remove(os.path.join(directory.path, name))
+            files.sync(folder)
+        os.remove(os.path.join(folder, name))

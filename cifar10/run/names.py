@@ -7,6 +7,7 @@ from cifar10.run import metrics
 
 SETTINGS = 'config.json'
 BEST = 'best'  # the folder of the best checkpoint, in an eval_dir too
+FIGURES = 'best.json'  # the figures of the checkpoint in that folder
 LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix
 KEPT = '.kept'  # the suffix of the empty file that keeps a checkpoint for good
@@ -16,7 +17,7 @@ _PART = rf'\.(?:index|meta|{_WITHOUT_INDEX})'  # the suffixes of a checkpoint's 
 _PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
 _TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file that it is writing
 _REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
-_UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|\.{_REPLACED}\.{files.RANDOM}'
+_UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|\.(?:{_REPLACED}|{re.escape(FIGURES)})\.{files.RANDOM}'
 _EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
 
 

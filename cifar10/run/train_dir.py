@@ -55,7 +55,7 @@ class TrainDir:
 
         Args:
           step: of the checkpoint.
-          for_good: whether it is to be one of `kept_for_good`.
+          for_good: whether rotation is to leave it.
         """
         self.refuse_another_folder()
         prefix, partial = (f'{each}-{step}' for each in (self.checkpoint_prefix, self.partial_prefix))
@@ -70,9 +70,9 @@ class TrainDir:
             files.sync(self.path)
         return prefix
 
-    def kept_for_good(self) -> set[int]:
-        """Returns the steps of the checkpoints that no start of a run removes: a file `.kept` is beside each."""
-        return {step_of(prefix) for prefix in self.checkpoints() if os.path.exists(prefix + KEPT)}
+    def is_kept_for_good(self, prefix: str) -> bool:
+        """Returns whether rotation leaves a checkpoint: there is a file `.kept` beside it."""
+        return os.path.exists(prefix + KEPT)
 
     def remove_partial(self, step: int) -> None:
         """Removes what a failed save of this step left behind."""
@@ -88,9 +88,8 @@ class TrainDir:
         """Raises a UsageError if a run cannot use the directory, as far as can be known without creating it."""
         refuse_of_others(self.path, f'--train_dir={self.path}')
         check_dir(self.path, '--train_dir')
-        for name in (metrics.NAME, LIST):
-            with contextlib.suppress(FileNotFoundError):
-                os.close(files.opened(os.path.join(self.path, name)))
+        with contextlib.suppress(FileNotFoundError):
+            os.close(files.opened(os.path.join(self.path, metrics.NAME)))
 
     def stored(self) -> RunRecord | None:
         """Returns the newest record of the run, or None if there is none, as in a run of the tutorial's scripts."""
@@ -127,7 +126,7 @@ class TrainDir:
         return text
 
     def list_checkpoints(self, prefixes: Sequence[str]) -> None:
-        """Writes the list of checkpoints that `tf.train.latest_checkpoint` reads, if it changed.
+        """Writes the list of checkpoints that `tf.train.latest_checkpoint` reads.
 
         Args:
           prefixes: the checkpoints' prefixes, the newest last; at least one.
@@ -136,11 +135,7 @@ class TrainDir:
         # The text format of a CheckpointState (tensorflow/core/protobuf/checkpoint_state.proto).
         text = f'model_checkpoint_path: "{names[-1]}"\n' + ''.join(
             f'all_model_checkpoint_paths: "{name}"\n' for name in names)
-        path = os.path.join(self.path, LIST)
-        with contextlib.suppress(FileNotFoundError, ValueError), open(files.opened(path)) as stream:
-            if stream.read() == text:
-                return
-        files.replace(path, text)
+        files.replace(os.path.join(self.path, LIST), text)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.parallel.update import UpdateMode
-from cifar10.run import best, deletion, saved, warm_start
+from cifar10.run import deletion, saved, warm_start
 from cifar10.run.record import RunRecord, own_sha256, versions
 from cifar10.run.train_dir import ANOTHER_RUN, TrainDir
 from cifar10.run.warm_start import WarmStart
@@ -395,7 +395,7 @@ def _with_warm_start(plan, stored, directory):
     variables = variables_of(plan) if given or pattern else {}
     if given:
         prefix = warm_start.find(given)
-        if best.deletes(directory, prefix):
+        if deletion.deletes(directory, prefix):
             raise UsageError(f'--warm_start={given} is a model of the run in {directory.path}, which this start '
                              'deletes; use another --train_dir')
         found = warm_start.read(prefix, variables)

@@ -7,17 +7,16 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation.validation import Validation
-from cifar10.run import best, checkpoint, deletion, metrics, summaries, trust
+from cifar10.run import checkpoint, deletion, metrics, summaries, trust
 from cifar10.run.async_workers import AsyncWorkers
+from cifar10.run.best import Best
 from cifar10.run.curves import Curves
-from cifar10.run.names import step_of
 from cifar10.run.progress import Progress
 from cifar10.run.rate import due
 from cifar10.run.reporter import Reporter
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir
-from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 
 
@@ -58,15 +57,14 @@ class Reports:
             self._events.begin(tf.get_default_graph(), plan.step)
         self._events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
-        self._best = best_of(plan, directory)
+        evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
+                          use_ema=settings.recipe.moving_averages)
+        self._best = Best(directory.path, evaluation, '--train_dir') if settings.reports.keep_best else None
 
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, *error):
-        if kind and issubclass(kind, Exception):
-            last = self.checkpoints.last
-            self._best.publish(step_of(last) if last else -1)
+    def __exit__(self, *error):
         self._events.close()
         if self._validation:
             self._validation.close()
@@ -82,7 +80,6 @@ class Reports:
         # What tells of later steps goes: they are taken again.
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
-        self._best.tidy(run.step)
         if run.step < plan.last_step:
             self._log.add(metrics.START, **plan.record()._replace(step=run.step).to_json())
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
@@ -99,8 +96,6 @@ class Reports:
                 self._trace.write()
                 with workers.paused():
                     self.checkpoints.save(run.session)
-                if self._best.publish():
-                    progress.say(f'best       {self._best.path}')
 
             def is_not_evaluated(step):
                 evaluated = metrics.last(self.directory.path, metrics.EVAL) or {}
@@ -119,15 +114,14 @@ class Reports:
     def _evaluate(self, workers, progress):
         """Evaluates the run as it is now, and keeps it with `--keep_best` if it is the best so far."""
         run = self._run
-        kept = self._best if run.plan.settings.reports.keep_best else None
-        with kept.candidate(self.directory.path) if kept else contextlib.nullcontext() as candidate:
-            with workers.paused():
-                step, values = run.last_step_taken(), run.variables(self._validation.names)
-                if kept:
-                    self.checkpoints.copy(run.session, candidate)
-            result = self._validation.report(step, values, self._events, self._log, progress)
-            if kept:
-                kept.offer(candidate, step, **result.figures)
+        candidate = self._best.candidate(self.directory.path) if self._best else None
+        with workers.paused():
+            step, values = run.last_step_taken(), run.variables(self._validation.names)
+            if candidate:
+                self.checkpoints.copy(run.session, candidate)
+        result = self._validation.report(step, values, self._events, self._log, progress)
+        if candidate and self._best.keep(step, **result.figures):
+            progress.say(f'best       {self._best.path}')
 
 
 class _SameFolder(Reporter):
@@ -161,10 +155,3 @@ class _NowAndThen(Reporter):
     def at_end(self, step):
         if self._is_due_at_end(step):
             self._act()
-
-
-def best_of(plan: Plan, directory: TrainDir) -> best.Best:
-    """Returns the Best of a run, whose settings are stored."""
-    evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
-                      use_ema=plan.settings.recipe.moving_averages)
-    return best.Best(directory.path, evaluation, '--train_dir')

@@ -12,7 +12,7 @@ from cifar10.run.names import step_of
 from cifar10.settings.training import TrainSettings
 from cifar10.training.loop import take_steps
 from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
-from cifar10.training.reports import Reports, best_of
+from cifar10.training.reports import Reports
 from cifar10.training.run import Run
 
 
@@ -49,8 +49,6 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
-            if directory.stored():
-                best_of(plan, directory).tidy(plan.step)
             return Ended(plan.checkpoint, plan.step, plan.last_step)
         run = Run(plan)
         with Reports(run, directory, validation_of(plan)) as reports:
