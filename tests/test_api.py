@@ -95,11 +95,12 @@ def test_runs_in_one_process_give_the_bits_of_processes_of_their_own_and_leave_t
 
 def test_records_lines_and_results_are_those_of_the_files(small, tmp_path, capfd):
     records, lines = [], []
+    small['log_frequency'] = 3
     trained = cifar10.train(**small, eval_steps=3, on_record=records.append, say=lines.append)
     path = pathlib.Path(small['train_dir']) / metrics.NAME
     assert records == [json.loads(line) for line in path.read_text().splitlines()]
     assert [(record['kind'], record['step']) for record in records] == [
-        ('start', 0), ('train', 2), ('eval', 3), ('train', 4), ('eval', 4), ('checkpoint', 4)]
+        ('start', 0), ('train', 3), ('eval', 3), ('train', 4), ('eval', 4), ('checkpoint', 4)]
     assert (trained.step, trained.finished) == (4, True) and trained.checkpoint.endswith('model.ckpt-4')
     assert trained.figures['loss'] == records[3]['loss'] and trained.evaluation['precision'] == records[4]['precision']
     assert [line.split()[0] for line in lines if not line.startswith('20')] == [
@@ -158,8 +159,9 @@ def test_what_a_person_should_know_reaches_a_caller_who_asked_for_nothing(small,
         stream.write('# edited')
     evaluation = dict(checkpoint_dir=small['train_dir'], eval_dir=tmp_path / 'eval', num_examples=100)
     changed = f"warning: --network={small['network']}: the run was last trained with another mine.py"
-    with pytest.warns(UserWarning, match=re.escape(changed)):
+    with pytest.warns(UserWarning, match=re.escape(changed)) as caught:
         assert cifar10.evaluate(**evaluation).notes == (changed,)
+    assert {warning.filename for warning in caught} == {__file__}  # the caller's line
     lines = []
     assert cifar10.evaluate(**evaluation, say=lines.append).notes == (changed,) and changed in lines
     with pytest.warns(UserWarning, match=r'changed    batch_size=8 \(now 4\)'):

@@ -294,7 +294,7 @@ def test_evaluation_classification_and_export_give_what_cpu_devices_give(gpus, s
     printed = []
     for kind in ('gpu', 'cpu'):
         folder = tmp_path / f'on_{kind}'
-        lines = python(gpus, '-c', EVALUATE, kind, tmp_path / 'train', folder, ROOT / 'docs' / 'tensorboard.png')
+        lines = python(gpus, '-c', EVALUATE, kind, tmp_path / 'train', folder, ROOT / 'docs' / 'fast.png')
         printed.append(re.sub(r'\d{4}-\S+ [\d:.]+' + f'|{folder}', '...', lines))
     assert printed[0] == printed[1] and 'precision @ 1' in printed[0]
     exported = [tmp_path / f'on_{kind}' / 'exported' for kind in ('gpu', 'cpu')]

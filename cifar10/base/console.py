@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
@@ -99,7 +100,7 @@ class Output:
         if line.startswith(_NOTES):
             self.notes.append(line)
             if self._say is None:
-                _call(warnings.warn, line)
+                _call(_warn, line)
         if not self.is_stdout:
             _call(self._say, line)
             return
@@ -125,6 +126,13 @@ def _call(callback, argument):
             callback(argument)
         except Exception as error:
             raise _Raised from error
+
+
+def _warn(line):
+    """Gives a warning of Python for the line of the caller's that called this package, however deep this is in it."""
+    modules = [frame.f_globals.get('__name__', '') for frame, _ in traceback.walk_stack(sys._getframe())]
+    outermost = max(i for i, module in enumerate(modules) if module.startswith('cifar10.'))
+    warnings.warn(line, stacklevel=outermost + 2)
 
 
 def printable(line: str) -> str:

@@ -15,13 +15,13 @@ _TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the sta
 
 
 class Progress(Reporter):
-    """A line and a record every `every` steps; on a terminal a bar, above which lines are at least 10 seconds apart.
+    """A line and a record every `every` steps and for the last one; on a terminal a bar with fewer lines above it.
 
     A context: leaving it takes the bar off the terminal, after an error too.
 
     Args:
       step: the step that the first one follows.
-      last_step: the one at which the bar is full.
+      last_step: the last one of the run.
       every: steps between two lines.
       examples_per_step: of all towers.
       metrics: the file that the records go to.
@@ -36,6 +36,7 @@ class Progress(Reporter):
                  constants: dict[str, Any], say: Callable[[str], Any] | None = None):
         self.output_closed = False
         self._step = step
+        self._last_step = last_step
         self._every = every
         self._metrics = metrics
         self._constants = constants
@@ -62,7 +63,7 @@ class Progress(Reporter):
         self._tower_seconds = self._tower_seconds + np.asarray(tower_seconds, np.float64)
         self._timed_steps = self._timed_steps + (np.asarray(tower_seconds) > 0)
         self._move_bar(step, figures['loss'])
-        if due(self._every, before, step):
+        if due(self._every, before, step) or before < self._last_step <= step:
             if self._begin is not None:
                 self._rate.start(before, self._begin)  # warm-up and all, it is the only figure there is
             examples_per_sec, sec_per_step = self._rate.measure(step)

@@ -11,8 +11,6 @@ import time
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
-from tensorboard.plugins.custom_scalar import layout_pb2
-from tensorboard.summary import v1 as tensorboard_summary
 
 from cifar10.base.errors import RunError, reason
 from cifar10.parallel.update import Step
@@ -175,7 +173,7 @@ class Events:
         self._write(file_version='brain.Event:2')
 
     def begin(self, graph: tf.Graph, last_step: int | None = None) -> None:
-        """Writes the graph and the layout of the curves.
+        """Writes the graph.
 
         Args:
           graph: the program's graph.
@@ -184,7 +182,6 @@ class Events:
         if last_step is not None:
             self._drop(last_step)
         self._write(graph_def=graph.as_graph_def(add_shapes=True).SerializeToString())
-        self._write(summary=_layout())
 
     def drop_after(self, last_step: int) -> None:
         """Makes TensorBoard drop what this process wrote for the steps after `last_step`: they are repeated."""
@@ -222,22 +219,6 @@ def _errors():
 def scalars(values: dict[str, float]) -> tf.Summary:
     """Returns a `tf.Summary` of Python numbers, given by their tags."""
     return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-
-
-def _layout():
-    """Returns the layout of TensorBoard's tab Custom Scalars: charts of curves that belong together."""
-    def chart(title, *tags):
-        return layout_pb2.Chart(title=title, multiline=layout_pb2.MultilineChartContent(tag=tags))
-    return tf.Summary.FromString(tensorboard_summary.custom_scalar_pb(layout_pb2.Layout(category=[
-        layout_pb2.Category(title='training', chart=[
-            chart('loss', *(TRAIN + name for name in ('total_loss', 'cross_entropy', 'weight_loss'))),
-            chart('each loss, averaged', TRAIN + 'averaged_.*'),
-            chart('accuracy', TRAIN + 'accuracy', EVAL + 'precision', EVAL + 'averaged_precision'),
-            chart('cross entropy', TRAIN + 'cross_entropy', EVAL + 'cross_entropy'),
-            chart('learning rate', TRAIN + 'learning_rate'), chart('speed', TRAIN + 'examples_per_sec')]),
-        layout_pb2.Category(title='towers', chart=[chart('total loss', TOWERS + '.*')]),
-        layout_pb2.Category(title='layers', closed=True, chart=[chart('sparsity', LAYERS + '.*/sparsity')])],
-    )).SerializeToString())
 
 
 def text(tag: str, markdown: str) -> tf.Summary:
