@@ -50,7 +50,7 @@ def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
 def test_a_record_may_replace_one_of_the_same_kind(tmp_path):
     kept = Metrics(str(tmp_path))
     for value, data in ((1, 'test'), (2, 'train_eval'), (3, 'test')):
-        kept.add(EVAL, 5, replacing=('step', 'data'), value=value, data=data)
+        kept.write(EVAL, 5, replacing=('step', 'data'), value=value, data=data)
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2, 3]
 
 
@@ -61,7 +61,7 @@ def test_lines_of_others_stay(tmp_path):
     kept.drop_after(3)
     assert (tmp_path / NAME).read_bytes() == b''.join(lines)
     kept.add(EVAL, 5, value=1)
-    kept.add(EVAL, 5, replacing=('step',), value=2)
+    kept.write(EVAL, 5, replacing=('step',), value=2)
     assert [record['value'] for record in read(str(tmp_path), EVAL)] == [2]
     assert (tmp_path / NAME).read_bytes().startswith(b''.join(lines)) and read(str(tmp_path), TRAIN) == []
     (tmp_path / NAME).write_bytes(b'[\n]')  # without an end of line

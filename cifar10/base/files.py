@@ -50,12 +50,6 @@ def sync(*paths: str) -> None:
             os.close(descriptor)
 
 
-def sync_tree(folder: str) -> None:
-    """Waits until a folder is on the disk with everything in it."""
-    for path, _, names in os.walk(folder):
-        sync(*(os.path.join(path, name) for name in names), path)
-
-
 @contextlib.contextmanager
 def parents_of(path: str) -> Iterator[None]:
     """Context in which the folders above a path exist; after an error, the ones that it made are removed again."""
@@ -86,7 +80,8 @@ def new_folder(folder: str) -> Iterator[str]:
     temporary = private(folder, os.mkdir)
     try:
         yield temporary
-        sync_tree(temporary)
+        for path, _, names in os.walk(temporary):
+            sync(*(os.path.join(path, name) for name in names), path)
         try:
             os.rename(temporary, folder)
         except OSError as error:
@@ -158,14 +153,6 @@ def opened(path: str, flags: int = os.O_RDONLY) -> int:
 def is_private(name: str, final_name: str) -> bool:
     """Returns whether `name` is a private name of what will be called `final_name`."""
     return bool(re.fullmatch(rf'\.{re.escape(final_name)}\.{RANDOM}', name))
-
-
-def remove(path: str) -> None:
-    """Removes a file, or a folder with everything in it."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.remove(path)
 
 
 class Held(Exception):
@@ -264,7 +251,11 @@ def making(path: str) -> Iterator[None]:
             if not lock.missing:
                 for entry in os.listdir(folder):
                     if is_private(entry, name):
-                        remove(os.path.join(folder, entry))
+                        left = os.path.join(folder, entry)
+                        if os.path.isdir(left) and not os.path.islink(left):
+                            shutil.rmtree(left)
+                        else:
+                            os.remove(left)
             yield
         finally:
             with contextlib.suppress(OSError):

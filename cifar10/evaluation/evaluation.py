@@ -2,7 +2,7 @@
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from cifar10.base.console import Output, say
 from cifar10.base.directories import make_dir, refuse_of_others
@@ -19,27 +19,14 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
 
-class Evaluated(NamedTuple):
-    """An evaluation of a checkpoint.
-
-    Attributes:
-      checkpoint: prefix of the checkpoint.
-      step: its step.
-      classes: the names of the classes.
-      result: what came out.
-    """
-    checkpoint: str
-    step: int
-    classes: tuple[str, ...]
-    result: Result
-
-
-def evaluate(settings: EvalSettings, done: Callable[[Evaluated], Any] = lambda evaluated: None) -> None:
+def evaluate(settings: EvalSettings,
+             done: Callable[[str, int, tuple[str, ...], Result], Any] = lambda *evaluated: None) -> None:
     """Evaluates the newest checkpoint and then, unless `settings.run_once`, each newer one as it appears.
 
     Args:
       settings: of the evaluation.
-      done: function that gets each evaluation once it is reported.
+      done: function (prefix of the checkpoint, its step, the names of the classes, the Result) that is called once an
+        evaluation is reported.
     """
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
     _check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
@@ -72,7 +59,7 @@ def _evaluate_run(settings, directory, devices, done):
                     evaluated = evaluation.evaluate(session, newest[0])
                     if evaluated is None:
                         continue
-                    done(evaluated)
+                    done(*evaluated)
                     last = newest
                 if settings.run_once:
                     if last is None:
@@ -115,7 +102,7 @@ class _Evaluation:
         return (stored.run if stored else None) != self._run.stored.run
 
     def evaluate(self, session, prefix):
-        """Returns the Evaluated of a checkpoint; None if it is gone, or is one of another run."""
+        """Returns what `done` of a checkpoint gets; None if the checkpoint is gone, or is one of another run."""
         with self.report.alone():
             try:
                 step = self._restorer.restore(session, prefix)
@@ -134,7 +121,7 @@ class _Evaluation:
             record = self.report(session, step, result)
         # Outside the context, because a callback may evaluate too.
         Output.current.record(record)
-        return Evaluated(prefix, step, self._run.classes, result)
+        return prefix, step, self._run.classes, result
 
 
 def _wait_for_first(directory):

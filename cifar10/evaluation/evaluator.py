@@ -68,19 +68,6 @@ class Result(NamedTuple):
         return line
 
 
-class _Share(NamedTuple):
-    """What one device computes of a pass.
-
-    Attributes:
-      start: operation that starts its batches at the first.
-      sums: scalars and a matrix of the next batch, by their names; their sums over all batches make a Result.
-      num_batches: how many batches it has.
-    """
-    start: tf.Operation
-    sums: dict[str, tf.Tensor]
-    num_batches: int
-
-
 def batch_size(image_size: int, most: int) -> int:
     """Returns how many images of a height and width are evaluated at a time: at most `most`, and 2 million pixels."""
     return max(min(most, _BATCH_PIXELS // image_size ** 2), 1)
@@ -118,15 +105,18 @@ class Evaluator:
             sums = _batch_sums(recipe, images, labels, len(data.classes), averaging)
             # Batch k, and every len(devices)-th after it.
             num_batches = len(range(k * batch_size, self._count, len(devices) * batch_size))
-            return _Share(start, sums, num_batches)
+            return start, sums, num_batches
+        # For each device the operation that starts its batches at the first, what the next batch adds to a Result,
+        # and how many batches it has.
         self._shares = build_towers(devices, tower)
 
     def run(self, session: tf.Session) -> Result:
         """Makes one pass over the examples."""
-        session.run([share.start for share in self._shares])
+        session.run([start for start, _, _ in self._shares])
 
         def run_share(share):
-            return [session.run(share.sums) for _ in range(share.num_batches)]
+            _, sums, num_batches = share
+            return [session.run(sums) for _ in range(num_batches)]
         with multiprocessing.pool.ThreadPool(len(self._shares)) as pool:
             batches_by_share = pool.map(run_share, self._shares)
         # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.

@@ -53,9 +53,9 @@ class Metrics:
         with files.new_file(self._path) as path, open(path, 'wb') as stream:
             stream.writelines(lines)
 
-    def add(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> None:
+    def add(self, kind: str, step: int, **figures: Any) -> None:
         """Writes a record, as `write` does, and passes it to the output of the process."""
-        Output.current.record(self.write(kind, step, replacing, **figures))
+        Output.current.record(self.write(kind, step, **figures))
 
     def write(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> dict:
         """Writes a record, and returns it; its `time` is the wall clock, in seconds since 1970.

@@ -155,12 +155,12 @@ def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[di
         from cifar10.evaluation import evaluation
         # An interrupt is the way in which watching is meant to end.
         with contextlib.nullcontext() if given.run_once else contextlib.suppress(KeyboardInterrupt):
-            evaluation.evaluate(given, last.append)
+            evaluation.evaluate(given, lambda *evaluated: last.append(evaluated))
     if not last:
         return None
-    result = last[0].result
-    return EvalResult(last[0].step, last[0].checkpoint, result.precision, result.cross_entropy,
-                      result.averaged_precision, last[0].classes, result.confusion, tuple(output.notes))
+    checkpoint, step, classes, result = last[0]
+    return EvalResult(step, checkpoint, result.precision, result.cross_entropy, result.averaged_precision, classes,
+                      result.confusion, tuple(output.notes))
 
 
 def _refuse(settings, names, script):
