@@ -162,7 +162,7 @@ def test_offline_the_error_says_what_to_do(tmp_path, closed_network):
     error, = result.stderr.strip().splitlines()
     for part in ('https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz', str(tmp_path / 'new'), '--dataset=shapes'):
         assert part in error
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ['new'] and os.listdir(tmp_path / 'new') == []
 
 
 def test_a_broken_archive_is_named_and_would_be_replaced(tmp_path, closed_network, capsys):

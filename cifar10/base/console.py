@@ -31,10 +31,6 @@ _START_UP_CHATTER = re.compile(
     rb'|To enable the following instructions'
     rb'|MLIR V1 optimization pass is not enabled')
 
-# The oldest and the newest version of TensorFlow that were tried; the oldest with large parts of the test suite.
-TESTED_VERSIONS = (2, 16), (2, 21)
-
-
 # How lines begin that a person should know of a result.
 _NOTES = 'warning: ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
 
@@ -225,9 +221,6 @@ def _imported(verbose):
         import tensorflow.compat.v1 as tf
 
         from cifar10.base.cpu_session import cpu_session
-        warning = _version_warning(tf.__version__)
-        if warning:
-            say(warning)
         tf.enable_resource_variables()
         # TensorFlow warns so when more than 32 towers take turns at one iterator.
         warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
@@ -254,15 +247,6 @@ def _garbage_collection_off():
         if was_on:
             gc.enable()
     atexit.register(gc.freeze)
-
-
-def _version_warning(version):
-    """Returns a warning about a version of TensorFlow outside TESTED_VERSIONS, or None."""
-    oldest, newest = TESTED_VERSIONS
-    if oldest <= tuple(int(part) for part in version.split('.')[:2]) <= newest:
-        return None
-    return (f'warning: TensorFlow {version} is outside {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}, '
-            'the versions that this program was tested with')
 
 
 @contextlib.contextmanager

@@ -45,12 +45,16 @@ class RunError(Exception):
     """
 
 
+def listed(names: Sequence[str]) -> str:
+    """Returns names as text, shortened if there are many."""
+    return textwrap.shorten(', '.join(names), 80, placeholder=' ...')
+
+
 def difference(before: Sequence[str], now: Sequence[str]) -> str:
     """Returns a phrase for how a list of names has changed: 'without a, b and with c', or 'in another order'."""
-    removed = ', '.join(name for name in before if name not in now)
-    added = ', '.join(name for name in now if name not in before)
-    phrases = [f"{word} {textwrap.shorten(names, 80, placeholder=' ...')}"
-               for word, names in (('without', removed), ('with', added)) if names]
+    removed = [name for name in before if name not in now]
+    added = [name for name in now if name not in before]
+    phrases = [f'{word} {listed(names)}' for word, names in (('without', removed), ('with', added)) if names]
     return ' and '.join(phrases) or 'in another order'
 
 

@@ -51,32 +51,9 @@ def sync(*paths: str) -> None:
 
 
 @contextlib.contextmanager
-def parents_of(path: str) -> Iterator[None]:
-    """Context in which the folders above a path exist; after an error, the ones that it made are removed again."""
-    parent = os.path.dirname(os.path.abspath(path))
-    first = existing(parent)
-    os.makedirs(parent, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        remove_empty(parent, first)
-        raise
-
-
-def remove_empty(folder: str, above: str) -> None:
-    """Removes a folder and those that contain it, below the folder `above`, as far as they are empty."""
-    folder = os.path.abspath(folder)
-    while folder != above:
-        with contextlib.suppress(OSError):  # not empty: another process uses it
-            os.rmdir(folder)
-        folder = os.path.dirname(folder)
-
-
-@contextlib.contextmanager
 def new_folder(folder: str) -> Iterator[str]:
     """Context with the path of a private folder, which is renamed to `folder` at the end if all went well."""
     parent = os.path.dirname(os.path.abspath(folder))
-    os.makedirs(parent, exist_ok=True)  # another process that failed may have removed it meanwhile
     temporary = private(folder, os.mkdir)
     try:
         yield temporary
@@ -200,13 +177,9 @@ def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> 
     Raises:
       Held: another process still holds it.
     """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     while True:
-        os.makedirs(os.path.dirname(path), exist_ok=True)  # a process that failed may have removed it
-        try:
-            stream = open(opened(path, os.O_RDWR | os.O_CREAT), 'r+b', buffering=0)
-        except FileNotFoundError:
-            continue
-        with stream:
+        with open(opened(path, os.O_RDWR | os.O_CREAT), 'r+b', buffering=0) as stream:
             lock = Lock(path, stream, _lock(stream, fcntl.LOCK_EX, seconds, waiting))
             if not lock.is_lost():  # its last holder may have removed the file
                 yield lock

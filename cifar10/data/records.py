@@ -17,7 +17,7 @@ import numpy as np
 from cifar10.base.console import say
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import making, parents_of, remove_leftovers
+from cifar10.base.files import making, remove_leftovers
 from cifar10.base.registry import DATASETS
 
 SIZE = 32  # height and width of CIFAR's images
@@ -255,7 +255,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         refuse_of_others(os.path.dirname(folder), given)
         try:
             dataset.check()
-            with parents_of(folder), making(folder):
+            with making(folder):
                 if not os.path.isdir(folder):  # another process may have made it meanwhile
                     dataset.make(folder)
                     if DATASETS.is_own(name):

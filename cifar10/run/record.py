@@ -5,7 +5,6 @@ kind `start` for each start that took some of the run's steps.
 """
 import os
 import platform
-import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
-from cifar10.base.errors import UsageError, difference
+from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, Registry
 from cifar10.run import metrics
 from cifar10.settings.definition import fields
@@ -75,8 +74,8 @@ class RunRecord(NamedTuple):
         missing = [name for name in cls._fields if name not in values and name != 'run'] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
-            raise UsageError(f"{path} lacks {textwrap.shorten(', '.join(missing), 80, placeholder=' ...')}, so another "
-                             'version of this program wrote it; use that version, or another directory')
+            raise UsageError(f'{path} lacks {listed(missing)}, so another version of this program wrote it; use that '
+                             'version, or another directory')
         for field in fields(*GROUPS):
             choices, value = field.metadata['choices'], settings[field.name]
             if choices and value is not None and value not in choices:

@@ -1,6 +1,7 @@
-"""Finds, checks and reads the checkpoints in a directory, also those of the tutorial (see `tutorial`).
+"""Finds, checks and reads checkpoints, also those of TensorFlow's CIFAR-10 tutorial; `checkpoint` writes them.
 
-`checkpoint` writes and restores them.
+The tutorial's variables have the same names. But its global_step is a float32, nothing counts examples, and no
+settings are stored.
 """
 import hashlib
 import os
@@ -13,11 +14,11 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN
-from cifar10.run import tutorial
 from cifar10.run.names import SETTINGS
 from cifar10.run.train_dir import TrainDir
 
 _RETRY_SECS = 0.5
+_BATCH_SIZE_OF_TUTORIAL = 128  # examples of one step
 
 # Corrupt checkpoints that this process has reported. A watching evaluator looks for checkpoints again and
 # again, from several places, and reports each corrupt one only once.
@@ -107,7 +108,7 @@ def progress(prefix: str) -> tuple[int, int]:
     reader = tf.train.load_checkpoint(prefix)
     step = int(reader.get_tensor('global_step'))
     if not reader.has_tensor(EXAMPLES_SEEN):
-        return step, tutorial.examples_seen(step)
+        return step, step * _BATCH_SIZE_OF_TUTORIAL
     return step, int(reader.get_tensor(EXAMPLES_SEEN))
 
 
@@ -143,9 +144,8 @@ def read(prefix: str) -> dict[str, np.ndarray]:
     """Returns the variables in a checkpoint by their names, with the steps and the examples that the run had taken."""
     reader = tf.train.load_checkpoint(prefix)
     values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    step = np.int64(values[tf.GraphKeys.GLOBAL_STEP])  # the tutorial's is a float32, and it counts no examples
-    examples_seen = values.get(EXAMPLES_SEEN, np.int64(tutorial.examples_seen(step)))
-    return {**values, tf.GraphKeys.GLOBAL_STEP: step, EXAMPLES_SEEN: examples_seen}
+    step = np.int64(values[tf.GraphKeys.GLOBAL_STEP])
+    return {EXAMPLES_SEEN: step * _BATCH_SIZE_OF_TUTORIAL, **values, tf.GraphKeys.GLOBAL_STEP: step}
 
 
 def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:

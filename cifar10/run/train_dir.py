@@ -139,11 +139,7 @@ class TrainDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Context in which no other process trains here; makes the directory if it does not exist.
-
-        After an error, a directory where nothing was written is left as it was found.
-        """
-        first = files.existing(self.path)
+        """Context in which no other process trains here; makes the directory if it does not exist."""
         make_dir(self.path, '--train_dir')
         with contextlib.ExitStack() as stack:
             with self._lock_errors():
@@ -154,12 +150,6 @@ class TrainDir:
             try:
                 self._lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
                 yield
-            except BaseException:
-                is_only_ours = not self._lock.missing and not self._lock.is_lost()
-                if is_only_ours and os.listdir(self.path) == [_LOCK]:
-                    os.remove(self._lock_path)
-                    files.remove_empty(self.path, first)
-                raise
             finally:
                 self._lock = None
 

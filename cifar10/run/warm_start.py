@@ -1,18 +1,16 @@
 """A warm start: a new run takes from a checkpoint of another model the variables that fit by name and shape."""
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.directories import warn_of_others
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, listed
 from cifar10.base.names import AVERAGE
 from cifar10.run import saved
 from cifar10.run.train_dir import TrainDir
-
-_MOST_NAMED = 4  # variables in a list
 
 
 class WarmStart(NamedTuple):
@@ -44,12 +42,6 @@ class WarmStart(NamedTuple):
         if self.missing:
             text += f'; not there: {listed(self.missing)}'
         return text
-
-
-def listed(names: Sequence[str]) -> str:
-    """Returns a list of variables as text, shortened if it is long."""
-    more = len(names) - _MOST_NAMED
-    return ', '.join(names[:_MOST_NAMED]) + (f' and {more} more' if more > 0 else '')
 
 
 def find(given: str) -> str:

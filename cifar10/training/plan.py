@@ -11,7 +11,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import NETWORKS, OPTIMIZERS, PRECISIONS, TO_THE_END, UPDATE_MODES
 from cifar10.data import records
 from cifar10.data.records import Records
@@ -404,7 +404,7 @@ def _with_warm_start(plan, stored, directory):
         notes += [f'warm start {found}', *_other_classes(given, found, plan.data.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
-        notes.append(f'warning: --freeze={pattern} leaves {warm_start.listed(untrained)} at initial values, which '
+        notes.append(f'warning: --freeze={pattern} leaves {listed(untrained)} at initial values, which '
                      'nothing has trained; start from a model with --warm_start')
     return plan, notes
 
