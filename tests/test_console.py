@@ -155,10 +155,10 @@ def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
 @pytest.mark.stress
 def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_path):
     code = ('import sys, time; from cifar10.base import console; console.start_tensorflow()\n'
-            'from cifar10.run import summaries\n'
+            'from cifar10.run.events import Events\n'
             'print("on", flush=True)\n'
             'for folder in sys.stdin:\n'
-            '    events = summaries.Events(folder.strip()); events.add(summaries.scalars({sys.argv[1]: 1.0}), 1)\n'
+            '    Events(folder.strip()).add_scalars({sys.argv[1]: 1.0}, 1)\n'
             '    print("written", flush=True)')
     processes = [subprocess.Popen([sys.executable, '-c', code, tag], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                   text=True, cwd=ROOT) for tag in 'ab']

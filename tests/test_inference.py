@@ -56,9 +56,9 @@ def checkpoint(folder, step, content='x'):
 
 def offer(best, prefix, precision, meanwhile=lambda: None):
     step = step_of(prefix)
-    candidate = best.copy(prefix, step)
+    best.copy(prefix, step)
     meanwhile()
-    return candidate and best.keep(step, precision, correct=1)
+    return best.keep(step, precision, correct=1)
 
 
 def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):

@@ -13,6 +13,7 @@ from cifar10.evaluation import confusion
 from cifar10.evaluation.evaluator import Result
 from cifar10.run import metrics, summaries
 from cifar10.run.best import Best
+from cifar10.run.events import Events
 
 
 def scalars_of(result: Result) -> dict[str, float]:
@@ -52,20 +53,20 @@ class Report:
             say(f'warning: --eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
                   'their curves; use another --eval_dir')
         self._metrics = metrics.Metrics(eval_dir)
-        self._events = summaries.Events(eval_dir)
-        self._events.begin(tf.get_default_graph())
+        self._events = Events(eval_dir)
+        self._events.add_graph(tf.get_default_graph())
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """Context in which no other process evaluates for the directory."""
         with files.locked(os.path.join(self._eval_dir, 'lock'),
-                          waiting=f'waiting    for another evaluation in {self._eval_dir}') as lock:
-            self._is_locked = not lock.missing
+                          waiting=f'waiting    for another evaluation in {self._eval_dir}'):
             yield
 
     def hold(self, prefix: str, step: int) -> None:
         """Keeps a checkpoint from being deleted until it is reported, if the best one is kept."""
-        self._may_be_best = self._best is not None and self._best.copy(prefix, step, tidy=self._is_locked)
+        if self._best:
+            self._best.copy(prefix, step)
 
     def __call__(self, session: tf.Session, step: int, result: Result) -> dict:
         """Reports the Result of the checkpoint that is held; returns the record to send."""
@@ -75,13 +76,13 @@ class Report:
                 say('each class, without test-time averaging:')
             for line in confusion.lines(result.confusion, self._classes):
                 say(line)
-        self._events.add(summaries.scalars(scalars_of(result)), step)
+        self._events.add_scalars(scalars_of(result), step)
         table = confusion.markdown(result.confusion, self._classes)
-        self._events.add(summaries.text(summaries.EVAL + 'precision_by_class', table), step)
+        self._events.add_text(summaries.EVAL + 'precision_by_class', table, step)
         self._events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
         record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                                      **self._evaluation)
-        if self._may_be_best and self._best.keep(step, **result.figures):
+        if self._best and self._best.keep(step, **result.figures):
             say(f'best       {self._best.path}')
         return record
 

@@ -12,7 +12,7 @@ from cifar10.evaluation.report import result_line, scalars_of
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
-from cifar10.run import summaries
+from cifar10.run.events import Events
 from cifar10.run.metrics import EVAL, Metrics
 from cifar10.run.progress import Progress
 
@@ -42,7 +42,7 @@ class Validation:
         self._session = trained_session(devices, graph)
         self._session.run(self._evaluator.read)
 
-    def report(self, step: int, values: dict, events: summaries.Events, metrics: Metrics, progress: Progress) -> Result:
+    def report(self, step: int, values: dict, events: Events, metrics: Metrics, progress: Progress) -> Result:
         """Evaluates the values of a step and reports the Result: a point of each curve, a record, a line.
 
         Args:
@@ -53,7 +53,7 @@ class Validation:
           progress: prints the line.
         """
         result = self.evaluate(values)
-        events.add(summaries.scalars(scalars_of(result)), step)
+        events.add_scalars(scalars_of(result), step)
         metrics.add(EVAL, step, **result.figures)
         progress.say(result_line(step, result))
         return result

@@ -48,14 +48,13 @@ class Best:
         figures = self._stored()
         return figures if figures and figures['step'] in map(step_of, self._folder.checkpoints()) else None
 
-    def candidate(self, source: str, tidy: bool = True) -> str | None:
+    def candidate(self, source: str) -> str | None:
         """Returns where to write a checkpoint that is going to be evaluated: a prefix, to which '-<step>' is added.
 
         Returns None, and says why once, if what is in the folder must stay.
 
         Args:
           source: the directory of the run, whose settings are kept with the checkpoint.
-          tidy: whether to remove what killed processes left; no other process must be writing here.
         """
         if reason := self._reason_to_stay():
             if not self._has_reported:
@@ -65,29 +64,22 @@ class Best:
         if not os.path.isdir(self.path):
             os.makedirs(self.path)
             files.sync(self._directory)
-        if tidy:
-            self._tidy()
+        self._tidy()
         self._settings = None
         with contextlib.suppress(FileNotFoundError), open(
                 files.opened(os.path.join(source, SETTINGS)), encoding='utf-8', errors='surrogateescape') as stream:
             self._settings = stream.read()
         return self._folder.partial_prefix
 
-    def copy(self, prefix: str, step: int, tidy: bool = True) -> bool:
-        """Copies a checkpoint of a step as the `candidate`, so that it stays even if training deletes it meanwhile.
-
-        Returns whether it may become the best.
-        """
-        target = self.candidate(os.path.dirname(prefix), tidy)
-        if target is None:
-            return False
-        with contextlib.suppress(FileNotFoundError):  # training has deleted it
-            for part in parts(prefix):
-                shutil.copyfile(part, f'{target}-{step}{part.removeprefix(prefix)}')
-        return os.path.exists(f'{target}-{step}.index')
+    def copy(self, prefix: str, step: int) -> None:
+        """Copies a checkpoint of a step as the `candidate`, so that it stays even if training deletes it meanwhile."""
+        if target := self.candidate(os.path.dirname(prefix)):
+            with contextlib.suppress(FileNotFoundError):  # training has deleted it
+                for part in parts(prefix):
+                    shutil.copyfile(part, f'{target}-{step}{part.removeprefix(prefix)}')
 
     def keep(self, step: int, precision: float, **figures: Any) -> bool:
-        """Keeps the candidate if its precision is the highest; returns whether it is.
+        """Keeps the candidate if there is one, and its precision is the highest; returns whether it is the best now.
 
         Of two checkpoints of one step, the first is kept, because files of the same names cannot be replaced at once.
 
@@ -99,9 +91,11 @@ class Best:
         Raises:
           OSError: the folder cannot be written. The previous best checkpoint stays.
         """
-        best = self.figures()
+        best, candidate = self.figures(), f'{self._folder.partial_prefix}-{step}'
+        if not os.path.exists(candidate + '.index'):
+            return False
         if best and (best['precision'] >= precision or best['step'] == step):
-            self._folder.remove_checkpoint(f'{self._folder.partial_prefix}-{step}')
+            self._folder.remove_checkpoint(candidate)
             return False
         text = json.dumps({'step': step, 'precision': precision, **figures, _EVALUATION: self._evaluation}, indent=2)
         if self._settings:

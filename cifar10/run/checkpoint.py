@@ -1,5 +1,6 @@
 """Checkpoints of a run: written, restored and rotated. `saved` finds and reads existing ones."""
 import contextlib
+import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
 from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
-from cifar10.run.names import step_of
+from cifar10.run.names import KEPT, step_of
 from cifar10.run.rate import due
 from cifar10.run.saved import digest, incompatibility, is_ours, newest, read
 from cifar10.run.sessions import LOST
@@ -63,7 +64,7 @@ def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> No
     """
     directory.list_checkpoints(prefixes[-max_to_keep:] if max_to_keep else prefixes[-1:])
     for prefix in prefixes[:-max_to_keep] if max_to_keep else ():
-        if not directory.is_kept_for_good(prefix) and is_ours(prefix):
+        if not os.path.exists(prefix + KEPT) and is_ours(prefix):
             directory.remove_checkpoint(prefix)
 
 

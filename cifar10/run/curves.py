@@ -1,9 +1,10 @@
 """The curves of a run: the summaries of its steps and the speed between them, for TensorBoard."""
 import tensorflow.compat.v1 as tf
 
-from cifar10.run import summaries
+from cifar10.run.events import Events
 from cifar10.run.rate import Rate, summary_due
 from cifar10.run.reporter import Reporter
+from cifar10.run.summaries import TRAIN
 
 
 class Curves(Reporter):
@@ -17,7 +18,7 @@ class Curves(Reporter):
       summary: string scalar, a serialised `tf.Summary` of a step; None if there is none.
     """
 
-    def __init__(self, events: summaries.Events, every: int, examples_per_step: int, step: int,
+    def __init__(self, events: Events, every: int, examples_per_step: int, step: int,
                  summary: tf.Tensor | None):
         self._summary = summary
         self._events = events
@@ -38,4 +39,4 @@ class Curves(Reporter):
         # In the file at once, so that no curve ends before the checkpoint that a killed run goes on from.
         self._events.add(results['summary'], step)
         if speed:
-            self._events.add(summaries.scalars({summaries.TRAIN + 'examples_per_sec': speed[0]}), step)
+            self._events.add_scalars({TRAIN + 'examples_per_sec': speed[0]}, step)

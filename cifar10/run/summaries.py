@@ -1,20 +1,14 @@
-"""What TensorBoard shows of a step, as summary operations on the CPU, and the file that it reads.
+"""What TensorBoard shows of a step, as summary operations on the CPU.
 
 Users rely on the tags (docs/outputs.md). The raw operations are used because they take a tag as it is;
 `tf.summary` would put the name scope before it.
 """
-import contextlib
-import os
 import re
-import socket
-import time
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.errors import RunError, reason
 from cifar10.parallel.update import Step
-from cifar10.run.names import EVENTS_SUFFIX
 
 # The groups of tags. TensorBoard sorts them by name and opens the first two, so these are what people look at
 # first.
@@ -154,75 +148,3 @@ def _tiled(filters):
     tiles = tf.pad(tf.transpose(filters, [3, 0, 1, 2]), [[0, rows * columns - n], [0, 1], [0, 1], [0, 0]])
     tiles = tf.reshape(tiles, [rows, columns, height + 1, width + 1, depth])
     return tf.reshape(tf.transpose(tiles, [0, 2, 1, 3, 4]), [1, rows * (height + 1), columns * (width + 1), depth])
-
-
-class Events:
-    """An event file of this program in a directory, for TensorBoard.
-
-    Every method except `close` raises a RunError if the file cannot be written.
-    """
-
-    def __init__(self, directory: str):
-        self._newest = 0  # the newest step written
-        # As TensorFlow names it. The process number keeps two files apart that were made on one machine in the same
-        # second.
-        name = f'events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}{EVENTS_SUFFIX}'
-        # A `tf.summary.FileWriter` writes in a thread, whose errors would be shown with a traceback.
-        with _errors():
-            self._writer = tf.io.TFRecordWriter(os.path.join(directory, name))
-        self._write(file_version='brain.Event:2')
-
-    def begin(self, graph: tf.Graph, last_step: int | None = None) -> None:
-        """Writes the graph.
-
-        Args:
-          graph: the program's graph.
-          last_step: if given, TensorBoard drops what earlier processes wrote for later steps.
-        """
-        if last_step is not None:
-            self._drop(last_step)
-        self._write(graph_def=graph.as_graph_def(add_shapes=True).SerializeToString())
-
-    def drop_after(self, last_step: int) -> None:
-        """Makes TensorBoard drop what this process wrote for the steps after `last_step`: they are repeated."""
-        if last_step < self._newest:
-            self._drop(last_step)
-            self._newest = last_step
-
-    def add(self, summary: tf.Summary | bytes, step: int) -> None:
-        """Writes a `tf.Summary`, serialised or not."""
-        self._write(step, summary=tf.Summary.FromString(summary) if isinstance(summary, bytes) else summary)
-        self._newest = max(self._newest, step)
-
-    def close(self) -> None:
-        """Closes the file, ignoring errors: every summary is in it already."""
-        with contextlib.suppress(Exception):
-            self._writer.close()
-
-    def _drop(self, last_step):
-        self._write(last_step + 1, session_log=tf.SessionLog(status=tf.SessionLog.START))
-
-    def _write(self, step=0, **content):
-        with _errors():
-            self._writer.write(tf.Event(wall_time=time.time(), step=step, **content).SerializeToString())
-            self._writer.flush()
-
-
-@contextlib.contextmanager
-def _errors():
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise RunError(f'the file for TensorBoard cannot be written ({reason(error)})') from error
-
-
-def scalars(values: dict[str, float]) -> tf.Summary:
-    """Returns a `tf.Summary` of Python numbers, given by their tags."""
-    return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-
-
-def text(tag: str, markdown: str) -> tf.Summary:
-    """Returns a `tf.Summary` of a Markdown string."""
-    metadata = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name='text'))
-    tensor = tf.make_tensor_proto([markdown.encode(errors='replace')], tf.string)
-    return tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])

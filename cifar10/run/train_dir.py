@@ -70,10 +70,6 @@ class TrainDir:
             files.sync(self.path)
         return prefix
 
-    def is_kept_for_good(self, prefix: str) -> bool:
-        """Returns whether rotation leaves a checkpoint: there is a file `.kept` beside it."""
-        return os.path.exists(prefix + KEPT)
-
     def remove_partial(self, step: int) -> None:
         """Removes what a failed save of this step left behind."""
         for prefix in (self.partial_prefix, self.checkpoint_prefix):

@@ -7,10 +7,11 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation.validation import Validation
-from cifar10.run import checkpoint, deletion, metrics, summaries, trust
+from cifar10.run import checkpoint, deletion, metrics, trust
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.best import Best
 from cifar10.run.curves import Curves
+from cifar10.run.events import Events
 from cifar10.run.progress import Progress
 from cifar10.run.rate import due
 from cifar10.run.reporter import Reporter
@@ -53,9 +54,9 @@ class Reports:
                 if registry.is_own(name):
                     trust.remember(directory.stored().run, name)
             deletion.tidy(directory)
-            self._events = summaries.Events(directory.path)
-            self._events.begin(tf.get_default_graph(), plan.step)
-        self._events.add(summaries.text('config', f'```\n{text}\n```'), plan.step)
+            self._events = Events(directory.path)
+            self._events.add_graph(tf.get_default_graph())
+        self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
         evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
                           use_ema=settings.recipe.moving_averages)
@@ -120,7 +121,7 @@ class Reports:
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
         result = self._validation.report(step, values, self._events, self._log, progress)
-        if candidate and self._best.keep(step, **result.figures):
+        if self._best and self._best.keep(step, **result.figures):
             progress.say(f'best       {self._best.path}')
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.run import checkpoint, summaries
+from cifar10.run import checkpoint
+from cifar10.run.events import Events
 from cifar10.run.metrics import Metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.explain.moments import Lap, Moments
@@ -56,7 +57,7 @@ class Variant:
                 self._validation = trainer.validation_of(plan)
                 if self._validation:
                     stack.callback(self._validation.close)
-            self._events = summaries.Events(folder)
+            self._events = Events(folder)
             stack.callback(self._events.close)
             if before_session:
                 before_session()
