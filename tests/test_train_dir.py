@@ -79,7 +79,7 @@ def test_each_checkpoint_has_a_record_with_the_digest_of_its_variables(saving, t
     found = metrics.read(str(tmp_path), metrics.CHECKPOINT)
     assert [(record['step'], record['sha256']) for record in found] == expected
     assert [saved.digest(prefix) for prefix in checkpoints(tmp_path)] == [sha256 for _, sha256 in expected]
-    assert len({saved.digest_of(['a'], lambda _, value=value: value) for value in (
+    assert len({saved.digest_of({'a': value}) for value in (
         np.zeros(2, np.float32), np.zeros([1, 2], np.float32), np.zeros(2, np.int32), np.float32([0, -0.0]))}) == 4
 
 

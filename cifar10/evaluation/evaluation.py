@@ -46,8 +46,10 @@ def _check_eval_dir(path, checkpoint_dir):
 
 def _evaluate_run(settings, directory, devices, done):
     """Evaluates the run in a directory. Returns True if another run takes its place, False if `run_once` is done."""
-    if not settings.run_once:
-        _wait_for_first(directory)
+    if not settings.run_once and not directory.checkpoints():
+        say(f'waiting for the first checkpoint in {directory.path}')
+        while not directory.checkpoints():
+            time.sleep(1)
     with failures.plain_errors(), seeded_graph():
         evaluation = _Evaluation(settings, directory, devices)
         with trained_session(devices) as session:
@@ -122,13 +124,6 @@ class _Evaluation:
         # Outside the context, because a callback may evaluate too.
         Output.current.record(record)
         return prefix, step, self._run.classes, result
-
-
-def _wait_for_first(directory):
-    if not directory.checkpoints():
-        say(f'waiting for the first checkpoint in {directory.path}')
-    while not directory.checkpoints():
-        time.sleep(1)
 
 
 def _prepare_data(stored, settings):

@@ -77,16 +77,12 @@ class Metrics:
         if kept != lines:
             self._replace([*kept, line])
         else:
-            self._append(line)
+            with open(files.opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT), 'ab', buffering=0) as stream:
+                length = stream.tell()
+                if stream.write(line) < len(line):  # the disk is full
+                    stream.truncate(length)  # no part of a line stays
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
         return json.loads(line)
-
-    def _append(self, line):
-        """Adds a line to the end of the file, whole or not at all."""
-        with open(files.opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT), 'ab', buffering=0) as stream:
-            length = stream.tell()
-            if stream.write(line) < len(line):  # the disk is full
-                stream.truncate(length)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 
 
 def rounded(figure: float) -> float:

@@ -6,7 +6,7 @@ settings are stored.
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -87,9 +87,7 @@ def named(flag: str, given: str, others: str = '') -> str:
 def corruption(prefix: str) -> str | None:
     """Returns why a checkpoint cannot be read, as a phrase, or None if it can."""
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)  # checks lengths and checksums
+        _values(prefix)  # which checks lengths and checksums
     except Exception as error:  # of any type: the reader translates some of its errors and not others
         return reason(error)
     return None
@@ -105,11 +103,8 @@ def is_ours(prefix: str) -> bool:
 
 def progress(prefix: str) -> tuple[int, int]:
     """Returns (the global_step in a checkpoint, how many examples the run had seen by then)."""
-    reader = tf.train.load_checkpoint(prefix)
-    step = int(reader.get_tensor('global_step'))
-    if not reader.has_tensor(EXAMPLES_SEEN):
-        return step, step * _BATCH_SIZE_OF_TUTORIAL
-    return step, int(reader.get_tensor(EXAMPLES_SEEN))
+    values = read(prefix)
+    return int(values[tf.GraphKeys.GLOBAL_STEP]), int(values[EXAMPLES_SEEN])
 
 
 def digest(prefix: str) -> str:
@@ -119,22 +114,20 @@ def digest(prefix: str) -> str:
       OSError: the checkpoint cannot be read.
     """
     try:
-        reader = tf.train.load_checkpoint(prefix)
-        return digest_of(reader.get_variable_to_shape_map(), reader.get_tensor)
+        return digest_of(_values(prefix))
     except Exception as error:  # of any type, as in `corruption`
         raise OSError(reason(error)) from error
 
 
-def digest_of(names: Collection[str], value: Callable[[str], np.ndarray]) -> str:
-    """Returns the SHA-256 of a run's variables, as hexadecimal digits.
+def digest_of(values: Mapping[str, np.ndarray]) -> str:
+    """Returns the SHA-256 of variables, as hexadecimal digits; the types and shapes of their values count as well.
 
     Args:
-      names: the names of all variables that a checkpoint holds; their order does not matter.
-      value: function name -> array. Its type and shape count as well as its bytes.
+      values: arrays by the names of the variables; their order does not matter.
     """
     sha256 = hashlib.sha256()
-    for name in sorted(names):
-        array = np.asarray(value(name))
+    for name, value in sorted(values.items()):
+        array = np.asarray(value)
         sha256.update(f'{name} {array.dtype} {list(array.shape)}\n'.encode())
         sha256.update(array.tobytes())
     return sha256.hexdigest()
@@ -142,8 +135,7 @@ def digest_of(names: Collection[str], value: Callable[[str], np.ndarray]) -> str
 
 def read(prefix: str) -> dict[str, np.ndarray]:
     """Returns the variables in a checkpoint by their names, with the steps and the examples that the run had taken."""
-    reader = tf.train.load_checkpoint(prefix)
-    values = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    values = _values(prefix)
     step = np.int64(values[tf.GraphKeys.GLOBAL_STEP])
     return {EXAMPLES_SEEN: step * _BATCH_SIZE_OF_TUTORIAL, **values, tf.GraphKeys.GLOBAL_STEP: step}
 
@@ -161,3 +153,8 @@ def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str,
         if list(shapes[name]) != variable.shape.as_list():
             return f'has {name} of shape {list(shapes[name])} instead of {variable.shape.as_list()}'
     return None
+
+
+def _values(prefix):
+    reader = tf.train.load_checkpoint(prefix)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -32,7 +32,7 @@ class WarmStart(NamedTuple):
     @property
     def sha256(self) -> str:
         """The `saved.digest_of` the values."""
-        return saved.digest_of(self.values, self.values.__getitem__)
+        return saved.digest_of(self.values)
 
     def __str__(self):
         count = f'{len(self.values)} of {len(self.values) + len(self.misfits) + len(self.missing)}'

@@ -61,7 +61,7 @@ class Verification:
         sha256 = self._hashes.get(taken.step)
         if sha256 is None or taken.after is None:
             return None
-        if saved.digest_of(taken.saved, taken.after.__getitem__) != sha256:
+        if saved.digest_of({name: taken.after[name] for name in taken.saved}) != sha256:
             return taken.step, 'other variables came out than those of its checkpoint'
         self._checkpoints.append(taken.step)
         return None
