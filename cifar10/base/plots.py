@@ -18,9 +18,5 @@ def check_plot(path: str) -> None:
         raise UsageError(f'the folder of {path} does not exist')
     if os.path.isdir(path) or not path.lower().endswith('.png'):
         raise UsageError(f'{path} is not the name of a PNG file; give one that ends in .png')
-    if os.path.exists(path):
-        writable = os.access(path, os.W_OK)
-    else:
-        writable = os.access(folder, os.W_OK | os.X_OK)
-    if not writable:
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise UsageError(f'{path} cannot be written; name another file')

@@ -4,17 +4,22 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import files
 from cifar10.base.console import Output, say
 from cifar10.base.directories import make_dir, refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
-from cifar10.evaluation import model
+from cifar10.evaluation import confusion, model
 from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
-from cifar10.evaluation.report import Report
-from cifar10.run import failures, saved
+from cifar10.run import failures, metrics, saved
+from cifar10.run.best import Best
+from cifar10.run.events import Events
 from cifar10.run.names import LIST, SETTINGS
+from cifar10.run.summaries import EVAL
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
@@ -69,12 +74,12 @@ def _evaluate_run(settings, directory, devices, done):
                     break
                 time.sleep(settings.eval_interval_secs)
             # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
-            evaluation.report.close()
+            evaluation.events.close()
             return not settings.run_once or last is None
 
 
 class _Evaluation:
-    """Evaluates and reports the checkpoints of the run that is in a directory now, in the current graph.
+    """Evaluates the run that is in a directory now, in the current graph, and reports what comes out.
 
     Args:
       settings: the settings of the evaluation.
@@ -83,7 +88,7 @@ class _Evaluation:
 
     Attributes:
       evaluator: the Evaluator.
-      report: the Report.
+      events: the file for TensorBoard.
     """
 
     def __init__(self, settings, directory, devices):
@@ -91,12 +96,26 @@ class _Evaluation:
         data = _prepare_data(stored, settings)
         self._run = model.load_run(settings, directory, stored, data)
         self._directory = directory
+        self._settings = settings
         self.evaluator = Evaluator(data, self._run.recipe, devices.tower_devices, model.batch_size(settings, self._run),
                                    settings.num_examples, self._run.averaging)
         self._restorer = model.Restorer(self._run.use_ema)
-        evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
-                          use_ema=self._run.use_ema)
-        self.report = Report(settings.eval_dir, self._run.classes, evaluation, settings.keep_best, settings.per_class)
+        with tf.device('/cpu:0'):
+            self._pixels = tf.placeholder(tf.uint8, [None, None, 3])
+            self._image = tf.raw_ops.ImageSummary(
+                tag=EVAL + 'precision_confusion', tensor=self._pixels[None], max_images=1)
+        # What is evaluated and how, for every record.
+        self._evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
+                                use_ema=self._run.use_ema)
+        eval_dir = settings.eval_dir
+        self._best = Best(eval_dir, self._evaluation, '--eval_dir') if settings.keep_best else None
+        runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
+        if runs - {None, stored.run}:
+            say(f'warning: --eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
+                'their curves; use another --eval_dir')
+        self._metrics = metrics.Metrics(eval_dir)
+        self.events = Events(eval_dir)
+        self.events.add_graph(tf.get_default_graph())
 
     def is_over(self):
         """Returns whether another run has taken the place of this one."""
@@ -105,7 +124,8 @@ class _Evaluation:
 
     def evaluate(self, session, prefix):
         """Returns what `done` of a checkpoint gets; None if the checkpoint is gone, or is one of another run."""
-        with self.report.alone():
+        eval_dir = self._settings.eval_dir
+        with files.locked(os.path.join(eval_dir, 'lock'), waiting=f'waiting    for another evaluation in {eval_dir}'):
             try:
                 step = self._restorer.restore(session, prefix)
             except UsageError:
@@ -114,16 +134,35 @@ class _Evaluation:
                 raise
             if step is None:
                 return None
-            self.report.hold(prefix, step)
+            if self._best:
+                self._best.copy(prefix, step)
             # Another run writes its settings before its checkpoints. So if the settings are still those of
             # this run, the checkpoint was too.
             if self.is_over():
                 return None
             result = self.evaluator.run(session)
-            record = self.report(session, step, result)
-        # Outside the context, because a callback may evaluate too.
+            record = self._report(session, step, result)
+        # Without the lock, because a callback may evaluate too.
         Output.current.record(record)
         return prefix, step, self._run.classes, result
+
+    def _report(self, session, step, result):
+        """Reports the Result of a checkpoint, and keeps the best one; returns the record to send."""
+        say(result.line(step))
+        if self._settings.per_class:
+            if result.averaged_correct is not None:
+                say('each class, without test-time averaging:')
+            for line in confusion.lines(result.confusion, self._run.classes):
+                say(line)
+        self.events.add_scalars(result.scalars, step)
+        table = confusion.markdown(result.confusion, self._run.classes)
+        self.events.add_text(EVAL + 'precision_by_class', table, step)
+        self.events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
+        record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
+                                     **self._evaluation)
+        if self._best and self._best.keep(step, **result.figures):
+            say(f'best       {self._best.path}')
+        return record
 
 
 def _prepare_data(stored, settings):

@@ -2,6 +2,7 @@
 
 It reads no checkpoint; the caller sets the variables.
 """
+import datetime
 import multiprocessing.pool
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.parallel.towers import build_towers
+from cifar10.run.summaries import EVAL
 
 _BATCH_PIXELS = 500 * 64 ** 2
 
@@ -60,6 +62,15 @@ class Result(NamedTuple):
         if self.averaged_correct is not None:
             figures['averaged_precision'] = self.averaged_precision
         return figures
+
+    @property
+    def scalars(self) -> dict[str, float]:
+        """The points that are added to TensorBoard's curves, by the tags of the curves."""
+        return {EVAL + name: value for name, value in self.figures.items() if isinstance(value, float)}
+
+    def line(self, step: int) -> str:
+        """Returns the line that reports the result of a step."""
+        return f'{datetime.datetime.now()}: {self}, step {step}'
 
     def __str__(self):
         line = f'precision @ 1 = {self.precision:.3f} ({self.correct} of {self.count})'

@@ -8,7 +8,6 @@ from cifar10.base.graphs import seeded_graph
 from cifar10.base.variables import Loader
 from cifar10.data import records
 from cifar10.evaluation.evaluator import Evaluator, Result, batch_size, trained_session
-from cifar10.evaluation.report import result_line, scalars_of
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
@@ -53,9 +52,9 @@ class Validation:
           progress: prints the line.
         """
         result = self.evaluate(values)
-        events.add_scalars(scalars_of(result), step)
+        events.add_scalars(result.scalars, step)
         metrics.add(EVAL, step, **result.figures)
-        progress.say(result_line(step, result))
+        progress.say(result.line(step))
         return result
 
     def evaluate(self, values: dict) -> Result:
