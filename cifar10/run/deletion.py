@@ -9,16 +9,7 @@ from cifar10.base import files
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
-from cifar10.run.names import (
-    BEST,
-    FIGURES,
-    SETTINGS,
-    is_of_checkpoint,
-    is_of_run,
-    is_unfinished,
-    step_of,
-    step_without_index,
-)
+from cifar10.run.names import BEST, FIGURES, SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
 from cifar10.run.saved import is_ours
 from cifar10.run.train_dir import TrainDir
 
@@ -71,46 +62,46 @@ def restart(directory: TrainDir) -> None:
     """Deletes the files of an earlier run of this program, and its best checkpoint; the caller holds its lock."""
     if not has_run(directory):
         return
-    if best := _best(directory):
-        _delete(best, [name for name in os.listdir(best) if name in (SETTINGS, FIGURES) or is_of_checkpoint(name)])
-        with contextlib.suppress(OSError):  # not empty: the rest is the user's
-            os.rmdir(best)
-    names = [name for name in os.listdir(directory.path) if is_of_run(name)]
     if directory.checkpoints():
-        say(f'restart    deleting the {len(names)} files of the earlier run in {directory.path}')
+        count = sum(map(is_of_run, os.listdir(directory.path)))
+        say(f'restart    deleting the {count} files of the earlier run in {directory.path}')
     else:
         say(f'replaced   the run in {directory.path} that ended before its first checkpoint')
-    _delete(directory.path, names)
+    if best := _best(directory):
+        _delete(best, FIGURES)
+        with contextlib.suppress(OSError):  # not empty: the rest is the user's
+            os.rmdir(best.path)
+    _delete(directory)
 
 
 def deletes(directory: TrainDir, prefix: str) -> bool:
     """Returns whether a start that deletes the run in a train_dir deletes a checkpoint with it."""
-    folder, name = os.path.split(os.path.realpath(prefix))
-    folders = [directory.path, _best(directory) or directory.path]
-    return folder in map(os.path.realpath, folders) and is_of_checkpoint(name + '.index')
+    best = _best(directory)
+    deleted = [*directory.checkpoints(), *(best.checkpoints() if best else [])]
+    return os.path.realpath(prefix) in map(os.path.realpath, deleted)
 
 
 def _best(directory):
-    """Returns the path of the folder with the best checkpoint of the run in a train_dir, or None.
+    """Returns the folder of the best checkpoint of the run in a train_dir, as a TrainDir, or None.
 
     A folder of another run does not count, nor one in which somebody has gone on training.
     """
-    path = os.path.join(directory.path, BEST)
-    run = directory.stored()
+    run, best = directory.stored(), TrainDir(os.path.join(directory.path, BEST))
     with contextlib.suppress(UsageError):
-        best = TrainDir(path).stored()
-        if run and best and best.run == run.run and not os.path.exists(os.path.join(path, metrics.NAME)):
-            return path
+        stored = best.stored()
+        if run and stored and stored.run == run.run and not os.path.exists(os.path.join(best.path, metrics.NAME)):
+            return best
     return None
 
 
-def _delete(folder, names):
-    """Deletes files of a run, its settings last.
+def _delete(directory, *others):
+    """Deletes the files of a run, its settings last, and files of other names.
 
     While the settings are there, the remaining files are known to be this program's, so a restart that was interrupted
     can be repeated.
     """
+    names = [name for name in os.listdir(directory.path) if is_of_run(name) or name in others]
     for name in sorted(names, key=lambda name: name == SETTINGS):
         if name == SETTINGS:
-            files.sync(folder)
-        os.remove(os.path.join(folder, name))
+            files.sync(directory.path)
+        os.remove(os.path.join(directory.path, name))

@@ -31,11 +31,6 @@ def is_unfinished(name: str) -> bool:
     return bool(re.fullmatch(_UNFINISHED, name))
 
 
-def is_of_checkpoint(name: str) -> bool:
-    """Returns whether a file is named like one of a checkpoint of this program, whole or unfinished."""
-    return bool(re.fullmatch(rf'\.?{_PART_OF_ANY}(?:{_TEMPORARY})?', name))
-
-
 def step_of(prefix: str) -> int:
     """Returns the step in a checkpoint's name."""
     return int(prefix.rsplit('-', 1)[1])
