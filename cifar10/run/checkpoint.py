@@ -54,8 +54,7 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
 def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
     """Lists the newest of some checkpoints and removes the others, but for other programs' and those kept for good.
 
-    If all are kept, only the newest is listed, as by TensorFlow's Saver, so a save takes the same time with many
-    checkpoints as with few.
+    If all are kept, only the newest is listed, as by TensorFlow's Saver.
 
     Args:
       directory: the checkpoints' directory.

@@ -108,13 +108,7 @@ class TrainDir:
         return took[-1] if took else self.stored()
 
     def begin(self, record: RunRecord) -> str:
-        """Writes the record of a start, atomically; returns it as JSON text.
-
-        The file also holds the run's id, `run`: a resumed run keeps it, a new run gets a new one.
-
-        Args:
-          record: of the start.
-        """
+        """Writes the record of a start and the id of the run, which a resumed run keeps; returns both as JSON text."""
         stored = self.stored()
         run = stored.run if stored else secrets.token_hex(8)
         text = json.dumps(dict(program=_PROGRAM, run=run, **record.to_json()), indent=2)
@@ -122,11 +116,7 @@ class TrainDir:
         return text
 
     def list_checkpoints(self, prefixes: Sequence[str]) -> None:
-        """Writes the list of checkpoints that `tf.train.latest_checkpoint` reads.
-
-        Args:
-          prefixes: the checkpoints' prefixes, the newest last; at least one.
-        """
+        """Writes the list that `tf.train.latest_checkpoint` reads, of at least one prefix, the newest last."""
         names = [os.path.basename(prefix) for prefix in prefixes]
         # The text format of a CheckpointState (tensorflow/core/protobuf/checkpoint_state.proto).
         text = f'model_checkpoint_path: "{names[-1]}"\n' + ''.join(
