@@ -9,7 +9,7 @@ import contextlib
 import functools
 import sys
 
-from cifar10.base import console, signals
+from cifar10.base import signals, startup
 from cifar10.programs import flags, program
 from cifar10.settings.evaluation import GROUPS, eval_settings
 from cifar10.training import api
@@ -29,7 +29,7 @@ def main():
     # Where JSON goes to standard output for a program to read, nothing else does, whoever prints it.
     with contextlib.redirect_stdout(sys.stderr if settings.json else output):
         # After the flags: TensorFlow takes seconds to import.
-        console.start_tensorflow()
+        startup.start_tensorflow()
         if settings.image:
             from cifar10.evaluation import classification
             classification.classify(settings, functools.partial(print, file=output))

@@ -5,7 +5,7 @@
 """
 import sys
 
-from cifar10.base import console, plots, signals
+from cifar10.base import plots, signals, startup
 from cifar10.programs import flags, program
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.training import api
@@ -28,7 +28,7 @@ def check(settings):
     """Reports what a run would do."""
     if settings.run.plot:
         plots.check_plot(settings.run.plot)
-    console.start_tensorflow()
+    startup.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
     from cifar10.tools import check
     check.check(settings)
@@ -38,7 +38,7 @@ def explain(settings, termination):
     """Measures where the time of a step goes."""
     if settings.run.plot:
         plots.check_plot(settings.run.plot)
-    console.start_tensorflow(verbose=settings.reports.log_device_placement)
+    startup.start_tensorflow(verbose=settings.reports.log_device_placement)
     from cifar10.tools.explain.program import explain
     api.take_part(settings, termination, explain)
 

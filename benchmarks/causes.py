@@ -64,8 +64,8 @@ def _linear(images, num_classes, seconds):
 def with_slow_input():
     """Runs multi_gpu_train.py, with the flags of this command, on input that sleeps before each batch."""
     import multi_gpu_train
-    from cifar10.base import console
-    console.start_tensorflow()
+    from cifar10.base import startup
+    startup.start_tensorflow()
     from cifar10.data.images import Images
     make = Images.batch
 

@@ -17,7 +17,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.base import console  # noqa: E402
+from cifar10.base import startup  # noqa: E402
 from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 
@@ -54,7 +54,7 @@ def run(options, mode, pause, seed):
     Returns:
       A list of (images, seconds of training, test accuracy).
     """
-    console.start_tensorflow()
+    startup.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
     from cifar10.data import records

@@ -24,9 +24,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np  # noqa: E402
 
-from cifar10.base import console  # noqa: E402
+from cifar10.base import startup  # noqa: E402
 
-console.start_tensorflow()
+startup.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.base import console  # noqa: E402
+from cifar10.base import startup  # noqa: E402
 from cifar10.base.errors import RunError  # noqa: E402
 from cifar10.programs import (  # noqa: E402
     flags,
@@ -126,7 +126,7 @@ def main():
     """Trains both runs, compares them, prints the comparison and draws it."""
     options = parse()
     harness.check(options)
-    console.start_tensorflow()
+    startup.start_tensorflow()
     ends = [options.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
     with tempfile.TemporaryDirectory() as folder:
         whole_dir = os.path.join(folder, 'whole')

@@ -19,7 +19,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from benchmarks import harness  # noqa: E402
-from cifar10.base import console  # noqa: E402
+from cifar10.base import startup  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.programs import flags, program  # noqa: E402
 
@@ -65,7 +65,7 @@ def inside(options, cell):
     Returns:
       images/s for the cells 'bare step' and 'evaluation'; microseconds of CPU time per image for 'input'.
     """
-    console.start_tensorflow()
+    startup.start_tensorflow()
     import tensorflow.compat.v1 as tf
 
     from cifar10.evaluation import evaluator

@@ -17,10 +17,10 @@ import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from cifar10.base import console  # noqa: E402
+from cifar10.base import startup  # noqa: E402
 from cifar10.programs import program  # noqa: E402
 
-console.start_tensorflow()
+startup.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 

@@ -137,7 +137,7 @@ def serve(requests):
 def preload():
     """Imports TensorFlow and what the scripts import after their flags."""
     os.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'
-    gc.disable()  # as `console.start_tensorflow` does
+    gc.disable()  # as `startup.start_tensorflow` does
     for name in _PRELOADED:
         importlib.import_module(name)
     sys.modules['tests.linear'].register()

@@ -14,7 +14,7 @@ import urllib.request
 import numpy as np
 import pytest
 
-from cifar10.base import console
+from cifar10.base import startup
 
 # The default tests run on CPU devices, on a machine with GPUs too; tests marked `gpu` start processes that see them.
 # pytest's processes inherit the variable from the first one, where it is hidden under another name.
@@ -27,7 +27,7 @@ if json.loads(os.environ[_OURS]) is not None:
     WITH_GPUS[_VISIBLE] = json.loads(os.environ[_OURS])
 os.environ[_VISIBLE] = '-1'
 
-console.start_tensorflow()
+startup.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 

@@ -42,9 +42,9 @@ def network(images, num_classes, training):
 # Another program that uses TensorFlow eagerly, and trains and evaluates. It prints only what it wants.
 RUNS = """
 import json, signal, sys
-import cifar10.base.console
+import cifar10.base.startup
 assert 'tensorflow' not in sys.modules
-with cifar10.base.console.quiet_stderr():
+with cifar10.base.startup.quiet_stderr():
     import tensorflow as tf
 before = tf.executing_eagerly(), tf.get_logger().level, [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
 one, evaluation, other, third = map(json.loads, sys.argv[1:])

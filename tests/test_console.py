@@ -26,14 +26,14 @@ def python(code):
 
 
 def test_tensorflow_starts_without_output():
-    result = python('from cifar10.base import console; console.start_tensorflow(); import tensorflow as tf;'
+    result = python('from cifar10.base import startup; startup.start_tensorflow(); import tensorflow as tf;'
                     'print(tf.executing_eagerly())')
     assert (result.stdout, result.stderr) == ('False\n', '')
 
 
 def test_unknown_lines_are_passed_on_in_order():
-    result = python('import os; from cifar10.base import console\n'
-                    'with console.quiet_stderr():\n'
+    result = python('import os; from cifar10.base import startup\n'
+                    'with startup.quiet_stderr():\n'
                     '    os.write(2, b"first\\nI0 port.cc:153] oneDNN custom operations are on. You may\\nlast")\n'
                     'os.write(2, b"\\nafter\\n")')
     assert result.stderr == 'first\nlast\nafter\n'
@@ -154,7 +154,7 @@ def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
 
 @pytest.mark.stress
 def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_path):
-    code = ('import sys, time; from cifar10.base import console; console.start_tensorflow()\n'
+    code = ('import sys, time; from cifar10.base import startup; startup.start_tensorflow()\n'
             'from cifar10.run.events import Events\n'
             'print("on", flush=True)\n'
             'for folder in sys.stdin:\n'

@@ -247,7 +247,7 @@ def pictures(folder):
 
 
 def started(folder):
-    return 'from cifar10.base import console; console.start_tensorflow(); ' + CONVERT, str(folder) + '/'
+    return 'from cifar10.base import startup; startup.start_tensorflow(); ' + CONVERT, str(folder) + '/'
 
 
 @pytest.mark.stress

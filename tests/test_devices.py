@@ -142,8 +142,8 @@ def test_a_session_without_the_towers_devices_is_refused():
 # longer be changed, by which the script knows that it has.
 CLAIMED_FIRST = """
 import runpy, sys
-from cifar10.base import console
-console.start_tensorflow()
+from cifar10.base import startup
+startup.start_tensorflow()
 import tensorflow.compat.v1 as tf
 claim, calls = tf.config.set_visible_devices, []
 def started():
@@ -185,8 +185,8 @@ def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_di
 # one must have a seed.
 DETERMINISTIC = """
 import sys
-from cifar10.base import console
-console.start_tensorflow()
+from cifar10.base import startup
+startup.start_tensorflow()
 import tensorflow.compat.v1 as tf
 import multi_gpu_train
 from cifar10.cluster import member

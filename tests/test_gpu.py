@@ -34,10 +34,10 @@ FULL_FLOAT32 = dict(NVIDIA_TF32_OVERRIDE='0')
 # Trains with the settings that are given as JSON; the first GPU is split into logical ones if there are too few.
 TRAIN = """
 import json, sys
-from cifar10.base import console
+from cifar10.base import startup
 from cifar10.programs import program
 def main():
-    console.start_tensorflow()
+    startup.start_tensorflow()
     import tensorflow as tf
     from cifar10.training import trainer
     from cifar10.settings.training import train_settings
@@ -146,7 +146,7 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
 
 
 CLAIMED = """
-from cifar10.base import console; console.start_tensorflow()
+from cifar10.base import startup; startup.start_tensorflow()
 import tensorflow as tf
 from cifar10.parallel import devices, gpus
 gpus.claim(devices.choose(%d, %r).num_gpus)

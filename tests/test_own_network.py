@@ -61,8 +61,8 @@ def linear(tmp_path):
 # operations, such as those of the initial values, in a graph without a seed.
 DETERMINISTIC = """
 import json, runpy, sys
-from cifar10.base import console
-console.start_tensorflow()
+from cifar10.base import startup
+startup.start_tensorflow()
 from cifar10.parallel import determinism
 determinism.turn_on()
 for command in json.loads(sys.argv[1]):

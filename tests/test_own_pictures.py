@@ -130,8 +130,8 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
 
 CONVERT = '''
 import sys
-from cifar10.base import console
-console.start_tensorflow()
+from cifar10.base import startup
+startup.start_tensorflow()
 from cifar10.data import records
 def peak():
     return next(int(line.split()[1]) for line in open('/proc/self/status') if line.startswith('VmHWM')) / 1024

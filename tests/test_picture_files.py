@@ -277,8 +277,8 @@ def test_threads_share_the_memory():
 
 LIMITED = '''
 import resource, sys
-from cifar10.base import console
-console.start_tensorflow()
+from cifar10.base import startup
+startup.start_tensorflow()
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import decoding, pictures
 decoder = pictures.Decoder(decoding.Preparation(32, Augmentation(), 32))

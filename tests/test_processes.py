@@ -246,7 +246,7 @@ def test_a_disk_that_runs_full_of_summaries_ends_with_1_and_one_line(small):
 @pytest.mark.stress
 def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     # In a process of their own: deterministic operations are for the whole process, and round differently.
-    code = ('import json, sys; from cifar10.base import console; console.start_tensorflow()\n'
+    code = ('import json, sys; from cifar10.base import startup; startup.start_tensorflow()\n'
             'from cifar10.training import trainer; from cifar10.settings.training import train_settings\n'
             'for name in sys.argv[2:]:\n'
             '    trainer.train(train_settings(**json.loads(sys.argv[1]), train_dir=name))')

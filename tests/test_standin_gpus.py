@@ -20,8 +20,8 @@ MODES = ['parameter_server', 'replicated', 'mirrored']
 # what has been copied before each step: lists of (from, to, copies, bytes).
 TRAIN = """
 import json, sys, time
-from cifar10.base import console
-console.start_tensorflow()
+from cifar10.base import startup
+startup.start_tensorflow()
 import tensorflow as tf
 from cifar10.training import trainer
 from cifar10.parallel import devices, gpus

@@ -323,8 +323,8 @@ def test_a_file_system_without_locks_gives_a_warning(settings, monkeypatch, caps
 def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(one_step, settings, capsys):
     # A process writes and removes checkpoints as fast as it can, like a trainer that keeps one checkpoint.
     rotate = (
-        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10.base import console\n'
-        'console.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
+        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10.base import startup\n'
+        'startup.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
         'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
         'while True: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
     process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().run.train_dir, 'model.ckpt')],

@@ -1,14 +1,10 @@
-"""The console: lines for people, progress bars, TensorFlow's start without its log lines, and output without a reader.
+"""The console: lines for people, progress bars, and output without a reader.
 
 Below the programs, every line for people goes through `say`, so that a caller of the package can receive or drop it.
-Only `start_tensorflow` imports TensorFlow, so that `--help` and a mistyped flag are answered at once.
 """
-import atexit
 import contextlib
 import errno
-import gc
 import os
-import re
 import sys
 import threading
 import traceback
@@ -17,19 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TextIO
 
 from cifar10.base.errors import UsageError
-
-# Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
-# because they are written before the logging library reads it. All other lines are passed on.
-_START_UP_CHATTER = re.compile(
-    rb'All log messages before absl::InitializeLog'
-    rb'|oneDNN custom operations are on'
-    rb'|Could not find cuda drivers on your machine'
-    rb'|failed call to cuInit'
-    rb'|Unable to register cu\w+ (factory|plug)'
-    rb'|computation placer already registered'
-    rb'|binary is optimized to use available CPU instructions'
-    rb'|To enable the following instructions'
-    rb'|MLIR V1 optimization pass is not enabled')
 
 # How lines begin that a person should know of a result.
 _NOTES = 'warning: ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
@@ -180,102 +163,3 @@ def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
             raise
         discard(sys.stdout)
         left()
-
-
-def start_tensorflow(verbose: bool = False) -> None:
-    """Imports TensorFlow quietly and switches it to graph mode, for a program.
-
-    Args:
-      verbose: whether to keep TensorFlow's own log lines, which `--log_device_placement` needs.
-    """
-    tf = _imported(verbose)
-    tf.disable_eager_execution()
-    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
-
-
-@contextlib.contextmanager
-def tensorflow_started(verbose: bool = False) -> Iterator[None]:
-    """Context in a graph of its own, with TensorFlow imported quietly, for callers that may use TensorFlow themselves.
-
-    Afterwards eager execution and the level of TensorFlow's log lines are as they were.
-
-    Args:
-      verbose: as for `start_tensorflow`.
-    """
-    tf = _imported(verbose)
-    level = tf.get_logger().level
-    tf.logging.set_verbosity(tf.logging.INFO if verbose else tf.logging.FATAL)
-    try:
-        with tf.Graph().as_default():
-            yield
-    finally:
-        tf.get_logger().setLevel(level)
-
-
-def _imported(verbose):
-    """Returns `tensorflow.compat.v1`, imported and started without its log lines unless `verbose`."""
-    os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
-    is_new = 'tensorflow' not in sys.modules
-    with (_garbage_collection_off() if is_new else contextlib.nullcontext(),
-          contextlib.nullcontext() if verbose else quiet_stderr()):
-        import tensorflow.compat.v1 as tf
-
-        from cifar10.base.cpu_session import cpu_session
-        tf.enable_resource_variables()
-        # TensorFlow warns so when more than 32 towers take turns at one iterator.
-        warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')
-        # Listing devices makes the CUDA libraries print their lines; do it while standard error is quiet.
-        tf.config.list_physical_devices()
-        with cpu_session() as session:
-            session.run(tf.no_op())
-    return tf
-
-
-@contextlib.contextmanager
-def _garbage_collection_off():
-    """Context whose objects are excluded from garbage collection, because they live as long as the process.
-
-    Collecting takes half a second while the million objects of TensorFlow's modules are imported, and another
-    second when the process ends and Python collects for the last time.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_on:
-            gc.enable()
-    atexit.register(gc.freeze)
-
-
-@contextlib.contextmanager
-def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
-    """Context that drops the lines on file descriptor 2 that match a pattern, and passes on all others.
-
-    It works on the descriptor, because C++ libraries do not write through `sys.stderr`.
-
-    Args:
-      chatter: a pattern of bytes, searched for in each line.
-    """
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    reading, writing = os.pipe()
-    os.dup2(writing, 2)
-    os.close(writing)
-    relay = threading.Thread(target=_relay, args=(reading, terminal, chatter), daemon=True)
-    relay.start()
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(terminal, 2)  # closes the last writing end of the pipe, which ends the relay
-        relay.join()
-        os.close(terminal)
-
-
-def _relay(source, target, chatter):
-    with os.fdopen(source, 'rb') as lines:
-        for line in lines:
-            if not chatter.search(line):
-                os.write(target, line)

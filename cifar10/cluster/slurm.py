@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 
-from cifar10.base import console
+from cifar10.base import startup
 from cifar10.base.errors import UsageError
 
 # The tasks of a step on one node have neighbouring ports, in a block that depends on the job and the step.
@@ -31,7 +31,7 @@ def step_tasks() -> tuple[dict, str, int] | None:
         node = environment['SLURMD_NODENAME']
         count = int(environment['SLURM_STEP_NUM_TASKS'])
         base = port_base(int(environment['SLURM_JOB_ID']), int(environment['SLURM_STEP_ID']))
-        with console.tensorflow_started():  # not at the top: a mistyped flag is reported before it is imported
+        with startup.tensorflow_started():  # not at the top: a mistyped flag is reported before it is imported
             import tensorflow.compat.v1 as tf
             resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
                 port_base=base, gpus_per_node=count, gpus_per_task=1, auto_set_gpu=False)

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import sys
 
-from cifar10.base import console, plots
+from cifar10.base import console, plots, startup
 from cifar10.base.directories import TRAIN_DIR, warn_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS
@@ -66,7 +66,7 @@ def main() -> None:
         warn_of_others(settings.against, f'--against={settings.against}')
     if settings.images:
         plots.check_plot(settings.images)
-    console.start_tensorflow()
+    startup.start_tensorflow()
     if settings.against is not None:
         compare(settings)
     else:

@@ -7,7 +7,7 @@ Accepts all flags of multi_gpu_train.py, so the flags of a run can be repeated; 
 import dataclasses
 import sys
 
-from cifar10.base import console, plots
+from cifar10.base import console, plots, startup
 from cifar10.programs import flags
 from cifar10.settings.definition import setting
 from cifar10.settings.training import GROUPS, train_settings
@@ -27,7 +27,7 @@ def main() -> None:
     out = given.pop('out', OutputSettings.out)
     settings = train_settings(**given)
     plots.check_plot(out)
-    console.start_tensorflow()
+    startup.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
     from cifar10.tools import show_inputs
     from cifar10.training import inputs

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from cifar10.base import console
+from cifar10.base import console, startup
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
@@ -180,7 +180,7 @@ def _prepared(say, on_record, verbose=False) -> Iterator[console.Output]:
     """Context in which TensorFlow is started, and lines and records go where the caller wants them."""
     with console.Output(say, on_record).used() as output:
         try:
-            with console.tensorflow_started(verbose):
+            with startup.tensorflow_started(verbose):
                 yield output
         except BrokenPipeError:  # nobody reads standard output any more, which is no failure of the run
             raise

@@ -15,7 +15,7 @@ import subprocess
 from importlib import metadata
 from typing import NamedTuple
 
-from cifar10.base import console
+from cifar10.base import startup
 
 HOST = -1
 _PLUGIN = 'TF_PLUGGABLE_DEVICE_LIBRARY_PATH'
@@ -50,7 +50,7 @@ def library() -> str:
 
 def _build(path):
     """Builds the plugin for the TensorFlow that is installed; raises Unavailable if that fails."""
-    console.start_tensorflow()
+    startup.start_tensorflow()
     import tensorflow as tf
     if not tf.test.is_built_with_cuda():
         raise Unavailable('this TensorFlow is a build without CUDA kernels')

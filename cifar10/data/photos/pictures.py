@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from cifar10.base.console import progress_bar, quiet_stderr
+from cifar10.base.console import progress_bar
 from cifar10.base.cpu_session import lasting_cpu_session
+from cifar10.base.startup import quiet_stderr
 from cifar10.data.photos import decoding
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
