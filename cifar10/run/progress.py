@@ -1,7 +1,6 @@
 """The log of a run: lines, a progress bar on a terminal, and a record of each line in metrics.jsonl."""
 import datetime
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,27 +25,24 @@ class Progress(Reporter):
       examples_per_step: of all towers.
       metrics: the file that the records go to.
       constants: figures that every record repeats, such as the number of towers.
-      say: function that gets the lines, in place of the console with its bar.
 
     Attributes:
       output_closed: whether standard output was closed, as a pipe or a terminal can be.
     """
 
     def __init__(self, step: int, last_step: int, every: int, examples_per_step: int, metrics: Metrics,
-                 constants: dict[str, Any], say: Callable[[str], Any] | None = None):
+                 constants: dict[str, Any]):
         self.output_closed = False
         self._step = step
         self._last_step = last_step
         self._every = every
         self._metrics = metrics
         self._constants = constants
-        self._say = say or console.say
         self._next_line = 0.0
         self._tower_seconds, self._timed_steps = 0.0, 0  # the sum of each tower's, over so many steps of its own
         self._rate = Rate(examples_per_step)
         self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
-        self._bar = console.progress_bar(
-            initial=step, total=last_step, unit='step', dynamic_ncols=True, **dict(disable=True) if say else {})
+        self._bar = console.progress_bar(initial=step, total=last_step, unit='step', dynamic_ncols=True)
 
     def __enter__(self):
         return self
@@ -84,7 +80,7 @@ class Progress(Reporter):
     def say(self, line: str) -> None:
         """Prints a line, unless standard output was closed."""
         with console.reader_may_leave(self._leave):
-            self._say(line)
+            console.say(line)
 
     def _move_bar(self, step, loss):
         if self._bar.disable:
