@@ -139,8 +139,7 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
       arguments, options: of `tqdm`.
     """
     from tqdm import tqdm
-    options.setdefault('disable', not is_terminal())
-    return tqdm(*arguments, file=sys.stdout, **options)
+    return tqdm(*arguments, file=sys.stdout, disable=not is_terminal(), **options)
 
 
 def unread(error: OSError) -> bool:
