@@ -34,8 +34,8 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
-from cifar10.tools import timeline  # noqa: E402
-from lessons import check, common  # noqa: E402
+from cifar10.tools.timeline import draw, seconds  # noqa: E402
+from lessons import check, common, timeline  # noqa: E402
 
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'parts.py')
 EXAMPLES = 24  # in a batch
@@ -141,7 +141,7 @@ def show_timeline(rows, micro_batches):
     parts = len(rows)
     print(timeline.text(rows))
     busy = sum(bar.end - bar.start for row in rows for bar in row.bars)
-    bubble = 1 - busy / (parts * timeline.seconds(rows))
+    bubble = 1 - busy / (parts * seconds(rows))
     expected = f'(P-1)/(M+P-1) = {parts - 1}/{micro_batches + parts - 1}'
     print(f'bubble measured {bubble:.0%}; {expected} = {(parts - 1) / (micro_batches + parts - 1):.0%}')
 
@@ -203,8 +203,8 @@ def main():
           f'of exercise 6, here with {M} micro-batches.')
     show_choice(P, M)
     if arguments.plot:
-        timeline.draw(arguments.plot, [('One batch', rows), (f'The same batch in {M} micro-batches', micro_rows)],
-                      {'F': 'forward', 'B': 'backward'})
+        draw(arguments.plot, [('One batch', rows), (f'The same batch in {M} micro-batches', micro_rows)],
+             {'F': 'forward', 'B': 'backward'})
         print(f'\nwritten {arguments.plot}')
 
 

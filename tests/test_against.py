@@ -180,7 +180,7 @@ def test_everything_that_both_runs_recorded_is_compared(runs, plain, report):
     assert lines['A'] == [f'{plain.path}, with records up to step 12']
     assert lines['B'] == [f'{short.path}, with records up to step 6']
     assert lines['equal'] == ['step 4, by the SHA-256 of the checkpoints']
-    assert lines['differ'] == ['none of the compared figures']
+    assert lines['differ'] == ['no recorded checkpoint or loss']
     assert lines['starts'] == ['max_steps=12 and 6; last_step=12 and 6']
     # Losses that differ where the gradients, and so all checkpoints, are equal.
     network = runs.folder / 'constant' / 'net.py'
@@ -243,7 +243,7 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_pat
         f'replay     not possible: the records of the run in {resumed.path} begin after step 2, and no checkpoint at '
         'which both runs are equal is kept; train both again with --max_to_keep=0']
     *_, differ, starts = against.compare(plain, early)
-    assert differ == 'differ     none of the compared figures'
+    assert differ == 'differ     no recorded checkpoint or loss'
     assert starts == 'starts     not compared, because a run has no record of one'
     with pytest.raises(UsageError, match='the step to look into as --step=N, .* or --against=DIR to compare two runs'):
         replay_settings(against=plain.path, step=7)

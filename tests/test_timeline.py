@@ -1,7 +1,8 @@
 """Timelines, from traces made by hand: rows, text and picture."""
 import pytest
 
-from cifar10.tools import timeline
+from cifar10.tools.timeline import draw, seconds
+from lessons import timeline
 from tests.helpers import tf
 
 
@@ -21,9 +22,9 @@ def test_a_timeline_has_a_row_for_each_device_and_a_bar_for_each_name():
                        CPU_2=[('a/x', 2_000_000, 3_000_000), ('a/y', 4_500_000, 5_000_000), ('c', 0, 9_000_000)])
     rows = timeline.rows(step_stats, lambda operation: operation.split('/')[0] if '/' in operation else None)
     assert rows == [('/cpu:2', [('a', 0.0, 3.0)]), ('/cpu:10', [('b', 3.0, 4.0)])]
-    assert timeline.seconds(rows) == 4.0
+    assert seconds(rows) == 4.0
     assert timeline.text(rows, 8) == '/cpu:2   a=====..\n/cpu:10  ......b=\n         0 s4.00 s'
-    assert timeline.rows(trace(GPU_0=[('_SOURCE', 0, 1)])) == [] and timeline.seconds([]) == 0
+    assert timeline.rows(trace(GPU_0=[('_SOURCE', 0, 1)])) == [] and seconds([]) == 0
 
 
 def test_bars_that_overlap_are_drawn_below_each_other():
@@ -36,6 +37,5 @@ def test_timelines_are_drawn(tmp_path):
     matplotlib = pytest.importorskip('matplotlib')
     matplotlib.use('Agg')
     rows = timeline.rows(trace(CPU_0=[('F0', 0, 400), ('B0', 100, 200)], CPU_1=[('F1', 200, 300)]))
-    timeline.draw(str(tmp_path / 'timeline.png'), [('one', rows), ('two', rows[:1])],
-                  {'F': 'forward', 'B': 'backward'})
+    draw(str(tmp_path / 'timeline.png'), [('one', rows), ('two', rows[:1])], {'F': 'forward', 'B': 'backward'})
     assert (tmp_path / 'timeline.png').read_bytes().startswith(b'\x89PNG')

@@ -1,12 +1,6 @@
-"""Timelines: which operation ran when on which device, from the trace of a `session.run`, as text or as a picture.
-
-    metadata = tf.RunMetadata()
-    session.run(fetches, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
-    rows = timeline.rows(metadata.step_stats)
-"""
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+"""Timelines: which device did what when, drawn as a picture."""
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 
 class Bar(NamedTuple):
@@ -22,74 +16,9 @@ class Row(NamedTuple):
     bars: list[Bar]
 
 
-def rows(step_stats: Any, name_of: Callable[[str], str | None] = lambda operation: operation) -> list[Row]:
-    """Returns a row for each device on which something ran, in the order of the devices' names.
-
-    Args:
-      step_stats: the `step_stats` of a `tf.RunMetadata`.
-      name_of: function that takes the name of an operation and returns the name of its bar, or None if the
-        operation is not to be shown. Operations of a device that have the same name share a bar, from the start of
-        the first to the end of the last.
-    """
-    found = {}
-    for device in step_stats.dev_stats:
-        bars = found.setdefault(_short(device.device), {})
-        for node in device.node_stats:
-            # Names with a leading underscore are TensorFlow's own: the source, the sink, the values returned.
-            name = None if node.node_name.startswith('_') else name_of(node.node_name)
-            if name is not None:
-                start = node.all_start_micros + node.op_start_rel_micros
-                end = node.all_start_micros + node.op_end_rel_micros
-                bar = bars.get(name, (start, end))
-                bars[name] = (min(start, bar[0]), max(end, bar[1]))
-    zero = min((start for bars in found.values() for start, _ in bars.values()), default=0)
-    return [Row(device, sorted((Bar(name, (start - zero) / 1e6, (end - zero) / 1e6)
-                                for name, (start, end) in bars.items()), key=lambda bar: bar[1:]))
-            for device, bars in sorted(found.items(), key=lambda item: _natural(item[0])) if bars]
-
-
-def _natural(name):
-    """Returns a key that sorts '/cpu:2' before '/cpu:10'."""
-    return [int(piece) if piece.isdigit() else piece for piece in re.split(r'(\d+)', name)]
-
-
-def _short(device):
-    """Returns '/cpu:0' for '/job:localhost/replica:0/task:0/device:CPU:0'; keeps the job and task of a cluster."""
-    device = device.replace('/job:localhost/replica:0/task:0', '').replace('/replica:0', '')
-    return re.sub(r'/device:(\w+)', lambda match: '/' + match.group(1).lower(), device)
-
-
 def seconds(rows: Sequence[Row]) -> float:
     """Returns the end of the last bar."""
     return max((bar.end for row in rows for bar in row.bars), default=0.0)
-
-
-def text(rows: Sequence[Row], width: int = 72) -> str:
-    """Draws a timeline in characters: each bar begins with its name and is filled with '='; '.' is idle time.
-
-    Args:
-      rows: as `rows` returns them. Bars of a device that overlap are drawn below each other.
-      width: characters from the start of the first bar to the end of the last.
-
-    Returns:
-      A line for each device, or several if its bars overlap, and a last line with the seconds.
-    """
-    scale = width / (seconds(rows) or 1)
-    margin = max((len(row.device) for row in rows), default=0) + 2
-    lines = []
-    for row in rows:
-        for i, lane in enumerate(_lanes(row.bars)):
-            line = ['.'] * width
-            for bar, following in zip(lane, [*lane[1:], None]):
-                # A gap of less than half a character is not shown.
-                no_gap = following and (following.start - bar.end) * scale < 0.5
-                first = min(round(bar.start * scale), width - 1)
-                length = max(round((following.start if no_gap else bar.end) * scale) - first, 1)
-                line[first:first + length] = bar.name[:length].ljust(length, '=')
-            lines.append(('' if i else row.device).ljust(margin) + ''.join(line))
-    end = f'{seconds(rows):.2f} s'
-    lines.append(' ' * margin + '0 s' + end.rjust(width - 3))
-    return '\n'.join(lines)
 
 
 def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]], kinds: Mapping[str, str]) -> None:
@@ -103,7 +32,7 @@ def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]], kinds: Mappi
     from matplotlib import patches, pyplot
     longest = max(seconds(each) for _, each in timelines)
     colours = dict(zip(kinds, pyplot.get_cmap('tab20').colors[1::2]))  # the light ones, for black text
-    lanes = [[('' if i else row.device, lane) for row in each for i, lane in enumerate(_lanes(row.bars))]
+    lanes = [[('' if i else row.device, lane) for row in each for i, lane in enumerate(lanes_of(row.bars))]
              for _, each in timelines]
     figure, panels = pyplot.subplots(
         len(timelines), sharex=True, squeeze=False, layout='constrained',
@@ -130,7 +59,7 @@ def draw(path: str, timelines: Sequence[tuple[str, Sequence[Row]]], kinds: Mappi
     pyplot.close(figure)
 
 
-def _lanes(bars):
+def lanes_of(bars: Sequence[Bar]) -> list[list[Bar]]:
     """Divides a device's bars into the fewest lists in which no two overlap."""
     lanes = []
     for bar in bars:

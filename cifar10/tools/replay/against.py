@@ -19,10 +19,6 @@ from cifar10.tools.replay.rerun import Rerun, Taken
 from cifar10.tools.replay.verify import Verification, named_steps
 
 _MOST = 10  # variables that are listed
-_HASH = 'sha256'  # in the record of a checkpoint
-_OF_STEPS, _OF_EVALUATIONS = ('loss', 'learning_rate', 'accuracy'), ('precision', 'cross_entropy')
-# What is compared, by the kinds of records: all that depends on nothing but the steps.
-_COMPARED = {metrics.CHECKPOINT: (_HASH,), metrics.TRAIN: _OF_STEPS, metrics.EVAL: _OF_EVALUATIONS}
 
 
 class Recorded(NamedTuple):
@@ -31,36 +27,19 @@ class Recorded(NamedTuple):
     Attributes:
       directory: of the run.
       starts: the starts that took its steps.
-      figures: (name, step) -> value, for the names in _COMPARED. A checkpoint that was copied from another run has no
+      losses: step -> the recorded loss.
+      hashes: step -> the hash of the checkpoint's variables. A checkpoint that was copied from another run has no
         record; the hash of its file is here.
     """
     directory: TrainDir
     starts: list[RunRecord]
-    figures: dict[tuple[str, int], Any]
-
-
-class Parting(NamedTuple):
-    """Where the records of two runs part.
-
-    Attributes:
-      equal: the steps of the checkpoints at which they are equal.
-      differ: (name, step) of the figures of both that differ, the first steps first.
-    """
-    equal: list[int]
-    differ: list[tuple[str, int]]
-
-    def first(self, *names: str) -> tuple[str, int] | None:
-        """Returns (name, step) of the first of these figures that differs; None if none does."""
-        return next((figure for figure in self.differ if figure[0] in names), None)
+    losses: dict[int, float]
+    hashes: dict[int, str]
 
     @property
-    def last(self) -> int | None:
-        """A step by which the runs have parted; None if they have not."""
-        differ, figure = self.first(_HASH), self.first(*_OF_STEPS)
-        # A checkpoint that differs also verifies the steps up to it.
-        if differ is None or (figure and any(step >= figure[1] for step in self.equal)):
-            return figure and figure[1]
-        return differ[1]
+    def steps(self) -> list[int]:
+        """The steps with a record, in order."""
+        return sorted(self.losses.keys() | self.hashes.keys())
 
 
 def compare(directory: TrainDir, against: TrainDir,
@@ -76,14 +55,20 @@ def compare(directory: TrainDir, against: TrainDir,
       UsageError: the runs cannot be compared.
     """
     runs = [_recorded(each) for each in (directory, against)]
-    parting = part(*runs)
+    equal, checkpoint, loss = part(*runs)
     for name, run in zip('AB', runs):
-        yield f'{name:<10} {run.directory.path}, with records up to step {max(step for _, step in run.figures)}'
-    yield from _describe_parting(parting, *runs)
-    at, recurs = parting.last, False
+        yield f'{name:<10} {run.directory.path}, with records up to step {run.steps[-1]}'
+    yield f"equal      {named_steps(equal) if equal else 'no step'}, by the SHA-256 of the checkpoints"
+    differ = [] if checkpoint is None else [f'step {checkpoint}, by the SHA-256 of the checkpoints']
+    if loss is not None:
+        differ.append(f'the recorded loss of step {loss} is {runs[0].losses[loss]} and {runs[1].losses[loss]}')
+    yield f"differ     {'; '.join(differ) or 'no recorded checkpoint or loss'}"
+    # By `at` they have parted. A checkpoint that differs also verifies the steps up to it.
+    is_late = loss is not None and any(step >= loss for step in equal)
+    at, recurs = loss if checkpoint is None or is_late else checkpoint, False
     if at is not None:
         try:
-            prefix, step = _last_equal(runs, parting)
+            prefix, step = _last_equal(runs, [each for each in equal if each < min(checkpoint or at, loss or at)])
             reruns = [Rerun(run.directory, at, step + 1, prefix, **options) for run in runs]
             yield f"from       {prefix or 'the initial values'}, steps {step + 1} to {at} of each run"
             verifications = [Verification(run.directory, rerun) for run, rerun in zip(runs, reruns)]
@@ -107,53 +92,50 @@ def _recorded(directory):
     if directory.stored() is None:
         raise UsageError(f'{directory.path} holds no run of this program, so there is nothing to compare; name the '
                          'train_dir of a run')
-    figures = {(name, record['step']): record[name] for kind, names in _COMPARED.items()
-               for record in metrics.read(directory.path, kind) for name in names if name in record}
+    losses = {record['step']: record['loss'] for record in metrics.read(directory.path, metrics.TRAIN)}
+    hashes = {record['step']: record['sha256'] for record in metrics.read(directory.path, metrics.CHECKPOINT)}
     for prefix in directory.checkpoints():
-        if (_HASH, step_of(prefix)) not in figures:
+        if step_of(prefix) not in hashes:
             with contextlib.suppress(OSError):  # it cannot be read
-                figures[_HASH, step_of(prefix)] = saved.digest(prefix)
-    if not figures:
+                hashes[step_of(prefix)] = saved.digest(prefix)
+    if not (losses or hashes):
         raise UsageError(f'the run in {directory.path} has no checkpoint and no record of a step yet; compare it later')
-    return Recorded(directory, read_starts(directory.path), figures)
+    return Recorded(directory, read_starts(directory.path), losses, hashes)
 
 
-def part(one: Recorded, other: Recorded) -> Parting:
-    """Compares the records of two runs; raises a UsageError if none is of the same step."""
-    common = sorted(one.figures.keys() & other.figures.keys(), key=lambda figure: figure[1])
-    if not common:
-        has = [f'{run.directory.path} has records of {named_steps(sorted({step for _, step in run.figures}))}'
-               for run in (one, other)]
+def part(one: Recorded, other: Recorded) -> tuple[list[int], int | None, int | None]:
+    """Compares the records of two runs.
+
+    Returns:
+      (the steps of the checkpoints at which they are equal, the step of the first checkpoint that differs, the first
+      step whose recorded loss differs); None where none differs.
+
+    Raises:
+      UsageError: no record is of the same step.
+    """
+    hashes = sorted(one.hashes.keys() & other.hashes.keys())
+    losses = sorted(one.losses.keys() & other.losses.keys())
+    if not (hashes or losses):
+        has = [f'{run.directory.path} has records of {named_steps(run.steps)}' for run in (one, other)]
         raise UsageError(f"{' and '.join(has)}, so they cannot be compared; train both to a step that both record")
-    differ = [each for each in common if str(one.figures[each]) != str(other.figures[each])]
-    return Parting([step for name, step in common if name == _HASH and (name, step) not in differ], differ)
+    return ([step for step in hashes if one.hashes[step] == other.hashes[step]],
+            next((step for step in hashes if one.hashes[step] != other.hashes[step]), None),
+            next((step for step in losses if str(one.losses[step]) != str(other.losses[step])), None))
 
 
-def _describe_parting(parting, one, other):
-    """Yields the lines that say where the records of two runs part."""
-    yield f"equal      {named_steps(parting.equal) if parting.equal else 'no step'}, by the SHA-256 of the checkpoints"
-    differ = []
-    for name, step in filter(None, (parting.first(*names) for names in _COMPARED.values())):
-        values = [run.figures[name, step] for run in (one, other)]
-        differ.append(f'step {step}, by the SHA-256 of the checkpoints' if name == _HASH else
-                      f"the recorded {name.replace('_', ' ')} of step {step} is {values[0]} and {values[1]}")
-    yield f"differ     {'; '.join(differ) or 'none of the compared figures'}"
+def _last_equal(runs, steps):
+    """Returns (prefix, step) of the newest kept checkpoint, of either run, at which both are equal.
 
-
-def _last_equal(runs, parting):
-    """Returns (prefix, step) of the newest kept checkpoint, of either run, at which both are equal and have not parted.
-
-    It must have the recorded hash. Without any it is (None, 0), the initial values.
+    It is one of some steps, and must have the recorded hash. Without any it is (None, 0), the initial values.
 
     Raises:
       UsageError: there is none, and a run did not begin with initial values.
     """
-    _, parted = parting.first(_HASH, *_OF_STEPS)
-    for step in reversed([step for step in parting.equal if step < parted]):
+    for step in reversed(steps):
         for run in runs:
             prefix = f'{run.directory.checkpoint_prefix}-{step}'
             with contextlib.suppress(OSError):  # it is not kept, or can no longer be read
-                if saved.digest(prefix) == run.figures[_HASH, step]:
+                if saved.digest(prefix) == run.hashes[step]:
                     return prefix, step
     for run in runs:
         begin = min((start.step for start in run.starts), default=0)
