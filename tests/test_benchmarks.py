@@ -14,18 +14,16 @@ import tensorflow.compat.v1 as tf
 from benchmarks import (
     convergence,
     decoding,
-    elastic,
     harness,
     pipeline,
     scaling,
     throughput,
     time_to_accuracy,
-    tower_cost,
 )
 from cifar10.base.errors import RunError
 from cifar10.model import fast
 from cifar10.run.metrics import EVAL, TRAIN, Metrics
-from tests.helpers import LINEAR, ROOT, checkpoints, patient, rewrite, run_forked, scalars, train
+from tests.helpers import LINEAR, ROOT, patient, train
 
 
 def run(script, *arguments):
@@ -40,34 +38,25 @@ def numbers(found):
     return [found] if isinstance(found, (int, float)) else []
 
 
-def bubbles_are_possible(found):
-    """A step takes no less than it must, and less than twice as much with eight towers."""
-    figures = found['figures']
-    return figures['(2, 1)'][0][0] > 50 > 40 > figures['(2, 8)'][0][0] > 100 / 9 and figures['(2, 8)'][0][1:] == [2, 1]
-
-
 SMALL = '--tower_device=cpu --towers=2 --steps=4 --rounds=1'
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('script, arguments, holds', [
-    ('scaling.py', f'{SMALL} --modes=parameter_server,async --global_batch=16',
-     lambda found: set(found['images_per_sec']) >= {'parameter_server, 2 towers', 'async, 2 towers'}),
-    ('scaling.py', f'{SMALL} --modes=parameter_server --batch_size=8', lambda found: len(found['sec_per_batch']) == 2),
-    ('scaling.py', f'{SMALL} --modes=replicated --global_batch=16 --processes', numbers),
-    ('pipeline.py', '--parts=2 --towers=1,8 --steps=4 --rounds=1', bubbles_are_possible),
-    ('elastic.py', '--num_towers=4 --batch_size=4 --steps=100',
-     lambda found: found['whole'] == found['moved'] and len(set(found['fingerprints'])) == 1),
-    ('throughput.py', '--steps=4 --rounds=1 --cells=bf16,evaluation,memory',
-     lambda found: 100 < found['figures']['memory'][0] < 3000),
-    ('decoding.py', '--photos=200 --sizes=72 --batches=3 --rounds=1',
-     lambda found: set(found['figures']) == {'this program 72', 'tf.data 72', 'Keras 72', 'a tower 72'})])
-def test_a_benchmark_measures_real_runs(script, arguments, holds, data_dir, tmp_path):
+@pytest.mark.parametrize('script, arguments', [
+    ('scaling.py', f'{SMALL} --modes=replicated,async --global_batch=16 --processes'),
+    ('scaling.py', f'{SMALL} --modes=parameter_server --batch_size=8'),
+    ('pipeline.py', '--parts=2 --towers=1,8 --steps=4 --rounds=1'),
+    ('elastic.py', '--num_towers=4 --batch_size=4 --steps=100'),
+    ('throughput.py', '--steps=4 --rounds=1 "--cells=bf16,bare step,input,evaluation,memory"'),
+    ('decoding.py', '--photos=200 --sizes=72 --batches=3 --rounds=1'),
+    ('tower_cost.py', '--towers=2 --rows=shared --rounds=1'),
+    ('convergence.py', '--images=1280 --every=640 --seeds=1 --pause=0.01'),
+    ('local.py', 'classic --steps=2 --seeds=1 --max_steps=4')])
+def test_a_benchmark_measures_real_runs(script, arguments, data_dir, tmp_path):
     path = tmp_path / 'out.json'
-    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, *arguments.split(), f'--json={path}')
+    result = run(script, *shlex.split(arguments), '--dataset=shapes', '--data_dir=' + data_dir, f'--json={path}')
     assert result.returncode == 0, result.stderr
-    found = json.loads(path.read_text())
-    assert holds(found) and min(numbers(found)) >= 0
+    assert min(numbers(json.loads(path.read_text()))) >= 0 and result.stdout.startswith('| ')
 
 
 @pytest.mark.stress
@@ -85,33 +74,9 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
     assert [step for step, _ in written['classic_curve']] == [2, 3] and (tmp_path / 'out.png').stat().st_size > 5000
 
 
-@pytest.mark.stress
-@pytest.mark.parametrize('script, arguments', [
-    ('throughput.py', '--steps=4 --inside=input'), ('throughput.py', '--steps=4 "--inside=bare step"'),
-    ('convergence.py', '--images=1280 --every=640 --one async 0.01 0')])
-def test_what_a_benchmark_measures_in_a_process_of_its_own(script, arguments, data_dir):
-    result = run_forked([sys.executable, str(ROOT / 'benchmarks' / script), '--dataset=shapes',
-                         '--data_dir=' + data_dir, *shlex.split(arguments)])
-    assert result.returncode == 0, result.stderr
-    assert min(numbers(json.loads(f'[{result.stdout.splitlines()[-1]}]'))) >= 0
-
-
-@pytest.mark.stress
-def test_tower_cost_measures_runs_of_so_many_towers(data_dir):
-    options = harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
-    options.batch_size = 2
-    seconds, mebibytes = tower_cost.measure(options, 'shared', 2)
-    assert seconds > 0 and 100 < mebibytes < 3000
-
-
-def test_scalings_seconds_are_of_the_batches_of_all_towers(monkeypatch):
-    monkeypatch.setattr(sys, 'argv', ['scaling.py', '--batch_size=100', '--towers=4,2', '--modes=async'])
-    options = scaling.parse()
-    assert options.towers == [1, 2, 4]
-    lines = scaling.weak_tables(options, {('async', 1): [1000.0, 500.0], ('async', 2): [800.0, None],
-                                        ('async', 4): [None, None]}, ['async'], options.towers)
-    assert lines[4:] == ['| 1 | 0.150, 0.100-0.200 | 750, 500-1000 |', '| 2 | 0.250, 0.250-0.250 | 800, 800-800 |',
-                         '| 4 | failed | failed |']
+def test_scalings_seconds_are_of_the_batches_of_all_towers():
+    seconds = scaling.step_seconds(argparse.Namespace(batch_size=100), {('async', 2): [800.0, None]})
+    assert seconds == {('async', 2): [0.25, None]}
 
 
 def test_the_speed_is_that_of_the_second_half(tmp_path):
@@ -132,19 +97,6 @@ def test_the_bubbles_are_printed_beside_those_of_the_formula():
     assert lines[-1].endswith(' | 110, 100-120 |')
 
 
-@pytest.mark.stress
-def test_what_the_elastic_run_compares(settings):
-    config = settings(max_steps=3, summary_steps=1, log_frequency=1)
-    train(config)
-    one = elastic.fingerprint(config.run.train_dir)
-    assert elastic.fingerprint(config.run.train_dir) == one
-    assert sorted(elastic.losses(config.run.train_dir, 1).items()) == [
-        (step, pytest.approx(loss)) for step, loss in scalars(config.run.train_dir, 'train/total_loss')]
-    assert list(elastic.losses(config.run.train_dir, 2)) == [2]
-    rewrite(checkpoints(config.run.train_dir)[-1], **{'linear/biases': np.full(10, 1e-30, np.float32)})
-    assert elastic.fingerprint(config.run.train_dir) != one
-
-
 @pytest.mark.parametrize('size', [20, 28, 32])
 def test_operations_are_counted_as_tensorflow_counts_them(size, graph):
     fast.inference(tf.zeros([1, size, size, 3]), widths=(8, 16, 24))
@@ -156,20 +108,6 @@ def test_operations_are_counted_as_tensorflow_counts_them(size, graph):
     expected = time_to_accuracy.layers((8, 16, 24), size)
     assert counted['Conv2D'] + counted['MatMul'] == 2 * sum(operations for operations, _ in expected)
     assert time_to_accuracy.flop_of_image((8, 16, 24), size) == sum(2 * n * times for n, times in expected)
-
-
-def test_throughput_goes_on_without_a_peer(data_dir, monkeypatch):
-    monkeypatch.setitem(throughput.PEERS, 'PyTorch', ['no_such_peer.py'])
-    options = throughput.harness.parser('').parse_args(['--dataset=shapes', '--data_dir=' + data_dir])
-    options.steps = 4
-    results = harness.measure(['PyTorch'], 1, lambda cell: throughput.measure(options, cell))
-    assert results == {'PyTorch': [None]}
-    assert '| PyTorch | failed images/s |' in '\n'.join(throughput.table(results))
-
-
-def test_throughputs_ratios_are_of_its_cells():
-    lines = throughput.table({'fp32': [300.0, 330.0], 'queue runner': [200.0, 220.0], 'first step': [3100.0, None]})
-    assert '| fp32 / queue runner | 1.50 |' in lines and '| first step | 3100, 3100-3100 ms |' in lines[4]
 
 
 def train_peer(data_dir, script, *extra, **environment):
@@ -253,23 +191,14 @@ def test_ratios_are_of_the_same_round():
 
 @pytest.mark.parametrize('script, argument, part', [
     ('scaling.py', '--modes=foo', 'foo is unknown'),
-    ('scaling.py', '--towers=1,x', "'x' is not a whole number"),
     ('scaling.py', '--towers=3', 'cannot be shared by 3 towers'),
-    ('scaling.py', '--batch_size=128 --global_batch=128', 'not allowed with argument'),
     ('scaling.py', '--json=/nowhere/out.json', '/nowhere/out.json'),
-    ('scaling.py', '--rounds=0', 'the minimum is 1'),
-    ('convergence.py', '--images=1000', 'not a multiple of 128'),
-    ('convergence.py', '--every=0', 'the minimum is 1')])
+    ('scaling.py', '--data_dir=/dev/null', '/dev/null'),
+    ('convergence.py', '--images=1000', 'not a multiple of 128')])
 def test_invalid_flags_are_refused_before_measuring(script, argument, part, data_dir):
-    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, *argument.split())
+    result = run(script, '--dataset=shapes', '--data_dir=' + data_dir, argument)
     line, = result.stderr.splitlines()
     assert result.returncode == 2 and part in line and result.stdout == ''
-
-
-def test_missing_data_are_reported_in_a_line(tmp_path):
-    (tmp_path / 'file').write_text('')
-    result = run('scaling.py', '--dataset=shapes', f"--data_dir={tmp_path / 'file'}")
-    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
 
 
 def test_convergence_compares_at_equal_images_and_seconds():
@@ -279,15 +208,6 @@ def test_convergence_compares_at_equal_images_and_seconds():
                                 ('async', True): [fast], ('parameter_server', True): [slow]})
     assert lines[2] == '| alike | `parameter_server` | 50 | 50.0% (50.0-50.0) | 30.0% (30.0-30.0) of 2 s |'
     assert lines[3] == '| alike | `async` | 100 | 40.0% (40.0-40.0) | 40.0% (40.0-40.0) of 2 s |'
-
-
-def test_the_gpus_are_named_beside_the_processor(tmp_path, monkeypatch):
-    processor = harness.machine()
-    command = tmp_path / 'nvidia-smi'
-    command.write_text('#!/bin/sh\necho "NVIDIA H100"; echo "NVIDIA H100"\n')
-    command.chmod(0o755)
-    monkeypatch.setenv('PATH', f"{tmp_path}:{os.environ['PATH']}")
-    assert harness.machine() == processor + ', NVIDIA H100, NVIDIA H100'
 
 
 def test_decodings_table_says_how_many_towers_are_fed():
