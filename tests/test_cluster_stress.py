@@ -1,14 +1,11 @@
-"""Clusters under stress, minutes each: tasks killed at random moments, many starts and ends, a slow network."""
+"""Clusters under stress, minutes each: tasks killed at random moments, many starts and ends."""
 import random
-import re
-import statistics
 import subprocess
-import sys
 import time
 
 import pytest
 
-from tests.helpers import ROOT, Tasks, assert_same_bits, last_variables, patient, read_until
+from tests.helpers import Tasks, assert_same_bits, last_variables, read_until
 
 STEPS = 60
 
@@ -68,58 +65,3 @@ def test_twenty_starts_and_ends(small, tmp_path):
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
     left = subprocess.run(['pgrep', '-f', str(tmp_path)], capture_output=True, text=True).stdout
     assert left == ''
-
-
-def network(*arguments):
-    subprocess.run(['ip', *arguments], check=True, capture_output=True)
-
-
-@pytest.fixture
-def two_machines():
-    """Two network namespaces with a link between them; yields a function that delays and limits it."""
-    names = ['towers0', 'towers1']
-    try:
-        for name in names:
-            network('netns', 'add', name)
-        network('link', 'add', 'link0', 'netns', names[0], 'type', 'veth', 'peer', 'link1', 'netns', names[1])
-        for k, name in enumerate(names):
-            network('-n', name, 'addr', 'add', f'10.99.0.{k + 1}/24', 'dev', f'link{k}')
-            network('-n', name, 'link', 'set', f'link{k}', 'up')
-            network('-n', name, 'link', 'set', 'lo', 'up')
-
-        def slow(rate, delay):
-            """Returns what the link is then: not every kernel can delay."""
-            kinds = {f'{rate}, {delay}': ['netem', 'delay', delay, 'rate', rate],
-                     f'{rate}, no delay': ['tbf', 'rate', rate, 'burst', '256kb', 'latency', '100ms']}
-            for kind, words in kinds.items():
-                commands = [['ip', 'netns', 'exec', name, 'tc', 'qdisc', 'replace', 'dev', f'link{k}', 'root', *words]
-                            for k, name in enumerate(names)]
-                if not any(subprocess.run(command, capture_output=True).returncode for command in commands):
-                    return kind
-            return pytest.skip('the kernel can neither delay nor limit a link')
-        yield slow
-    except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        pytest.skip(f"no network namespaces here: {getattr(error, 'stderr', None) or error}")
-    finally:
-        for name in names:
-            subprocess.run(['ip', 'netns', 'delete', name], capture_output=True)
-
-
-@pytest.mark.timing
-def test_modes_over_a_slow_network(two_machines, small, tmp_path):
-    hosts = '--worker_hosts=10.99.0.1:2222,10.99.0.2:2222'
-    for rate, delay in (('10gbit', '50us'), ('1gbit', '500us'), ('100mbit', '5ms')):
-        title = two_machines(rate, delay)
-        for mode in ('parameter_server', 'replicated', 'async'):
-            steps = 40 if mode == 'async' else 20
-            command = [sys.executable, str(ROOT / 'multi_gpu_train.py'), '--tower_device=cpu', '--dataset=shapes',
-                       f"--data_dir={small['data_dir']}", f'--train_dir={tmp_path / (rate + mode)}',
-                       '--batch_size=64', f'--max_steps={2 * steps}', f'--log_frequency={steps // 4}',
-                       '--summary_steps=0', '--variable_update=' + mode, '--job_name=worker', hosts]
-            processes = [subprocess.Popen(['ip', 'netns', 'exec', f'towers{k}', *command, f'--task_index={k}'],
-                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                         for k in range(2)]
-            outputs = [process.communicate(timeout=patient(300))[0] for process in processes]
-            assert [process.returncode for process in processes] == [0, 0], outputs
-            rates = [float(each) for each in re.findall(r'\(([\d.]+) examples/sec', outputs[0])][2:]
-            print(f'{title}, {mode}: {statistics.median(rates):.0f} images/s')
