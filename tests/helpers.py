@@ -103,6 +103,34 @@ def initialise(session):
     session.run(tf.local_variables_initializer())
 
 
+def value_of(fetches):
+    """Returns the values of tensors, with the variables at their initial values."""
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        return session.run(fetches)
+
+
+@contextlib.contextmanager
+def stepping(mode, devices, tower_fn, make_optimizer, *local_steps):
+    """Builds towers in an update mode; yields (a session with all variables initialised, the Step).
+
+    Args:
+      mode, devices, local_steps: see `update_mode`.
+      tower_fn, make_optimizer: see `UpdateMode.build`.
+    """
+    update = update_mode(mode, devices, *local_steps)
+    step = update.build(tower_fn, make_optimizer, tf.train.create_global_step())
+    config = tf.ConfigProto(device_count={'CPU': update.devices.count}, allow_soft_placement=True)
+    with update.scope(), tf.Session(config=config) as session:
+        initialise(session)
+        yield session, step
+
+
+def values_by_name():
+    """Returns {name: value as it is when it is fetched} of all variables."""
+    return {variable.op.name: variable.read_value() for variable in tf.global_variables() + tf.local_variables()}
+
+
 def mostly_stress(values, *default):
     """Returns values, or tuples of them, for `parametrize`: all but those of `default` are for stress tests."""
     return [value if value in default else pytest.param(*value if isinstance(value, tuple) else [value],
@@ -199,6 +227,11 @@ def read_until(process, text):
         if text in line:
             return line
     raise AssertionError(f'no {text!r} in:\n' + ''.join(seen))
+
+
+def state_of(folder):
+    """Returns what would change if a file in a folder did: {name: (time of its last change, size)}."""
+    return {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in os.scandir(folder)}
 
 
 def change_record(train_dir, **settings):

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.model import batch_normalisation
 from cifar10.model.muon import Muon
-from tests.helpers import initialise, patient, update_mode
+from tests.helpers import initialise, patient, stepping, values_by_name
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
 
 
@@ -32,18 +32,16 @@ def test_statistics_settle_however_stale_their_towers_are():
         with tf.control_dependencies([y]), tf.control_dependencies([begun.enqueue(1.0)]):
             return dict(total_loss=tf.reduce_sum(y) * gates[k].dequeue())
 
-    mode = update_mode('async', [f'/cpu:{k}' for k in range(count)])
-    built = mode.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.create_global_step())
     with tf.control_dependencies([begun.dequeue_many(count)]):
         opening = [gate.enqueue(1.0) for gate in gates]
-    by_name = {variable.op.name: variable for variable in tf.global_variables() + tf.local_variables()}
-    last_staleness = [by_name[f'last_of_tower_{k}'].read_value()[1] for k in range(count)]  # beside the total loss
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': count})) as session:
-        initialise(session)
+    with stepping('async', [f'/cpu:{k}' for k in range(count)], tower_fn,
+                  lambda: tf.train.GradientDescentOptimizer(0.0)) as (session, step):
+        values = values_by_name()
+        last_staleness = [values[f'last_of_tower_{k}'][1] for k in range(count)]  # beside the total loss
         for _ in range(rounds):
-            run_at_once(session, built.train_ops, opening)
+            run_at_once(session, step.train_ops, opening)
             assert sorted(session.run(last_staleness)) == list(range(count))
-        mean, variance = session.run([by_name[name].read_value() for name in ('moving_mean', 'moving_variance')])
+        mean, variance = session.run([values[name] for name in ('moving_mean', 'moving_variance')])
     left = keep ** (count * rounds)  # of the initial values
     np.testing.assert_allclose(mean, (1 - left) * images.mean((0, 1, 2)), rtol=1e-5)
     np.testing.assert_allclose(variance, left + (1 - left) * images.var((0, 1, 2), ddof=1), rtol=1e-5)
@@ -59,15 +57,14 @@ def test_no_update_is_lost_where_an_optimizer_reads_computes_and_assigns():
         filters = tf.get_variable('filters', shape, initializer=tf.constant_initializer(initial))
         return dict(total_loss=tf.reduce_sum(filters * tf.placeholder_with_default(slopes, shape)) * gate.dequeue())
 
-    mode = update_mode('async', [f'/cpu:{k}' for k in range(count)])
-    built = mode.build(tower_fn, lambda: Muon(RATE, AUXILIARY), tf.train.create_global_step())
-    by_name = {variable.op.name: variable for variable in tf.global_variables()}
     opening = gate.enqueue_many([tf.ones([count])])
     expected, _ = numpys_steps(initial, np.zeros(1), [(slopes, np.zeros(1))] * count, [(RATE, AUXILIARY)] * count)
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': count})) as session:
+    with stepping('async', [f'/cpu:{k}' for k in range(count)], tower_fn, lambda: Muon(RATE, AUXILIARY)) as (
+            session, step):
+        values = values_by_name()
         for _ in range(4):  # what is a race may end well once
             initialise(session)
-            run_at_once(session, built.train_ops, opening)
-            momentum, filters = session.run([by_name[name].read_value() for name in ('filters/Muon', 'filters')])
+            run_at_once(session, step.train_ops, opening)
+            momentum, filters = session.run([values[name] for name in ('filters/Muon', 'filters')])
             np.testing.assert_allclose(momentum, slopes * sum(0.6 ** k for k in range(count)), rtol=1e-5)
             np.testing.assert_allclose(filters, expected, atol=2e-5)

@@ -3,20 +3,11 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.registry import UPDATE_MODES
 from cifar10.data.shift import average, views
-from cifar10.model import MOVING_STATISTICS, batch_normalisation, fast
+from cifar10.model import MOVING_STATISTICS, fast
 from cifar10.model.fast import whitening_filters
 from cifar10.model.layers import convolution
-from tests.helpers import initialise, update_mode
-
-KEEP = 0.6
-
-
-def run(fetches):
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        return session.run(fetches)
+from tests.helpers import value_of
 
 
 @pytest.mark.parametrize('size', [2, 5, 6, 9])
@@ -27,7 +18,7 @@ def test_the_gradients_of_the_convolution_equal_the_stock_ones(size):
     slopes = tf.constant(rng.normal(size=(3, size, size, 6)), tf.float32)
     actual, expected = [[y, *tf.gradients(tf.reduce_sum(y * slopes), [x, filters])] for y in (
         convolution(x, filters), tf.nn.conv2d(x, filters, 1, 'SAME'))]
-    for one, other in zip(*run([actual, expected])):
+    for one, other in zip(*value_of([actual, expected])):
         np.testing.assert_allclose(one, other, atol=1e-4)
 
 
@@ -37,35 +28,9 @@ def test_whitened_patches_are_uncorrelated():
     images = smooth[:, 1:] + smooth[:, :-1]  # neighbours correlate
     filters = whitening_filters(images)
     assert filters.shape == (2, 2, 3, 24)
-    outputs = run(tf.nn.conv2d(images, filters, 1, 'VALID')).reshape(-1, 24)
+    outputs = value_of(tf.nn.conv2d(images, filters, 1, 'VALID')).reshape(-1, 24)
     np.testing.assert_allclose(outputs.T @ outputs / len(outputs),
                                np.block([[np.eye(12), -np.eye(12)], [-np.eye(12), np.eye(12)]]), atol=5e-3)
-
-
-@pytest.mark.parametrize('mode', UPDATE_MODES)
-def test_moving_statistics_move_by_the_mean_over_the_towers(mode, tmp_path):
-    """Two towers have different data; in `async` each update moves the statistics by those of its own tower."""
-    images = np.random.default_rng(0).normal([[[[[1.0]]]], [[[[5.0]]]]], 1, size=(2, 4, 3, 3, 2)).astype(np.float32)
-
-    def tower_fn(k, scope):
-        x = tf.placeholder_with_default(images[k], images[k].shape)
-        return dict(total_loss=tf.reduce_sum(batch_normalisation(x, True, KEEP) ** 3))
-
-    update = update_mode(mode, ['/cpu:0', '/cpu:1'])
-    step = update.build(tower_fn, lambda: tf.train.GradientDescentOptimizer(0.0), tf.train.create_global_step())
-    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
-        initialise(session)
-        expected = np.zeros(2)
-        for _ in range(3):
-            for train_op in step.train_ops:
-                session.run(train_op)
-            if step.average:
-                session.run(step.average.scheduled)
-            means = images.mean((1, 2, 3))
-            for change in means if mode == 'async' else [means.mean(0)]:
-                expected = KEEP * expected + (1 - KEEP) * change
-        path = tf.train.Saver().save(session, str(tmp_path / 'statistics'))
-    np.testing.assert_allclose(tf.train.load_checkpoint(path).get_tensor('moving_mean'), expected, rtol=1e-5)
 
 
 def numpys_convolution(x, filters, around):
@@ -138,7 +103,7 @@ def test_the_first_filters_each_pass_on_one_channel():
     images = tf.placeholder_with_default(np.zeros([2, 20, 20, 3], np.float32), [2, 20, 20, 3])
     fast.inference(images, widths=(32, 16, 16))
     weights = {variable.op.name: value for variable, value in zip(tf.trainable_variables(),
-                                                                 run(tf.trainable_variables()))}
+                                                                 value_of(tf.trainable_variables()))}
     first = weights['group1/conv1/weights']
     np.testing.assert_array_equal(first[1, 1, :, :24], np.eye(24))
     assert np.abs(first[0, :, :, :24]).max() == 0 < np.abs(first[..., 24:]).max() <= (9 * 24) ** -0.5
@@ -147,7 +112,7 @@ def test_the_first_filters_each_pass_on_one_channel():
 def test_other_filters_and_the_head_are_uniform_in_pytorchs_bounds():
     fast.inference(tf.zeros([2, 20, 20, 3]), widths=(64, 16, 256))
     weights = {variable.op.name: value for variable, value in zip(tf.trainable_variables(),
-                                                                 run(tf.trainable_variables()))}
+                                                                 value_of(tf.trainable_variables()))}
     for values, inputs in ((weights['group1/conv1/weights'][..., 24:], 9 * 24),
                            (weights['group3/conv1/weights'][..., 16:], 9 * 16), (weights['head/weights'], 256)):
         bound = inputs ** -0.5
@@ -169,8 +134,8 @@ def test_six_views_and_their_average():
     images = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
     padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
     expected = [images, padded[:, :4, :5], padded[:, 2:, 2:]]
-    actual = run(views(tf.constant(images)))
+    actual = value_of(views(tf.constant(images)))
     np.testing.assert_array_equal(actual, np.concatenate(expected + [each[:, :, ::-1] for each in expected]))
     logits = np.random.default_rng(1).normal(size=(6, 2, 10)).astype(np.float32)
-    averaged = run(average(tf.constant(logits.reshape(12, 10))))
+    averaged = value_of(average(tf.constant(logits.reshape(12, 10))))
     np.testing.assert_allclose(averaged, np.average(logits, 0, [2, 1, 1, 2, 1, 1]), atol=1e-6)

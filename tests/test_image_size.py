@@ -11,15 +11,10 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.tools.check import check
 from cifar10.training import inputs, trainer
-from tests.helpers import any_size_network, last_variables, mostly_stress, tf
+from tests.helpers import any_size_network, last_variables, mostly_stress, tf, value_of
 from tests.test_picture_files import decoder
 
 ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
-
-
-def run(fetches):
-    with tf.Session() as session:
-        return session.run(fetches)
 
 
 def weights_of(size, other):
@@ -33,8 +28,8 @@ def weights_of(size, other):
 @pytest.mark.parametrize('size', [16, 27, 48, 64])
 def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     planes = np.random.default_rng(0).integers(0, 256, [2, 3, 32, 32], np.uint8)
-    pixels, content = run([resize.resized_planes(tf.constant(planes), size),
-                           tf.io.encode_png(planes[1].transpose(1, 2, 0))])
+    pixels, content = value_of([resize.resized_planes(tf.constant(planes), size),
+                                tf.io.encode_png(planes[1].transpose(1, 2, 0))])
     weights = weights_of(32, size)
     np.testing.assert_allclose(pixels, weights @ planes @ weights.T, atol=0.501)
     (tmp_path / 'x.png').write_bytes(content)
@@ -54,21 +49,21 @@ def test_classic_crops_three_quarters(size, crop):
     numbers = np.float32(random.random([6, 4]))
     numbers[:4, :3] = [[0, 0, 0], [0, 0, 0.9], [0.999, 0.999, 0], [0.999, 0.999, 0.9]]  # the corners
     numbers[:, 3] = 0.5  # the contrast as it is
-    images, plain = run([augment.augment(tf.constant(planes), numbers),
-                         augment.Classic(None, None, 0, size).plain(tf.constant(planes))])
+    images, plain = value_of([augment.augment(tf.constant(planes), numbers),
+                              augment.Classic(None, None, 0, size).plain(tf.constant(planes))])
     for image, original, (row, column, mirror, _) in zip(images, planes, numbers):
         top, left = int(row * (size - crop + 1)), int(column * (size - crop + 1))
         expected = original[:, top:top + crop, left:left + crop]
         np.testing.assert_allclose(image, expected[:, :, ::-1] if mirror < 0.5 else expected, atol=1e-3)
     first = (size - crop) // 2
     centre = planes[:, :, first:first + crop, first:first + crop].transpose(0, 2, 3, 1).astype(np.float32)
-    np.testing.assert_allclose(plain, run(tf.image.per_image_standardization(centre)), atol=2e-5)
+    np.testing.assert_allclose(plain, value_of(tf.image.per_image_standardization(centre)), atol=2e-5)
 
 
 def test_shift_takes_the_size_of_the_data_or_smaller_ones():
     assert shift.Shift(None, None, 0, 48).image_sizes() == [48]
     planes = np.random.default_rng(0).integers(0, 256, [2, 3, 64, 64], np.uint8)
-    images = run(shift.Shift([(0.0, 32)], None, 0, 64).plain(tf.constant(planes)))
+    images = value_of(shift.Shift([(0.0, 32)], None, 0, 64).plain(tf.constant(planes)))
     expected = planes.reshape(2, 3, 32, 2, 32, 2).mean((3, 5)).transpose(0, 2, 3, 1)
     np.testing.assert_allclose(images, (expected - (125.3, 123.0, 113.9)) / (63.0, 62.1, 66.7), atol=1e-4)
 
@@ -181,9 +176,9 @@ def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, d
     evaluation.evaluate(eval_settings(**common, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=3,
                                       per_class=True))
     planes = records.prepare('shapes', data_dir, records.TEST).planes(3)
-    resized = run(resize.resized_planes(tf.constant(planes), 48)).transpose(0, 2, 3, 1)
+    resized = value_of(resize.resized_planes(tf.constant(planes), 48)).transpose(0, 2, 3, 1)
     paths = [str(tmp_path / f'{i}.png') for i in range(3)]
-    for path, content in zip(paths, run([tf.io.encode_png(plane.transpose(1, 2, 0)) for plane in planes])):
+    for path, content in zip(paths, value_of([tf.io.encode_png(plane.transpose(1, 2, 0)) for plane in planes])):
         with open(path, 'wb') as stream:
             stream.write(content)
     lines = []

@@ -5,14 +5,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.model import MOVING_STATISTICS, batch_normalisation, dropout, uniform_like
 from cifar10.model.network_draws import at_position
+from tests.helpers import value_of
 
 SEED = 7
-
-
-def run(fetches):
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        return session.run(fetches)
 
 
 @pytest.mark.parametrize('shape', [[4, 5, 5, 8], [60, 8], [6, 9, 8]])
@@ -43,7 +38,7 @@ def test_scale_and_offset_of_batch_normalisation_can_be_left_out():
     x = np.random.default_rng(0).normal(3, 2, size=[50, 4]).astype(np.float32)
     y = batch_normalisation(tf.constant(x), True, momentum=0.9, epsilon=0.5, scale=False, offset=False)
     assert not tf.trainable_variables()
-    np.testing.assert_allclose(run(y), (x - x.mean(0)) / np.sqrt(x.var(0) + 0.5), atol=1e-4)
+    np.testing.assert_allclose(value_of(y), (x - x.mean(0)) / np.sqrt(x.var(0) + 0.5), atol=1e-4)
 
 
 def drawn(position, n, shape, calls=1, seed=SEED):
@@ -51,7 +46,7 @@ def drawn(position, n, shape, calls=1, seed=SEED):
     with at_position(seed, tf.constant(position, tf.int64)):
         for _ in range(calls):
             numbers = uniform_like(tf.zeros([n, *shape]))
-    return run(numbers)
+    return value_of(numbers)
 
 
 @pytest.mark.parametrize('shape', [[], [7], [4, 4, 8], [5, 3]])
@@ -62,7 +57,7 @@ def test_the_numbers_of_an_example_depend_on_its_position_and_not_on_its_batch(s
     # With shapes that the graph does not know, too.
     x = tf.placeholder_with_default(np.zeros([24, *shape], np.float32), [None] * (1 + len(shape)))
     with at_position(SEED, tf.constant(40, tf.int64)):
-        np.testing.assert_array_equal(run(uniform_like(x)), whole)
+        np.testing.assert_array_equal(value_of(uniform_like(x)), whole)
 
 
 def test_the_numbers_are_uniform_and_those_of_other_calls_positions_and_seeds_are_independent():
@@ -81,7 +76,7 @@ def test_dropout_sets_a_fraction_to_0_scales_the_rest_and_does_nothing_in_evalua
     with at_position(SEED, tf.constant(0, tf.int64)):
         y = dropout(x, 0.25, True)
     assert y.dtype == dtype and dropout(x, 0.25, False) is x
-    values, gradient = run([tf.cast(each, tf.float32) for each in (y, tf.gradients(y, x)[0])])
+    values, gradient = value_of([tf.cast(each, tf.float32) for each in (y, tf.gradients(y, x)[0])])
     assert set(np.unique(values)) == {0.0, 4.0}
     np.testing.assert_allclose(np.mean(values == 0), 0.25, atol=0.02)
     np.testing.assert_allclose(gradient, values / 3, rtol=1e-2)

@@ -27,8 +27,10 @@ from tests.helpers import (
     patient,
     read_until,
     start_script,
+    stepping,
     train,
     update_mode,
+    values_by_name,
     variables,
 )
 
@@ -42,8 +44,13 @@ def tower_fn(k, scope):
     return dict(total_loss=x * a[0] * a[1])
 
 
-def named(variables):
-    return {variable.op.name: variable.read_value() for variable in variables}
+def on_groups(groups):
+    """Returns the Devices of three towers on some devices."""
+    return Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
+
+
+def momentum():
+    return tf.train.MomentumOptimizer(RATE, MOMENTUM)
 
 
 class Towers:
@@ -64,21 +71,17 @@ class Towers:
 
 @pytest.mark.parametrize('groups', [1, 2, 3])
 def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
-    devices = Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
-    step = update_mode('local', devices).build(
-        tower_fn, lambda: tf.train.MomentumOptimizer(RATE, MOMENTUM), tf.train.create_global_step())
     numpys = Towers()
 
     def assert_equal_to_numpys():
-        found = session.run(named(tf.global_variables() + tf.local_variables()))
+        found = session.run(values_by_name())
         for k in range(3):
             prefix = f'replica_{k}/' if k else ''
             slot, = [name for name in found if re.fullmatch(f'({prefix})+a/Momentum', name)]
             np.testing.assert_allclose(found[prefix + 'a'], numpys.values[k], rtol=1e-5)
             np.testing.assert_allclose(found[slot], numpys.slots[k], rtol=1e-5, atol=1e-6)
         return found
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': groups})) as session:
-        initialise(session)
+    with stepping('local', on_groups(groups), tower_fn, momentum) as (session, step):
         for steps in (1, 3, 2):  # an average is possible at any step
             for _ in range(steps):
                 session.run(step.train_ops)
@@ -93,16 +96,11 @@ def test_copies_are_independent_until_an_average_makes_them_numpys_mean(groups):
 
 @pytest.mark.parametrize('groups', [1, 2, 3])
 def test_averages_on_schedule_have_numpys_momentum_and_others_leave_it_alone(groups):
-    devices = Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
-    step = update_mode('local', devices, 4).build(
-        tower_fn, lambda: tf.train.MomentumOptimizer(RATE, MOMENTUM), tf.train.create_global_step())
     numpys = Towers()
     start, velocity = None, np.zeros(2)
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': groups})) as session:
-        initialise(session)
-
+    with stepping('local', on_groups(groups), tower_fn, momentum, 4) as (session, step):
         def assert_equal_to_numpys():
-            found = session.run(named(tf.global_variables() + tf.local_variables()))
+            found = session.run(values_by_name())
             for k in range(3):
                 np.testing.assert_allclose(found[f'replica_{k}/a' if k else 'a'], numpys.values[k], rtol=1e-5)
             return found
@@ -143,13 +141,10 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
         a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
         factor = tf.placeholder_with_default(tf.constant(10000.0 if k == 1 else 1.0, tf.float16), [])
         return dict(total_loss=tf.cast(tf.cast(a, tf.float16) * factor, tf.float32))  # tower 1 overflows
-    step = update_mode('local', ['/cpu:0', '/cpu:1', '/cpu:2']).build(
-        tower_fn, precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5)),
-        tf.train.create_global_step())
-    by_name = named(tf.global_variables() + tf.local_variables())
-    scales, counts = [[by_name[name + suffix] for suffix in ('', '_1', '_2')] for name in LOSS_SCALE]
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 3})) as session:
-        initialise(session)
+    make = precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5))
+    with stepping('local', on_groups(3), tower_fn, make) as (session, step):
+        by_name = values_by_name()
+        scales, counts = [[by_name[name + suffix] for suffix in ('', '_1', '_2')] for name in LOSS_SCALE]
         for _ in range(2):
             session.run(step.train_ops)
         assert session.run([scales, counts]) == [[2.0 ** 15, 2.0 ** 13, 2.0 ** 15], [2, 0, 2]]
@@ -162,11 +157,8 @@ def test_an_average_takes_the_smallest_loss_scale_and_count():
 def test_with_an_average_in_every_step_gradient_descent_takes_the_steps_of_replicated(groups):
     found = []
     for mode in ('local', 'replicated'):
-        with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={'CPU': groups})) as session:
-            devices = Devices(tuple((f'/cpu:{g}',) for g in range(groups)), on_gpus=False).with_towers(3)
-            step = update_mode(mode, devices).build(
-                tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE), tf.train.create_global_step())
-            initialise(session)
+        with tf.Graph().as_default(), stepping(
+                mode, on_groups(groups), tower_fn, lambda: tf.train.GradientDescentOptimizer(RATE)) as (session, step):
             for _ in range(5):
                 session.run(step.train_ops)
                 if step.average:
@@ -293,11 +285,8 @@ def test_an_average_keeps_small_slots_and_leaves_what_no_update_changes():
         # The second gradient is a millionth of the first, so its second moment is 1e-12 of the first's.
         loss = tf.reduce_sum(a * tf.constant([1.0, 1e-6])) + 0 * tf.cast(tf.reduce_sum(frozen[1]), tf.float32)
         return dict(total_loss=loss + 0 * tf.reduce_sum(frozen[0]))
-    step = update_mode('local', ['/cpu:0', '/cpu:1', '/cpu:2']).build(
-        tower_fn, lambda: tf.train.AdamOptimizer(0.1), tf.train.create_global_step())
-    by_name = named(tf.global_variables() + tf.local_variables())
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 3})) as session:
-        initialise(session)
+    with stepping('local', on_groups(3), tower_fn, lambda: tf.train.AdamOptimizer(0.1)) as (session, step):
+        by_name = values_by_name()
         session.run(step.train_ops)
         before = session.run(by_name)
         session.run(step.average.scheduled)
@@ -323,14 +312,11 @@ def test_slots_of_all_types_become_means_or_the_smallest(dtype):
 
     def tower_fn(k, scope):
         return dict(total_loss=tf.reduce_sum(tf.get_variable('a', [3]) * tf.constant(own_values[k])))
-    step = update_mode('local', ['/cpu:0', '/cpu:1']).build(
-        tower_fn, lambda: Slotted(0.1), tf.train.create_global_step())
-    slots = [variable for variable in tf.global_variables() + tf.local_variables() if variable.dtype.base_dtype == dtype
-             and 'GradientDescent' in variable.op.name]
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
-        initialise(session)
+    with stepping('local', ['/cpu:0', '/cpu:1'], tower_fn, lambda: Slotted(0.1)) as (session, step):
+        slots = [value for name, value in values_by_name().items()
+                 if value.dtype == dtype and 'GradientDescent' in name]
         session.run(step.train_ops)
         session.run(step.average.scheduled)
-        after = session.run([tf.cast(slot.read_value(), tf.float32) for slot in slots])
+        after = session.run([tf.cast(slot, tf.float32) for slot in slots])
     expected = own_values.mean(0) if dtype.is_floating else own_values.astype(dtype.as_numpy_dtype).min(0)
     np.testing.assert_array_equal(after, [expected] * 2)

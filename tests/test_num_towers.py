@@ -8,15 +8,14 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
 from cifar10.parallel import devices
-from cifar10.parallel.session_config import session_config
 from tests.helpers import (
     build_training,
     change_record,
     checkpoints,
     division,
-    initialise,
     last_variables,
     rewrite,
+    stepping,
     train,
     update_mode,
 )
@@ -42,10 +41,7 @@ def test_towers_on_one_device_take_turns(mode):
         return dict(total_loss=tf.reshape(watched(weight.read_value()), []) * (k + 1))
 
     cpus = devices.choose(2, 'cpu').with_towers(5)
-    step = update_mode(mode, cpus).build(
-        tower, lambda: tf.train.GradientDescentOptimizer(1.0), tf.train.get_or_create_global_step())
-    with tf.Session(config=session_config(cpus)) as session:
-        initialise(session)
+    with stepping(mode, cpus, tower, lambda: tf.train.GradientDescentOptimizer(1.0)) as (session, step):
         for _ in range(5):
             events.clear()
             session.run(step.train_ops)

@@ -13,7 +13,7 @@ from cifar10.model.clipping import Clipped
 from cifar10.model.muon import Muon
 from cifar10.model.optimizers import AdamW
 from cifar10.model.precision import LossScaled
-from tests.helpers import LINEAR, ROOT, initialise, update_mode
+from tests.helpers import LINEAR, ROOT, initialise, stepping, values_by_name
 from tests.test_muon import numpys_steps as muons_steps
 
 LION = f"{ROOT / 'examples' / 'lion.py'}:lion"
@@ -64,19 +64,17 @@ def test_steps_equal_numpys_in_every_mode(mode, name):
         tf.get_variable('unused', [])
         return dict(total_loss=tf.add_n([tf.reduce_sum(v * row) for v, row in zip(variables, rows)]))
 
-    update = update_mode(mode, [f'/cpu:{k}' for k in range(towers)])
-    step = update.build(tower_fn, MAKE[name], tf.train.create_global_step())
-    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': towers})) as session:
-        initialise(session)
+    with stepping(mode, [f'/cpu:{k}' for k in range(towers)], tower_fn, MAKE[name]) as (session, step):
         for _ in range(3):
             session.run(step.train_ops[0])
-        by_name = {variable.op.name: variable for variable in tf.global_variables()}
-        actual = session.run([by_name[name].read_value() for name in ('v0', 'v1')])
-    for one, other in zip(actual, numpys_steps(name, initial, [slope.mean(0) for slope in slopes])):
-        np.testing.assert_allclose(one, other, atol=2e-5)
+        values = session.run(values_by_name())
+    expected = numpys_steps(name, initial, [slope.mean(0) for slope in slopes])
+    for i, each in enumerate(expected):
+        np.testing.assert_allclose(values[f'v{i}'], each, atol=2e-5)
     slots = dict(clipped=set(), lion={'v0/Lion', 'v1/Lion'}, muon={'v0/Muon', 'v1/Muon'}, adamw={
         'v0/AdamW', 'v0/AdamW_1', 'v1/AdamW', 'v1/AdamW_1', 'beta1_power', 'beta2_power'})[name]
-    assert set(by_name) == slots | {'v0', 'v1', 'unused', 'global_step'}
+    saved = {variable.op.name for variable in tf.global_variables()}
+    assert saved == slots | {'v0', 'v1', 'unused', 'global_step'}
 
 
 def test_a_gradient_that_is_not_too_long_stays_as_it_is():

@@ -4,14 +4,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.towers import average_gradients, build_towers, tower_loss
+from tests.helpers import value_of
 
 CPUS = ['/cpu:0'] * 3
-
-
-def run(fetches):
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        return session.run(fetches)
 
 
 def test_average_is_numpys_mean():
@@ -21,7 +16,7 @@ def test_average_is_numpys_mean():
     values = [[random.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(3)]
     averaged = average_gradients([[(tf.constant(g), v) for g, v in zip(tower, variables)] for tower in values])
     assert [variable is expected for (_, variable), expected in zip(averaged, variables)] == [True] * 3
-    for mean, *gradients in zip(run([gradient for gradient, _ in averaged]), *values):
+    for mean, *gradients in zip(value_of([gradient for gradient, _ in averaged]), *values):
         np.testing.assert_allclose(mean, np.mean(gradients, 0), rtol=1e-6)
 
 
@@ -36,14 +31,14 @@ def test_rows_that_a_sparse_gradient_has_twice_are_added(towers):
     expected = np.zeros([6, 2])
     for rows in towers:
         np.add.at(expected, rows, np.array([[1, 2], [3, 4], [5, 6]]) / len(towers))
-    np.testing.assert_allclose(run(gradient), expected)
+    np.testing.assert_allclose(value_of(gradient), expected)
 
 
 def test_a_sparse_and_a_dense_gradient_average():
     table = tf.get_variable('table', [3, 1])
     sparse = tf.gradients(tf.reduce_sum(tf.gather(table, [2])), table)[0]
     (gradient, _), = average_gradients([[(sparse, table)], [(tf.ones([3, 1]), table)]])
-    np.testing.assert_allclose(run(gradient), [[0.5], [0.5], [1.0]])
+    np.testing.assert_allclose(value_of(gradient), [[0.5], [0.5], [1.0]])
 
 
 def test_unused_variables_keep_none_and_half_used_ones_are_named():
@@ -86,7 +81,7 @@ def test_a_towers_loss_is_the_sum_of_its_own_losses():
         return tower_loss(scope, network)
     losses, outputs = zip(*build_towers(CPUS, tower))
     assert outputs == (0, 1, 2)
-    assert run(list(losses)) == [3.0, 30.0, 300.0]
+    assert value_of(list(losses)) == [3.0, 30.0, 300.0]
 
 
 def test_a_network_without_a_loss_is_an_error():

@@ -1,5 +1,4 @@
 """The mathematics of every update mode, against plain NumPy: loss = mean(x) * A * B on every tower."""
-import contextlib
 import itertools
 import re
 import tempfile
@@ -11,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.registry import OPTIMIZERS, UPDATE_MODES
 from cifar10.model import add_moving_statistic
-from tests.helpers import ancestors, initialise, mostly_stress, patient, update_mode
+from tests.helpers import ancestors, mostly_stress, patient, stepping, update_mode, values_by_name
 
 RATE = 0.1
 FEEDS = np.array([[1.0, 3.0], [2.0, -1.0], [0.5, 4.0], [2.5, 1.5]])  # one row per tower
@@ -38,20 +37,15 @@ def gradient_descent():
     return tf.train.GradientDescentOptimizer(RATE)
 
 
-@contextlib.contextmanager
-def built(mode, num_towers, make_optimizer=gradient_descent):
-    """Builds a mode's towers; yields (session, update mode, step) with all variables initialised."""
-    update = update_mode(mode, cpu_names(num_towers))
-    step = update.build(tower_fn, make_optimizer, tf.train.create_global_step())
-    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': num_towers})) as session:
-        initialise(session)
-        yield session, update, step
+def built(mode, num_towers, make_optimizer=gradient_descent, tower=tower_fn):
+    """Returns a context of (session, Step), with all variables initialised."""
+    return stepping(mode, cpu_names(num_towers), tower, make_optimizer)
 
 
 def saved(session):
     """Returns a and b as a checkpoint would hold them."""
-    names = {variable.op.name: variable for variable in tf.global_variables()}
-    return [session.run(names[name].read_value()) for name in ('a', 'b')]
+    values = session.run(values_by_name())
+    return [values['a'], values['b']]
 
 
 @pytest.mark.parametrize('num_towers', mostly_stress([1, 2, 4], 1, 4))
@@ -60,7 +54,7 @@ def saved(session):
 def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
     x = FEEDS[:num_towers].mean()
     a, b, speed_a, speed_b = 2.0, 5.0, 0.0, 0.0
-    with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, momentum)) as (session, _, step):
+    with built(mode, num_towers, lambda: tf.train.MomentumOptimizer(RATE, momentum)) as (session, step):
         losses = [scalars['total_loss'] for scalars in step.scalars]
         for k in range(1, 6):
             values, _ = session.run([losses, step.train_ops])
@@ -74,7 +68,7 @@ def test_synchronous_steps_equal_numpys(mode, num_towers, momentum):
 @pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
 def test_what_is_shown_is_what_is_applied_and_was_there_before(mode):
     # A variable that is merely fetched with the train op races with it.
-    with built(mode, 2) as (session, _, step):
+    with built(mode, 2) as (session, step):
         gradients = {variable.op.name: gradient for gradient, variable in step.gradients}
         assert gradients.pop('unused') is None
         for _ in range(50):
@@ -96,15 +90,11 @@ def test_packed_gradients_reach_their_own_variables(mode, device_names):
         return dict(total_loss=tf.add_n([
             i * tf.reduce_mean(x) * tf.reduce_sum(tf.get_variable(name, shape, initializer=tf.zeros_initializer()))
             for i, (name, shape) in enumerate(shapes.items(), 1)]))
-    update = update_mode(mode, device_names)
-    step = update.build(tower, gradient_descent, tf.train.create_global_step())
-    config = tf.ConfigProto(device_count={'CPU': 2}, allow_soft_placement=True)
-    with tf.Session(config=config) as session:
-        initialise(session)
+    with stepping(mode, device_names, tower, gradient_descent) as (session, step):
         session.run(step.train_ops)
-        names = {variable.op.name: variable for variable in tf.global_variables()}
+        values = session.run(values_by_name())
         for i, name in enumerate(shapes, 1):
-            np.testing.assert_allclose(session.run(names[name]), -RATE * i * FEEDS[:2].mean(), rtol=1e-5, err_msg=name)
+            np.testing.assert_allclose(values[name], -RATE * i * FEEDS[:2].mean(), rtol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize('optimizer', ['momentum', 'muon'])
@@ -119,13 +109,9 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
         table = tf.get_variable('table', [6, 2], initializer=tf.constant_initializer(initial))
         used = tf.gather(tf.placeholder_with_default(rows[k], [3, 3]), tf.train.get_global_step())
         return dict(total_loss=tf.reduce_sum(tf.gather(table, used) * tf.constant(slopes, tf.float32)))
-    update = update_mode(mode, cpu_names(len(rows)))
-    step = update.build(tower_fn, lambda: OPTIMIZERS.load(optimizer)(RATE), tf.train.create_global_step())
     expected, velocity, keep = initial, np.zeros_like(initial), 0.9 if optimizer == 'momentum' else 0.85
-    config = tf.ConfigProto(device_count={'CPU': len(rows)}, allow_soft_placement=True)
-    with update.scope(), tf.Session(config=config) as session:
-        initialise(session)
-        table, = [variable for variable in tf.trainable_variables() if variable.op.name == 'table']
+    with built(mode, len(rows), lambda: OPTIMIZERS.load(optimizer)(RATE), tower_fn) as (session, step):
+        table = values_by_name()['table']
         for k in range(3):
             session.run(step.train_ops)
             if step.average:
@@ -135,7 +121,7 @@ def test_an_embedding_takes_numpys_steps(mode, optimizer):
                 np.add.at(gradient, used, slopes / len(rows))
             velocity = keep * velocity + gradient
             expected = expected - RATE * (velocity if optimizer == 'momentum' else gradient + keep * velocity)
-            np.testing.assert_allclose(session.run(table.read_value()), expected, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(session.run(table), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('mode', [*SYNCHRONOUS, 'local'])
@@ -148,13 +134,9 @@ def test_adam_takes_numpys_steps_where_gradients_span_many_sizes(mode):
         w = tf.get_variable('w', [4], initializer=tf.zeros_initializer())
         x = tf.placeholder_with_default(tf.constant(feeds[k], tf.float32), [])
         return dict(total_loss=x * tf.reduce_sum(w * tf.constant(slopes, tf.float32)))
-    update = update_mode(mode, cpu_names(num_towers))
-    step = update.build(tower_fn, lambda: OPTIMIZERS.load('adam')(rate), tf.train.create_global_step())
-    mean, square = np.zeros(4), np.zeros(4)
-    expected = np.zeros(4)
-    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': num_towers})) as session:
-        initialise(session)
-        w, = [variable for variable in tf.trainable_variables() if variable.op.name == 'w']
+    mean, square, expected = np.zeros(4), np.zeros(4), np.zeros(4)
+    with built(mode, num_towers, lambda: OPTIMIZERS.load('adam')(rate), tower_fn) as (session, step):
+        w = values_by_name()['w']
         for t in range(1, 9):
             session.run(step.train_ops)
             if step.average:
@@ -163,36 +145,37 @@ def test_adam_takes_numpys_steps_where_gradients_span_many_sizes(mode):
             mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient ** 2
             corrected = rate * np.sqrt(1 - 0.999 ** t) / (1 - 0.9 ** t)
             expected = expected - corrected * mean / (np.sqrt(square) + 1e-8)
-            np.testing.assert_allclose(session.run(w.read_value()), expected, rtol=1e-4)
+            np.testing.assert_allclose(session.run(w), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
-def test_changes_of_one_statistic_are_made_in_the_order_of_the_calls(mode):
+def test_moving_statistics_move_by_the_mean_over_the_towers_in_the_order_of_the_calls(mode):
+    """In `async` each update moves them by the values of its own tower."""
     keeps, values = [0.5, 0.9, 0.25, 0.75], np.array([[1.0, -2.0, 30.0, 4.0], [3.0, 8.0, 50.0, 2.0]])
-    num_towers = 1 if mode in ('async', 'local') else 2  # in these, each tower moves its own
 
     def tower_fn(k, scope):
         state = tf.get_variable('state', [1000], initializer=tf.ones_initializer(), trainable=False)
         for value, keep in zip(values[k], keeps):
-            add_moving_statistic(state, tf.fill([1000], np.float32(value)), keep)
+            value = tf.placeholder_with_default(tf.fill([1000], np.float32(value)), [1000])
+            add_moving_statistic(state, value, keep)
         return dict(total_loss=tf.get_variable('a', []) * 1.0)
-    update = update_mode(mode, cpu_names(num_towers))
-    step = update.build(tower_fn, gradient_descent, tf.train.create_global_step())
-    config = tf.ConfigProto(device_count={'CPU': num_towers}, allow_soft_placement=True)
     expected = 1.0
-    with update.scope(), tf.Session(config=config) as session:
-        initialise(session)
-        state, = [variable for variable in tf.global_variables() if variable.op.name == 'state']
+    with built(mode, 2, tower=tower_fn) as (session, step):
+        state = values_by_name()['state']
         for _ in range(10):
-            session.run(step.train_ops)
-            for value, keep in zip(values[:num_towers].mean(0), keeps):
-                expected = keep * expected + (1 - keep) * value
-            np.testing.assert_allclose(session.run(state.read_value()), [expected] * 1000, rtol=1e-5)
+            for train_op in step.train_ops:
+                session.run(train_op)
+            if step.average:
+                session.run(step.average.scheduled)
+            for changes in values if mode == 'async' else [values.mean(0)]:
+                for value, keep in zip(changes, keeps):
+                    expected = keep * expected + (1 - keep) * value
+            np.testing.assert_allclose(session.run(state), [expected] * 1000, rtol=1e-5)
 
 
 def test_an_asynchronous_update_is_one_towers():
-    with built('async', 3) as (session, update, step):
-        assert update.batches == 1 and len(step.train_ops) == 3
+    with built('async', 3) as (session, step):
+        assert len(step.train_ops) == 3
         a, b = 2.0, 5.0
         for count, k in enumerate([2, 0, 1, 1, 2], 1):
             session.run(step.train_ops[k])
@@ -211,11 +194,8 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
         loss = tower_fn(k, scope)['total_loss']
         with tf.control_dependencies([tf.numpy_function(lambda _: has_read[k].set(), [loss], [])]):
             return dict(total_loss=loss * gates[k].dequeue())
-    update = update_mode('async', cpu_names(2))
-    step = update.build(gated, gradient_descent, tf.train.create_global_step())
     opened = [gate.enqueue(1.0) for gate in gates]
-    with tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
-        initialise(session)
+    with built('async', 2, tower=gated) as (session, step):
         slow = threading.Thread(target=session.run, args=(step.train_ops[1],))
         slow.start()
         assert has_read[1].wait(patient(60))
@@ -231,7 +211,7 @@ def test_staleness_counts_the_updates_between_a_read_and_its_write():
 
 @pytest.mark.parametrize('mode', list(UPDATE_MODES))
 def test_one_set_of_names_is_saved(mode):
-    with built(mode, 3, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, _, _), \
+    with built(mode, 3, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, _), \
             tempfile.TemporaryDirectory() as directory:
         tf.train.Saver().save(session, directory + '/model')
         names = [name for name, _ in tf.train.list_variables(directory + '/model')]
@@ -264,7 +244,7 @@ def tower_of(op):
 def test_momentum_crosses_from_every_mode_to_every_other(mode, other, tmp_path):
     def steps(mode, num_steps, restore=None):
         with tf.Graph().as_default(), \
-                built(mode, 2, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, update, step):
+                built(mode, 2, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, step):
             saver = tf.train.Saver()
             if restore:
                 saver.restore(session, restore)
@@ -288,7 +268,7 @@ def test_global_step_is_int64():
 
 
 def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
-    with built('replicated', 4, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, update, step):
+    with built('replicated', 4, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, step):
         replicas = [v for v in tf.local_variables() if v.op.name.endswith(('/a', '/b', '/Momentum'))]
         assert len(replicas) == 3 * 4 and not set(replicas) & set(tf.trainable_variables())
         primaries = {v.op.name: v for v in tf.global_variables()}
