@@ -100,10 +100,10 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
 
 @pytest.mark.parametrize('line, result, part', [
     ("extra = tf.Variable(1.0, name='mine')", 'pixels @ weights * extra', 'variable mine was not made with tf.get_'),
-    ('pass', 'pixels @ weights[:, :7]', 'it returns a tensor float32 [8, 7]; return logits, float [images, 10]'),
-    ('pass', 'tf.argmax(pixels @ weights, 1)', 'it returns a tensor int64 [8]; return logits'),
+    ('pass', 'pixels @ weights[:, :7]', 'it returns a tensor float32 (8, 7); return logits, float [images, 10]'),
+    ('pass', 'tf.argmax(pixels @ weights, 1)', 'it returns a tensor int64 (8,); return logits'),
     ('pass', 'None', 'it returns NoneType'),
-    ('pass', '(pixels @ weights)[:4]', 'it returns a tensor float32 [4, 10]'),
+    ('pass', '(pixels @ weights)[:4]', 'it returns a tensor float32 (4, 10)'),
     ("half = tf.get_variable('half', [], tf.bfloat16)", 'pixels @ weights * tf.cast(half, tf.float32)',
      'the variable half is not float32'),
     ('pass', 'pixels[:, :10]', 'its logits depend on no trainable variable'),
@@ -131,11 +131,11 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
      "no attribute 'get_variable' (line 11 of mine.py); write import tensorflow.compat.v1 as tf"),
     ('uniform_like(pixels)', 'pixels @ weights', 'random numbers are drawn for a training batch; draw them only'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(tf.cast(weights, tf.bfloat16)))', 'pixels @ weights',
-     'it adds a tensor bfloat16 [] to the collection tf.GraphKeys.LOSSES; add float32 scalars'),
-    ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(weights, 0))', 'pixels @ weights', 'float32 [10] to the'),
-    ('tf.add_to_collection(tf.GraphKeys.LOSSES, 0.5)', 'pixels @ weights', 'it adds float 0.5 to the collection'),
+     'it adds a tensor bfloat16 () to the collection tf.GraphKeys.LOSSES; add float32 scalars'),
+    ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(weights, 0))', 'pixels @ weights', 'float32 (10,) to'),
+    ('tf.add_to_collection(tf.GraphKeys.LOSSES, 0.5)', 'pixels @ weights', 'it adds float to the collection'),
     ('tf.add_to_collection(tf.GraphKeys.ACTIVATIONS, tf.reduce_sum(pixels))', 'pixels @ weights',
-     'float32 [] to the collection tf.GraphKeys.ACTIVATIONS; add float tensors [images, ...]'),
+     'float32 () to the collection tf.GraphKeys.ACTIVATIONS; add float tensors [images, ...]'),
     ('pass', 'pixels @ tf.stop_gradient(weights)', 'its logits depend on no trainable variable'),
     ('raise SystemExit(0)', 'None', 'SystemExit: 0 (line 11 of '),
     ('more = 1.0 if training else tf.get_variable("more", [])', 'pixels @ weights * more',
@@ -143,14 +143,12 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('more = tf.get_variable("more", [], trainable=training)', 'pixels @ weights * more',
      'the variable more is [], float32, trainable in training, but [], float32, not trainable in evaluation'),
     ('more = tf.get_variable("more", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)',
-     'pixels @ weights * more', 'the variable more is a local variable'),
+     'pixels @ weights * more', 'the variable more is not in the collection tf.GraphKeys.GLOBAL_VARIABLES'),
     ('more = tf.get_variable("more", [4, 10], partitioner=tf.fixed_size_partitioner(2))',
      'pixels @ weights + tf.reduce_sum(tf.convert_to_tensor(more))', 'leave out the partitioner'),
     ('more = tf.get_variable("more", [], use_resource=False)', 'pixels @ weights * more', 'not a resource variable'),
     ('tf.add_to_collection(tf.GraphKeys.LOSSES, tf.reduce_sum(tf.raw_ops.ResizeArea(images=weights[None, ..., None], '
      'size=[2, 2])))', 'pixels @ weights', 'LookupError: No gradient defined'),
-    ('tf.add_to_collection("moving_statistics", (weights, weights))', 'pixels @ weights',
-     'it adds an invalid entry to the collection moving_statistics'),
     ('more = tf.get_variable("more", [], collections=["mine"])', 'pixels @ weights * more',
      'the variable more is not in the collection tf.GraphKeys.GLOBAL_VARIABLES'),
     *[(f'with tf.name_scope({scope}): tf.add_to_collection({collection}, tf.reduce_sum(weights, {axis}, name="mine"))',
@@ -161,7 +159,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('with tf.name_scope(None): add_moving_statistic(tf.get_variable("state", [], trainable=False), 1.0, 0.9)',
      'pixels @ weights', 'it adds statistic, made in an absolute name scope, to the collection moving_statistics'),
     ('state = tf.get_variable("state", [], tf.float64, trainable=False); add_moving_statistic(state, 1.0, 0.9)',
-     'pixels @ weights', 'with a float32 variable that is not trainable'),
+     'pixels @ weights', 'takes a float32 variable that is not trainable'),
     (f'{STATE}; add_moving_statistic(state, 0.5 + state, 1.5)', 'pixels @ weights', 'a fraction to keep from 0 to 1'),
     *[(f'{STATE}; {write}', 'pixels @ weights', f'its operation {name} changes a variable') for write, name in (
         ('state.assign_add(1.0)', 'AssignAddVariableOp'),
@@ -261,8 +259,7 @@ def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned):
         logits = tf.reduce_mean(images, [1, 2]) @ tf.get_variable('weights', [3, 10])
         return eval(outputs, dict(tf=tf, logits=logits))
     found = rehearse(network, 4, [24], tf.float32, 0)
-    assert found.violation is None
-    assert [warned in warning for warning in found.warnings] == [True] * (warned is not None)
+    assert [warned in warning for warning in found] == [True] * (warned is not None)
 
 
 HELPED = '''

@@ -154,18 +154,16 @@ APPLY = '_resource_apply_dense(self, grad, handle)'
     ('def _create_slots(self, var_list): tf.get_variable("x", [], tf.float64, trainable=False)', 'pass',
      'the variable x is float64, and copies of it cannot be averaged; make it float32'),
     ('def _create_slots(self, var_list): tf.get_variable("x", [], collections=[tf.GraphKeys.LOCAL_VARIABLES])', 'pass',
-     'the variable x is a local variable'),
-    ('def _create_slots(self, var_list): tf.get_variable("x", [], collections=["y"])', 'pass',
      'the variable x is not in the collection'),
     ('x = None\n    def _prepare(self): super()._prepare(); self.x = tf.Variable(1.0, False, name="x") '
      'if self.x is None else self.x', 'pass', 'is named after the name scope in which'),
     ('def apply_gradients(self, pairs, global_step=None, name=None): return super().apply_gradients(pairs)', 'pass',
      'its apply_gradients does not increment global_step'),
     (f'def {APPLY}: return handle.assign(handle.initialized_value())', 'pass',
-     'NotImplementedError: resource variables have no initialized_value() (line 5 of '),
+     'NotImplementedError: no message (line 5 of '),
     ('pass', 'return tf.train.MomentumOptimizer(0.1, 0.9)', 'its steps are the same at another learning rate'),
     ('pass', 'return tf.train.MomentumOptimizer(0.0 * rate, 0.9)', 'its steps change no variable'),
-    ('pass', 'tf.keras.optimizers.Adam(rate)', 'an optimizer of Keras cannot be used; return a tf.compat.v1.train.Opt'),
+    ('pass', 'tf.keras.optimizers.Adam(rate)', 'an optimizer of Keras cannot be used: return a tf.compat.v1.train.Opt'),
 ])
 def test_a_broken_rule_is_reported(mine, lines, before, part):
     name = mine(lines, before)

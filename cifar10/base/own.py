@@ -23,28 +23,38 @@ _REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two 
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
 
-def function(flag: str, name: str) -> Callable:
+class BrokenRule(Exception):
+    """The user's code breaks a rule; the message is a phrase that says which one, with the remedy."""
+
+
+def function(flag: str, name: str, arguments: str) -> Callable:
     """Imports the function that 'FILE.py:FUNCTION' names.
 
     Args:
       flag: the name of the flag that gives it, such as 'network', for messages.
       name: the flag's value.
+      arguments: that it will be called with, such as 'images, num_classes, training'.
 
     Raises:
-      UsageError: there is no such file or function, or the file cannot be imported.
+      UsageError: there is no such file or function, the file cannot be imported, or the function takes other arguments.
     """
     path, _, attribute = name.rpartition(':')
     if not os.path.isfile(path):
         raise UsageError(f'--{flag}={name}: there is no file {path}; give its path as --{flag}=FILE.py:FUNCTION')
-    with usage_errors(flag, name, ' cannot be imported'):
+    with usage_errors(flag, name):
         found = getattr(_loaded(path).module, attribute, None)
     if not callable(found):
         raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
+    with contextlib.suppress(ValueError):  # it has no signature that Python knows
+        try:
+            inspect.signature(found).bind(*arguments.split(', '))
+        except TypeError as error:
+            raise UsageError(f'--{flag}={name}: {error}; it is called with ({arguments})') from error
 
     @functools.wraps(found)
-    def call(*arguments):
+    def call(*values):
         with _files[path].running():
-            return getattr(_files[path].module, attribute)(*arguments)
+            return getattr(_files[path].module, attribute)(*values)
     return call
 
 
@@ -67,6 +77,7 @@ class _File:
     """A user's file that was executed.
 
     Attributes:
+      folder: the folder of the file, absolute.
       module: the file as a module.
       imported: the modules from its folder that it has imported so far, by their names; no other file has them.
       sha256: as the function of this name returns it.
@@ -75,7 +86,7 @@ class _File:
 
     def __init__(self, path: str):
         self._path = path
-        self._folder = os.path.dirname(os.path.abspath(path))
+        self.folder = os.path.dirname(os.path.abspath(path))
         self.imported = {}
         self.sha256 = {os.path.basename(path): _hash(path)}
         self.old_shapes = False
@@ -88,7 +99,7 @@ class _File:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were."""
-        values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self._folder]),
+        values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self.folder]),
                   *((module, name, value) for module in (tf, tf.compat.v1) for name, value in _SUBSTITUTES.items())]
         had_old_shapes, others = _has_old_shapes(), self._take_modules()
         with contextlib.ExitStack() as stack:
@@ -105,16 +116,16 @@ class _File:
                 self.imported = self._take_modules()
                 sys.modules.update(others)
                 for module in self.imported.values():
-                    self.sha256.setdefault(os.path.relpath(module.__file__, self._folder), _hash(module.__file__))
+                    self.sha256.setdefault(os.path.relpath(module.__file__, self.folder), _hash(module.__file__))
 
     def _take_modules(self):
         """Takes the modules that were imported from the folder out of those of the process; returns them by name."""
         def is_from_folder(name, module):
             file = getattr(module, '__file__', None) or ''
-            if not file.startswith(self._folder) or name.partition('.')[0] == _PACKAGE:
+            if not file.startswith(self.folder) or name.partition('.')[0] == _PACKAGE:
                 return False
             stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
-            return stem == os.path.join(self._folder, *name.split('.'))
+            return stem == os.path.join(self.folder, *name.split('.'))
         names = [name for name, module in list(sys.modules.items()) if is_from_folder(name, module)]
         return {name: sys.modules.pop(name) for name in names}
 
@@ -171,10 +182,18 @@ def execute_again(path: str) -> None:
     _files[path] = _File(path)
 
 
-def place(frames: Iterable[tuple[str, int]]) -> str:
-    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none."""
-    own = {os.path.join(os.path.dirname(path), name) for path, file in _files.items() for name in file.sha256}
-    places = [f' (line {line} of {file})' for file, line in frames if file in own]
+def place(frames: Iterable[tuple[str, int]], path: str | None = None) -> str:
+    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none.
+
+    Args:
+      frames: the pairs.
+      path: of the user's file; default: of all that were executed, with what they import from their folders.
+    """
+    if path:
+        files = {os.path.abspath(path)}
+    else:
+        files = {os.path.join(file.folder, name) for file in _files.values() for name in file.sha256}
+    places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in files]
     return places[-1] if places else ''
 
 
@@ -187,57 +206,30 @@ def place_of(name: str) -> str:
     return place((frame.filename, frame.lineno) for frame in operation.traceback)
 
 
-def check_arguments(function: Callable, arguments: str) -> None:
-    """Raises a TypeError if a function of the user's cannot be called with so many arguments.
-
-    Args:
-      function: theirs.
-      arguments: that it is called with, such as 'images, num_classes, training'.
-    """
-    try:
-        inspect.signature(function).bind(*arguments.split(', '))
-    except ValueError:  # it has no signature that Python knows
-        pass
-    except TypeError as error:
-        raise TypeError(f'{error}; it is called with ({arguments})') from error
-
-
 @contextlib.contextmanager
-def usage_errors(flag: str, name: str, failure: str = '', shapes: tuple[str, str] | None = None) -> Iterator[None]:
+def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
     """Context that turns any exception of the user's code into a UsageError of one line.
 
     Args:
       flag, name: as `function` takes them.
-      failure: what follows the name in the message.
-      shapes: if an operation does not take the shapes that it is given, (what follows the name instead, what ends the
-        message); or None.
+      for_shapes: what ends the message if an operation does not take the shapes that it is given.
     """
     try:
         yield
     except UsageError:
         raise
+    except BrokenRule as rule:
+        raise UsageError(f'--{flag}={name}: {rule}') from rule
     except (Exception, SystemExit) as error:
-        path = name.rpartition(':')[0]
-        remedy = ''
         # An operation refused its inputs while the graph was built: TensorFlow's message then has it.
-        if shapes and isinstance(error, ValueError) and _OPERATION in str(error):
-            failure, remedy = shapes
-        raise UsageError(f'--{flag}={name}{failure}: {_describe_error(error, path)}{remedy}') from error
-
-
-def _describe_error(error, path):
-    """Returns an error of the user's code in one line, with the line of their file that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    line_numbers = [frame.lineno for frame in frames if os.path.abspath(frame.filename) == os.path.abspath(path)]
-    # In a file that it imports, the line is that of the import.
-    if isinstance(error, SyntaxError) and error.lineno and os.path.abspath(error.filename) == os.path.abspath(path):
-        line_numbers = [error.lineno]
-    text = ' '.join(str(error).partition(_OPERATION)[0].partition(_REUSE)[0].split())
-    if isinstance(error, NotImplementedError) and any('initialized_value' in (frame.line or '') for frame in frames):
-        text = 'resource variables have no initialized_value()'
-    place = f' (line {line_numbers[-1]} of {path})' if line_numbers else ''
-    text = f"{type(error).__name__}: {text or 'no message'}"
-    return text + place + _remedy(text)
+        message, is_operations, _ = str(error).partition(_OPERATION)
+        message = ' '.join(message.partition(_REUSE)[0].split())
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError) and error.lineno:
+            frames.append((error.filename, error.lineno))
+        text = f"{type(error).__name__}: {message or 'no message'}"
+        remedy = _remedy(text) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
+        raise UsageError(f"--{flag}={name}: {text}{place(frames, name.rpartition(':')[0])}{remedy}") from error
 
 
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.
@@ -250,7 +242,8 @@ _REMEDIES = (
      'the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
-    (r'initialized_value\(\)', 'begin with a constant, and take the value of the variable in the first step'),
+    ('Argument `learning_rate` should be float',
+     'an optimizer of Keras cannot be used: return a tf.compat.v1.train.Optimizer'),
     (r'\bfloat32\b.*\b(bfloat16|float16|half)\b|\b(bfloat16|float16|half)\b.*float32\b',
      'cast variables to the type of the images, or use --precision=fp32'),
     (r'tf\.reset_default_graph\(\)', 'leave it out: the graph is new'),

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
-from cifar10.base.errors import UsageError
 from cifar10.model import NUM_CLASSES, Network
 from cifar10.model.rehearsal import describe, rehearse
 
@@ -21,7 +20,7 @@ _FLAG = 'network'
 
 def network(name: str) -> Network:
     """Imports the network that 'FILE.py:FUNCTION' names."""
-    function = own.function(_FLAG, name)
+    function = own.function(_FLAG, name, 'images, num_classes, training')
     return Network(functools.partial(_inference, name, function), check=functools.partial(_check, name))
 
 
@@ -29,9 +28,8 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
                num_classes: int = NUM_CLASSES) -> tf.Tensor:
     """Builds the user's network and checks what it returns; see `Network.inference`."""
     height, width = images.shape[1:3]
-    fed = f'is fed {height}x{width} images' if height else 'is fed images of several sizes'
-    with own.usage_errors(_FLAG, name, shapes=(f' {fed}', '; build it for this size, or change --image_size')):
-        own.check_arguments(function, 'images, num_classes, training')
+    fed = f'it is fed {height}x{width} images' if height else 'it is fed images of several sizes'
+    with own.usage_errors(_FLAG, name, f'; {fed}: build it for this size, or change --image_size'):
         with tf.device('/cpu:0'):
             tf.train.get_or_create_global_step()  # which a network may ask for, in evaluation too
         # Resource variables, also where a file has asked for others.
@@ -40,8 +38,8 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
         are_logits = isinstance(logits, tf.Tensor) and logits.dtype.is_floating and logits.shape.rank == 2 and (
             logits.shape[1] == num_classes) and logits.shape[:1].is_compatible_with(images.shape[:1])
         if not are_logits:
-            raise UsageError(f'--network={name}: it returns {describe(logits)}; return logits, float [images, '
-                             f'{num_classes}] (it {fed}, {describe(images)})')
+            raise own.BrokenRule(f'it returns {describe(logits)}; return logits, float [images, {num_classes}] ({fed}, '
+                                 f'{describe(images)})')
         return tf.cast(logits, tf.float32)
 
 
@@ -49,6 +47,4 @@ def _check(name: str, *arguments) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
     with own.usage_errors(_FLAG, name):
         found = rehearse(*arguments, functools.partial(own.execute_again, name.rpartition(':')[0]))
-    if found.violation:
-        raise UsageError(f'--network={name}: {found.violation}')
-    return [f'warning: --network={name}: {warning}' for warning in found.warnings]
+    return [f'warning: --network={name}: {warning}' for warning in found]

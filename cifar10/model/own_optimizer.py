@@ -5,10 +5,7 @@
 
 Where a mode has several copies of the variables, each gets an optimizer of its own from another call.
 """
-import contextlib
 import functools
-import os
-import traceback
 from collections.abc import Callable
 
 import numpy as np
@@ -16,44 +13,29 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
-from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
-from cifar10.model.rehearsal import saving_rule
+from cifar10.base.own import BrokenRule
+from cifar10.model.rehearsal import check_saved
 
 _FLAG = 'optimizer'
 _STEPS = 4  # of a rehearsal
 _SCOPE = 'update'  # the name scope in which it applies gradients
 _RATE = 0.1
-_KIND = 'return a tf.compat.v1.train.Optimizer, such as tf.compat.v1.train.RMSPropOptimizer(rate)'
 _SHAPES = dict(filters=[3, 3, 2, 4], weights=[4, 3], biases=[3])  # of the variables of a rehearsal
 
 
 def optimizer(name: str) -> Callable[[tf.Tensor], tf.train.Optimizer]:
     """Imports the function that 'FILE.py:FUNCTION' names; returns a function (learning rate) -> optimizer."""
-    return functools.partial(_make, name, own.function(_FLAG, name))
-
-
-def check(name: str, averages_within: bool) -> None:
-    """Raises a UsageError if an optimizer breaks a rule. A few steps are taken on variables that are thrown away.
-
-    Args:
-      name: 'FILE.py:FUNCTION'.
-      averages_within: whether the update mode averages gradients within `apply_gradients`.
-    """
-    make = optimizer(name)
-    with own.usage_errors(_FLAG, name):
-        violation = _rehearse(make, averages_within)
-    if violation:
-        raise UsageError(f'--{_FLAG}={name}: {violation}')
+    return functools.partial(_make, name, own.function(_FLAG, name, 'rate'))
 
 
 def _make(name, function, rate):
-    with own.usage_errors(_FLAG, name), _without_keras(name):
-        own.check_arguments(function, 'rate')
+    with own.usage_errors(_FLAG, name):
         made = function(rate)
-    if not isinstance(made, tf.train.Optimizer):
-        kind = type(made)
-        raise UsageError(f'--{_FLAG}={name}: it returns {kind.__module__}.{kind.__name__}; {_KIND}')
+        if not isinstance(made, tf.train.Optimizer):
+            kind = type(made)
+            raise BrokenRule(f'it returns {kind.__module__}.{kind.__name__}; return a tf.compat.v1.train.Optimizer, '
+                             'such as tf.compat.v1.train.RMSPropOptimizer(rate)')
     create_slots = made._create_slots  # the hook that derived classes override
 
     def create_slots_outside(var_list):
@@ -70,104 +52,85 @@ def _make(name, function, rate):
     return made
 
 
-@contextlib.contextmanager
-def _without_keras(name):
-    """Context in which an optimizer of Keras says that it cannot be used, rather than what it makes of a tensor."""
-    try:
-        yield
-    except ValueError as error:
-        if any(f'{os.sep}keras{os.sep}' in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-            raise UsageError(f'--{_FLAG}={name}: an optimizer of Keras cannot be used; {_KIND}') from error
-        raise
+def check(name: str, averages_within: bool) -> None:
+    """Raises a UsageError if an optimizer breaks a rule. A few steps are taken on variables that are thrown away.
 
-
-def _rehearse(make, averages_within):
-    """Returns a phrase that names the first rule that an optimizer breaks and the remedy, or None."""
-    with seeded_graph(), tf.device('/cpu:0'):
+    Args:
+      name: 'FILE.py:FUNCTION'.
+      averages_within: whether the update mode averages gradients within `apply_gradients`.
+    """
+    make = optimizer(name)
+    with own.usage_errors(_FLAG, name), seeded_graph(), tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
         rate = tf.placeholder_with_default(np.float32(_RATE), [], 'rate')
-        variables = [tf.get_variable(name, shape, initializer=tf.constant_initializer(0.5))
-                     for name, shape in _SHAPES.items()]
+        variables = [tf.get_variable(each, shape, initializer=tf.constant_initializer(0.5))
+                     for each, shape in _SHAPES.items()]
         unused = tf.get_variable('unused', [2], initializer=tf.zeros_initializer())
         gradients = [tf.placeholder(tf.float32, shape) for shape in _SHAPES.values()]
-        known = {variable.op.name for variable in tf.global_variables()}
+        count = len(tf.global_variables())
         made = make(rate)
-        violation = _class_rule(made, averages_within) or _constructor_rule(known)
-        if violation:
-            return violation
+        _check_class(made, averages_within)
+        for variable in tf.global_variables()[count:] + tf.local_variables():
+            # Copies of the variables would not begin with equal ones.
+            raise BrokenRule(f'the variable {variable.op.name} is made together with the optimizer; make it in '
+                             '_create_slots, which is called when gradients are applied')
         with tf.name_scope(_SCOPE):
             applied = made.apply_gradients([*zip(gradients, variables), (None, unused)], global_step)
-        return saving_rule() or _variable_rule(known) or _step_rule(applied, variables, gradients, rate)
+        check_saved()
+        _check_variables(tf.global_variables()[count:])
+        _check_steps(applied, variables, gradients, rate)
 
 
-# Each function below checks some rules. It returns a phrase as `_rehearse` does.
+# Each function below checks some rules, and raises a BrokenRule with the remedy.
 
-def _class_rule(made, averages_within):
+def _check_class(made, averages_within):
     """Gradients are changed only where their mean is known, and resource variables can be updated."""
     base = tf.train.Optimizer
     kind = type(made)
     applies = kind.apply_gradients is not base.apply_gradients
     if kind.compute_gradients is not base.compute_gradients:
-        return (f'{kind.__name__} overrides compute_gradients, which each tower calls for its own batch; leave it '
-                'out, and change gradients in apply_gradients, which gets their mean')
+        raise BrokenRule(f'{kind.__name__} overrides compute_gradients, which each tower calls for its own batch; '
+                         'leave it out, and change gradients in apply_gradients, which gets their mean')
     if kind._resource_apply_dense is base._resource_apply_dense and not applies:
-        return (f'{kind.__name__} has no _resource_apply_dense(gradient, variable), with which resource variables are '
-                'updated; write one in place of _apply_dense')
+        raise BrokenRule(f'{kind.__name__} has no _resource_apply_dense(gradient, variable), with which resource '
+                         'variables are updated; write one in place of _apply_dense')
     if applies and averages_within:
-        return (f'{kind.__name__} overrides apply_gradients, which gets no mean gradients in this update mode; use '
-                '--variable_update=replicated, which takes the same steps')
-    return None
+        raise BrokenRule(f'{kind.__name__} overrides apply_gradients, which gets no mean gradients in this update '
+                         'mode; use --variable_update=replicated, which takes the same steps')
 
 
-def _constructor_rule(known):
-    """Optimizers make no variables before they have gradients, because copies would not begin with equal ones."""
-    for variable in tf.global_variables() + tf.local_variables():
-        if variable.op.name not in known:
-            return (f'the variable {variable.op.name} is made together with the optimizer; make it in _create_slots, '
-                    'which is called when gradients are applied')
-    return None
+def _check_variables(made):
+    """The variables that an optimizer has made are not trained, can be averaged, and keep their names."""
+    for variable in made:
+        name = variable.op.name
+        if variable.trainable:
+            raise BrokenRule(f'the variable {name} would be trained; make it with trainable=False')
+        if variable.dtype.base_dtype == tf.float64:
+            raise BrokenRule(f'the variable {name} is float64, and copies of it cannot be averaged; make it float32')
+        if name.startswith(_SCOPE + '/'):
+            raise BrokenRule(f'the variable {name} is named after the name scope in which gradients are applied, which '
+                             'update modes choose differently; make it within tf.name_scope(None)')
 
 
-def _variable_rule(known):
-    """An optimizer's variables are not trained, can be averaged, and keep their names."""
-    for variable in tf.global_variables():
-        if variable.op.name not in known and variable.trainable:
-            return f'the variable {variable.op.name} would be trained; make it with trainable=False'
-        dtype = variable.dtype.base_dtype
-        if not (dtype.is_integer or dtype in (tf.float32, tf.float16, tf.bfloat16, tf.bool)):
-            return (f'the variable {variable.op.name} is {dtype.name}, and copies of it cannot be averaged; make it '
-                    'float32')
-        if variable.op.name.startswith(_SCOPE + '/'):
-            return (f'the variable {variable.op.name} is named after the name scope in which gradients are applied, '
-                    'which update modes choose differently; make it within tf.name_scope(None)')
-    return None
-
-
-def _step_rule(applied, variables, gradients, rate):
+def _check_steps(applied, variables, gradients, rate):
     """Steps change the variables, at another rate otherwise, and are counted."""
     random = np.random.default_rng(0)
     feeds = [{gradient: random.normal(size=gradient.shape) for gradient in gradients} for _ in range(_STEPS)]
     initialise = tf.global_variables_initializer()
-    ends = []
+    ends = []  # the bits of the variables
     with cpu_session(tf.get_default_graph()) as session:
         for value in (_RATE, _RATE / 2):
             session.run(initialise)
-            begin = session.run(variables)
+            begin = [array.tobytes() for array in session.run(variables)]
             for feed in feeds:
                 session.run(applied, {**feed, rate: value})
-            ends.append(session.run(variables))
+            ends.append([array.tobytes() for array in session.run(variables)])
         steps = session.run(tf.train.get_global_step())
     if steps != _STEPS:
-        return ('its apply_gradients does not increment global_step by 1 where it is given one; hand it on to '
-                'super().apply_gradients')
-    if _equal(ends[0], begin):
-        return 'its steps change no variable; apply the gradients, times the rate that the function is given'
-    if _equal(*ends):
-        return ('its steps are the same at another learning rate, so --learning_rate and --schedule would do nothing; '
-                'use the rate that the function is given')
-    return None
-
-
-def _equal(some, others):
-    """Returns whether lists of arrays are equal to the bit."""
-    return all(one.tobytes() == other.tobytes() for one, other in zip(some, others))
+        raise BrokenRule('its apply_gradients does not increment global_step by 1 where it is given one; hand it on to '
+                         'super().apply_gradients')
+    if ends[0] == begin:
+        raise BrokenRule('its steps change no variable; apply the gradients, times the rate that the function is given')
+    if ends[0] == ends[1]:
+        raise BrokenRule('its steps are the same at another learning rate, so --learning_rate and --schedule would do '
+                         'nothing; use the rate that the function is given')

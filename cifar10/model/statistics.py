@@ -37,8 +37,16 @@ def add_moving_statistic(variable: tf.Variable, value: tf.Tensor, keep: float) -
       variable: float32, made by `tf.get_variable` with trainable=False.
       value: float32, of the variable's shape.
       keep: the fraction of the variable's value that an update keeps, from 0 to 1.
+
+    Raises:
+      ValueError: an argument is not of this kind.
     """
     if is_frozen(variable):
         return
     # The identity puts the value into the name scope of the calling tower, wherever it was computed.
-    tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, tf.identity(value, name='statistic'), keep))
+    value = tf.identity(value, name='statistic')
+    are_float32 = value.dtype == variable.dtype.base_dtype == tf.float32
+    if not are_float32 or variable.trainable or value.shape != variable.shape or not 0 <= keep <= 1:
+        raise ValueError('add_moving_statistic takes a float32 variable that is not trainable, a float32 value of its '
+                         'shape, and a fraction to keep from 0 to 1')
+    tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, value, keep))
