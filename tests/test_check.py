@@ -64,8 +64,6 @@ def network(images, num_classes, training):
     (dict(), dict(name='other'), dict(), 'model.ckpt-3 has no other: it belongs to another network'),
     (None, dict(scale='1e38 * 1e38'), dict(), 'step 1: the loss of tower 0 is nan'),
     (None, dict(smallest="float('inf')"), dict(), ': a variable is not finite, so no checkpoint is written'),
-    (None, dict(), dict(warmup_epochs=1e17), '--warmup_epochs=1e+17 is too large; of 10,000 images, the maximum is'),
-    (None, dict(), dict(epochs=1e30, max_steps=None), '--epochs=1e+30 is too large; of '),
     (None, dict(), dict(freeze='weights'), '--freeze=weights')])
 def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, capsys, before, now, flags, problem):
     default = dict(name='weights', smallest=0.0, scale=1)

@@ -64,6 +64,8 @@ REFUSED = [
         ('--weight_decay=0.1', '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave'),
         ('--weight_decay=1000 --optimizer=adamw', '--weight_decay=1000 times the learning rate of 0.001 takes away'),
         ('--epochs=0', '--epochs=0 trains nothing'),
+        ('--epochs=1e30', '--epochs=1e+30 is too large; the maximum is 1e9'),
+        ('--warmup_epochs=1e17', '--warmup_epochs=1e+17 is too large'),
         ('--epochs=-1', '--epochs=-1 is negative; the minimum is 0'),
         ('--label_smoothing=1', '--label_smoothing=1 leaves no probability for the label itself; give a number'),
         ('--learning_rate=nan', '--learning_rate=nan is not a finite number'),

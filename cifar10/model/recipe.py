@@ -24,17 +24,8 @@ from cifar10.model.network_draws import at_position
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
 from cifar10.settings.training import RecipeSettings
 
-_MOST_EXAMPLES = 2 ** 62  # int64 has room for a step beyond
 _LEARN_FROM = 2000  # number of training images that `Recipe.learn` uses,
 _LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
-
-
-def _examples(flag, epochs, count):
-    """Returns how many examples some epochs of `count` have; raises a UsageError if they cannot be counted in int64."""
-    if epochs * count > _MOST_EXAMPLES:
-        raise UsageError(f'--{flag}={epochs:g} is too large; of {count:,} images, the maximum is '
-                         f'{_MOST_EXAMPLES / count:.3g}')
-    return round(epochs * count)
 
 
 class Recipe:
@@ -51,7 +42,7 @@ class Recipe:
     Attributes:
       image_size: as given.
       augmentation: a `data.augment.Augmentation`.
-      schedule: an `optim.schedule.Schedule`; None for evaluation.
+      schedule: a `model.schedule.Schedule`; None for evaluation.
       total_examples: training examples of the whole run, or None if its length is a number of steps.
       warnings: from `check`, one line each.
 
@@ -69,13 +60,13 @@ class Recipe:
         self._options = dict(num_classes=num_classes)
         if settings.widths:
             self._options['widths'] = parse_widths(settings.widths)
-        self.total_examples = _examples('epochs', epochs, count) if epochs and count else None
+        self.total_examples = round(epochs * count) if epochs and count else None
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
         self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)
         self.schedule = None
         if count:
-            warm_up = _examples('warmup_epochs', settings.warmup_epochs, count)
+            warm_up = round(settings.warmup_epochs * count)
             self.schedule = SCHEDULES.load(settings.schedule)(count, self.total_examples, warm_up)
         if self._network.image_sizes:
             self._refuse_other_sizes(self._network.image_sizes(**self._options))
@@ -104,44 +95,30 @@ class Recipe:
         return self._network.learn(images)
 
     def check(self, batch_size: int, dtype: tf.DType) -> None:
-        """Raises a UsageError if a user's own network breaks a rule, or if weight decay leaves nothing of variables.
+        """Raises a UsageError if the network or the recipe cannot be trained.
+
+        A user's own network breaks a rule, weight decay leaves nothing of variables, or `freeze` finds no variable or
+        leaves none to train.
 
         Args:
           batch_size: images in a tower's batch.
           dtype: the type that the towers compute in.
         """
-        rate, decay = self._settings.learning_rate, self._settings.weight_decay
+        rate, decay, pattern = self._settings.learning_rate, self._settings.weight_decay, self._settings.freeze
         if decay and rate * decay >= 1:
             raise UsageError(f'--weight_decay={decay:g} times the learning rate of {rate:g} takes away all of a '
                              f'variable in a step; give less than {1 / rate:g}')
+        if pattern is not None:
+            variables = self.variables(batch_size, dtype)
+            if not any(re.search(pattern, name) for name in variables):
+                raise UsageError(f'--freeze={pattern} is found in no name of a variable of the network, which has '
+                                 f"{textwrap.shorten(', '.join(variables), 200, placeholder=' ...')}; correct it")
+            if not any(variable.trainable for variable in variables.values()):
+                raise UsageError(f'--freeze={pattern} is found in the names of all variables that are trained, so '
+                                 'nothing would be learnt; leave some out')
         if self._network.check:
-            sizes = self.augmentation.image_sizes()
-            try:
-                self.warnings = self._network.check(self.inference, batch_size, sizes, dtype, self._seed)
-            except UsageError as error:
-                if not self.freezes:
-                    raise
-                with_all = functools.partial(self._network.inference, **self._options)
-                self._network.check(with_all, batch_size, sizes, dtype, self._seed)
-                raise UsageError(f'--freeze={self._settings.freeze}: what is left to train does not do ({error}); '
-                                 'freeze fewer variables') from error
-
-    def check_frozen(self, batch_size: int, dtype: tf.DType) -> None:
-        """Raises a UsageError if `freeze` leaves every trainable variable as it is, or finds none at all.
-
-        Args:
-          batch_size, dtype: as for `check`.
-        """
-        pattern = self._settings.freeze
-        if pattern is None:
-            return
-        variables = self.variables(batch_size, dtype)
-        if not any(re.search(pattern, name) for name in variables):
-            raise UsageError(f'--freeze={pattern} is found in no name of a variable of the network, which has '
-                             f"{textwrap.shorten(', '.join(variables), 200, placeholder=' ...')}; correct it")
-        if not any(variable.trainable for variable in variables.values()):
-            raise UsageError(f'--freeze={pattern} is found in the names of all variables that are trained, so nothing '
-                             'would be learnt; leave some out')
+            self.warnings = self._network.check(
+                self.inference, batch_size, self.augmentation.image_sizes(), dtype, self._seed)
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
         """Returns the variables that the network makes in training, in a graph of their own, by their names.
@@ -187,7 +164,7 @@ class Recipe:
         """Returns the context in which `inference` divides the network over the devices of a tower.
 
         Args:
-          devices, gate: the arguments of `networks.parts.divided`.
+          devices, gate: the arguments of `parts.divided`.
         """
         return parts.divided(devices, self._parts if len(devices) > 1 else 1, gate)
 
@@ -197,16 +174,11 @@ class Recipe:
         with self._built(None, tf.float32) as (division, _, _):
             return division.parts
 
-    @property
-    def freezes(self) -> bool:
-        """Whether some variables of the network are not trained that would be."""
-        return self._settings.freeze is not None
-
     def inference(self, images: tf.Tensor, training: bool = False, **learnt: Any) -> tf.Tensor:
         """Builds the network; returns logits.
 
         Args:
-          images, training: the arguments of `networks.Network.inference`.
+          images, training: the arguments of `model.Network.inference`.
           learnt: what `learn` returned; nothing if the variables are restored from a checkpoint.
         """
         with freezing(self._settings.freeze):

@@ -65,6 +65,7 @@ _at_most_largest = _unless(lambda value: value <= LARGEST_IMAGE, f'is too large;
 _below_1 = _unless(lambda value: value < 1, 'leaves no probability for the label itself; give a number below 1')
 _clips = _unless(bool, 'makes all gradients 0; give a number above 0, or leave it out')
 _above_0 = _unless(bool, 'trains nothing; give a number above 0')
+_countable = _unless(lambda value: value <= 1e9, 'is too large; the maximum is 1e9')  # its images are counted in int64
 
 
 def _regular_expression(name, value):
@@ -86,7 +87,7 @@ class RunSettings:
         None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
         None, "length of the run in passes over the data, instead of --max_steps (default: the preset's)",
-        checks=[_above_0])
+        checks=[_above_0, _countable])
     warm_start: str = setting(
         None, 'checkpoint, or directory with checkpoints, of a model whose variables a new run takes where they fit',
         checks=[no_wildcard, absolute_utf8])
@@ -143,7 +144,7 @@ class RecipeSettings:
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
     warmup_epochs: float = setting(
         None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
-        change=Change.NEVER)
+        change=Change.NEVER, checks=[_countable])
     augmentation: str = setting(
         None, 'augmentation of the training images', choices=AUGMENTATIONS, change=Change.NEVER)
     sizes: str = setting(

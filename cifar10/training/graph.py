@@ -133,7 +133,7 @@ def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
     # Without a gate, the gradients of frozen weights are left out.
-    gate = tf.train.Optimizer.GATE_NONE if recipe.freezes else tf.train.Optimizer.GATE_OP
+    gate = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
     return mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step, gate_gradients=gate)
 
 

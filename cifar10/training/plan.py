@@ -218,7 +218,6 @@ def plan_of(settings: TrainSettings, data: Records, devices: Devices, prefix: st
     towers = settings.towers
     recipe = recipe_of(settings, data)
     dtype = PRECISIONS.load(towers.precision).dtype
-    recipe.check_frozen(towers.batch_size, dtype)
     recipe.check(towers.batch_size, dtype)
     recipe.check_parts(towers.gpus_per_tower)
     devices = devices.with_towers(towers.num_towers)
