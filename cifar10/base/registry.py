@@ -86,7 +86,7 @@ UPDATE_MODES = Registry({
     'local': 'cifar10.parallel.local:Local',
     'mirrored': 'cifar10.parallel.mirrored:Mirrored'})
 
-# A `networks.Network`.
+# A `model.Network`.
 NETWORKS = Registry({
     'classic': 'cifar10.model.classic:NETWORK',
     'fast': 'cifar10.model.fast:NETWORK'}, Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_network:network'))
@@ -97,12 +97,12 @@ OPTIMIZERS = Registry({
     'sgd': 'cifar10.model.optimizers:sgd',
     'momentum': 'cifar10.model.optimizers:momentum',
     'nesterov': 'cifar10.model.optimizers:nesterov',
-    'muon': 'cifar10.model.optimizers:muon',
-    'adam': 'cifar10.model.optimizers:adam',
-    'adamw': 'cifar10.model.optimizers:adamw'},
+    'muon': 'cifar10.model.muon:Muon',
+    'adam': 'cifar10.model.optimizers:Adam',
+    'adamw': 'cifar10.model.optimizers:AdamW'},
     Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_optimizer:optimizer', 'cifar10.model.own_optimizer:check'))
 
-# An `optim.schedule.Schedule`.
+# A `model.schedule.Schedule`.
 SCHEDULES = Registry({
     'staircase': 'cifar10.model.schedule:Staircase',
     'linear': 'cifar10.model.schedule:Linear',
@@ -123,7 +123,7 @@ DATASETS = Registry({
     'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
     'shapes': 'cifar10.data.shapes:SHAPES'}, Own('FOLDER/', r'.*/.*', 'cifar10.data.folders:dataset'))
 
-# An `optim.precision.Precision`.
+# A `model.precision.Precision`.
 PRECISIONS = Registry({
     'fp32': 'cifar10.model.precision:FP32',
     'bf16': 'cifar10.model.precision:BF16',

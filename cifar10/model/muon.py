@@ -40,13 +40,13 @@ class Muon(tf.train.Optimizer):
 
     Args:
       rate: learning rate of the filters, float32 scalar.
-      auxiliary_rate: learning rate of all other variables, float32 scalar.
+      auxiliary_rate: learning rate of all other variables, float32 scalar; None: the same rate.
     """
 
-    def __init__(self, rate: tf.Tensor | float, auxiliary_rate: tf.Tensor | float):
+    def __init__(self, rate: tf.Tensor | float, auxiliary_rate: tf.Tensor | float | None = None):
         super().__init__(use_locking=False, name='Muon')
         self._rate = rate
-        self._auxiliary_rate = auxiliary_rate
+        self._auxiliary_rate = rate if auxiliary_rate is None else auxiliary_rate
 
     def _create_slots(self, var_list):
         for variable in var_list:

@@ -1,7 +1,5 @@
-"""The optimizers that a recipe chooses from, as functions of learning rates: float32 scalars."""
+"""The optimizers that a recipe chooses from, besides Muon, as functions of the learning rate: a float32 scalar."""
 import tensorflow.compat.v1 as tf
-
-from cifar10.model.muon import Muon
 
 MOMENTUM = 0.9
 
@@ -21,25 +19,21 @@ def nesterov(rate: tf.Tensor) -> tf.train.Optimizer:
     return tf.train.MomentumOptimizer(rate, MOMENTUM, use_nesterov=True)
 
 
-def adam(rate: tf.Tensor) -> tf.train.Optimizer:
-    """Returns Adam (Kingma and Ba 2014) with TensorFlow's default constants."""
-    return _Adam(rate)
+class Adam(tf.train.AdamOptimizer):
+    """Adam (Kingma and Ba 2014) with TensorFlow's default constants.
 
+    The powers of beta have the same names in the checkpoints of all update modes.
 
-def adamw(rate: tf.Tensor, weight_decay: float) -> tf.train.Optimizer:
-    """Returns `AdamW`."""
-    return AdamW(rate, weight_decay)
-
-
-class _Adam(tf.train.AdamOptimizer):
-    """Adam whose powers of beta have the same names in the checkpoints of all update modes."""
+    Args:
+      rate: learning rate, float32 scalar.
+    """
 
     def _create_slots(self, var_list):
         with tf.name_scope(None):  # otherwise their names contain the name scope in which the update is built
             super()._create_slots(var_list)
 
 
-class AdamW(_Adam):
+class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101).
 
     Before Adam's step, variables of two or more dimensions are multiplied by 1 - rate * weight decay, as in PyTorch's
@@ -65,8 +59,3 @@ class AdamW(_Adam):
         decayed = handle.assign_sub(self._decay_tensor * handle.read_value(), read_value=False)
         with tf.control_dependencies([decayed]):
             return super()._resource_apply_dense(grad, handle)
-
-
-def muon(rate: tf.Tensor, auxiliary_rate: tf.Tensor | None = None) -> tf.train.Optimizer:
-    """Returns `Muon`; without an auxiliary rate, all variables have the same rate."""
-    return Muon(rate, rate if auxiliary_rate is None else auxiliary_rate)
