@@ -11,10 +11,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import registry
 from cifar10.base.errors import UsageError
 from cifar10.base.names import AVERAGE as SUFFIX
+from cifar10.base.names import MOVING_STATISTICS
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.evaluation import evaluation
-from cifar10.model import MOVING_STATISTICS
 from cifar10.model.frozen import freezing, is_frozen
 from cifar10.model.layers import batch_normalisation
 from cifar10.parallel import devices

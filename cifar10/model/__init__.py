@@ -1,26 +1,28 @@
 """The networks: `classic`, `fast`, and a user's own (`own`, which `rehearsal` checks).
 
 `layers` holds what they share, `classifier` the loss of all, `parts` what divides them, `statistics` what they learn
-without gradients, `draws` their random numbers, `frozen` what they leave as it is. A network is a function of its
-images: its caller decides where variables and parts are placed.
+without gradients, `network_draws` their random numbers, `frozen` what they leave as it is. A network is a function of
+its images: its caller decides where variables and parts are placed.
 
 A user's own network imports what it is made with from here: `from cifar10.model import batch_normalisation`.
 """
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from cifar10.model.frozen import is_frozen
-from cifar10.model.layers import batch_normalisation, dropout
-from cifar10.model.network_draws import uniform_like
-from cifar10.model.parts import next_part
-from cifar10.model.statistics import MOVING_STATISTICS, MovingStatistic, add_moving_statistic
-
-__all__ = ['MOVING_STATISTICS', 'NUM_CLASSES', 'MovingStatistic', 'Network', 'add_moving_statistic',
-           'batch_normalisation', 'dropout', 'is_frozen', 'next_part', 'uniform_like']
-
 NUM_CLASSES = 10  # of CIFAR-10
+
+# What users import from here -> the module that has it, which is imported when it is used.
+_FOR_NETWORKS = dict(add_moving_statistic='statistics', batch_normalisation='layers', dropout='layers',
+                     is_frozen='frozen', next_part='parts', uniform_like='network_draws')
+
+
+def __getattr__(name):
+    if name not in _FOR_NETWORKS:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return getattr(importlib.import_module(f'{__name__}.{_FOR_NETWORKS[name]}'), name)
 
 
 class Network(NamedTuple):
