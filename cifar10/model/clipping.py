@@ -26,12 +26,3 @@ class Clipped(tf.train.Optimizer):
         gradients, variables = zip(*grads_and_vars)
         clipped, _ = tf.clip_by_global_norm(gradients, self._norm)
         return self._optimizer.apply_gradients(list(zip(clipped, variables)), global_step, name)
-
-    def get_slot(self, var, name):
-        return self._optimizer.get_slot(var, name)
-
-    def get_slot_names(self):
-        return self._optimizer.get_slot_names()
-
-    def variables(self):
-        return self._optimizer.variables()

@@ -5,7 +5,7 @@ parts wait for.
 """
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -138,14 +138,20 @@ def _gated(x, forward, backward):
     return cut(x)
 
 
-def _between(images, logits):
-    """Returns the operations that compute something from the images on the way to the logits, but for aliases."""
-    needed, pending = set(), [logits.op]
+def with_inputs(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """Returns operations and all that they need."""
+    found, pending = set(), list(operations)
     while pending:
         operation = pending.pop()
-        if operation not in needed:
-            needed.add(operation)
-            pending += [tensor.op for tensor in operation.inputs]
+        if operation not in found:
+            found.add(operation)
+            pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    return found
+
+
+def _between(images, logits):
+    """Returns the operations that compute something from the images on the way to the logits, but for aliases."""
+    needed = with_inputs([logits.op])
     reached, pending = set(), list(images.consumers())
     while pending:
         operation = pending.pop()

@@ -18,7 +18,7 @@ from cifar10.base.graphs import seeded_graph
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.base.own import BrokenRule
 from cifar10.model.network_draws import at_position
-from cifar10.model.parts import divided
+from cifar10.model.parts import divided, with_inputs
 from cifar10.parallel.towers import shared_variables
 
 _SCOPE = 'rehearsed_tower'
@@ -267,22 +267,12 @@ def _constants():
 def _operations(initialisers=False):
     """Returns the NodeDefs of all operations of the graph and of its functions, with or without initialisers."""
     definition = tf.get_default_graph().as_graph_def()
-    left_out = () if initialisers else _with_inputs([variable.initializer for variable in tf.global_variables()])
-    operations = [node for node in definition.node if node.name not in left_out]
+    left_out = with_inputs(() if initialisers else [variable.initializer for variable in tf.global_variables()])
+    names = {operation.name for operation in left_out}
+    operations = [node for node in definition.node if node.name not in names]
     for function in definition.library.function:  # branches of a tf.cond, the body of a tf.while_loop
         operations += function.node_def
     return operations
-
-
-def _with_inputs(operations):
-    """Returns the names of some operations and of all that they need."""
-    found, pending = set(), list(operations)
-    while pending:
-        operation = pending.pop()
-        if operation.name not in found:
-            found.add(operation.name)
-            pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-    return found
 
 
 def _relative(name):
