@@ -241,7 +241,7 @@ def test_idioms_of_tensorflow_1_work_or_are_refused_and_leave_nothing_behind(tmp
     before = state()
     try:
         network = own_network.network(name)
-        warnings = network.check(network.inference, 8, [24], tf.float32, 0)
+        warnings = own_network.check(name, network.inference, 8, [24], tf.float32, 0)
     except UsageError as error:
         assert refused and refused in str(error).replace(f'{tmp_path}/', '') and name in str(error)
     else:

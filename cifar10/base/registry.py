@@ -16,7 +16,7 @@ class Own(NamedTuple):
       pattern: a regular expression that matches such names.
       load: 'module:function' of the function that takes the name and returns the object.
       check: 'module:function' of the function that takes the name, and what `Registry.check` is given, and raises a
-        UsageError if the object breaks a rule; None where nothing is checked.
+        UsageError if the object breaks a rule; it may return warnings. None where nothing is checked.
     """
     form: str
     pattern: str
@@ -63,10 +63,9 @@ class Registry(dict):
             return _imported(self._own.load)(name)
         return _imported(self[name])
 
-    def check(self, name: str, *arguments: Any) -> None:
-        """Raises a UsageError if the user's own object of this name breaks a rule; the arguments follow the name."""
-        if self.is_own(name):
-            _imported(self._own.check)(name, *arguments)
+    def check(self, name: str, *arguments: Any) -> list[str] | None:
+        """Returns what `Own.check` returns for the user's own object of this name; None for a registered name."""
+        return _imported(self._own.check)(name, *arguments) if self.is_own(name) else None
 
 
 def _imported(entry):
@@ -89,7 +88,8 @@ UPDATE_MODES = Registry({
 # A `model.Network`.
 NETWORKS = Registry({
     'classic': 'cifar10.model.classic:NETWORK',
-    'fast': 'cifar10.model.fast:NETWORK'}, Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_network:network'))
+    'fast': 'cifar10.model.fast:NETWORK'},
+    Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_network:network', 'cifar10.model.own_network:check'))
 
 # A function (learning rate) -> `tf.train.Optimizer`; muon's also takes an auxiliary learning rate, adamw's a weight
 # decay.

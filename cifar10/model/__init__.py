@@ -38,11 +38,7 @@ class Network(NamedTuple):
         is not known before it is built.
       learn: function that computes options of `inference` at the start of a run, from training images
         preprocessed as for the network, float32 [n, height, width, 3]. None if it has none to compute.
-      check: function (inference with its options bound, batch size, image sizes, dtype of the images, seed)
-        that raises a UsageError if the network breaks a rule, before it is trained, and returns warnings, one line
-        each. None where no check is needed.
     """
     inference: Callable
     image_sizes: Callable[..., range] | None = None
     learn: Callable[[np.ndarray], Mapping[str, Any]] | None = None
-    check: Callable[..., list[str]] | None = None

@@ -21,7 +21,7 @@ _FLAG = 'network'
 def network(name: str) -> Network:
     """Imports the network that 'FILE.py:FUNCTION' names."""
     function = own.function(_FLAG, name, 'images, num_classes, training')
-    return Network(functools.partial(_inference, name, function), check=functools.partial(_check, name))
+    return Network(functools.partial(_inference, name, function))
 
 
 def _inference(name: str, function: Callable, images: tf.Tensor, training: bool = False,
@@ -43,7 +43,7 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
         return tf.cast(logits, tf.float32)
 
 
-def _check(name: str, *arguments) -> list[str]:
+def check(name: str, *arguments) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
     with own.usage_errors(_FLAG, name):
         found = rehearse(*arguments, functools.partial(own.execute_again, name.rpartition(':')[0]))

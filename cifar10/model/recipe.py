@@ -116,9 +116,9 @@ class Recipe:
             if not any(variable.trainable for variable in variables.values()):
                 raise UsageError(f'--freeze={pattern} is found in the names of all variables that are trained, so '
                                  'nothing would be learnt; leave some out')
-        if self._network.check:
-            self.warnings = self._network.check(
-                self.inference, batch_size, self.augmentation.image_sizes(), dtype, self._seed)
+        sizes = self.augmentation.image_sizes()
+        found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed)
+        self.warnings = found or []
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
         """Returns the variables that the network makes in training, in a graph of their own, by their names.
