@@ -4,17 +4,17 @@ Its code may begin as scripts of TensorFlow 1 do; what it changes in TensorFlow 
 """
 import contextlib
 import functools
-import hashlib
 import importlib.util
 import inspect
 import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base import own_files
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 
@@ -77,18 +77,17 @@ class _File:
     """A user's file that was executed.
 
     Attributes:
-      folder: the folder of the file, absolute.
       module: the file as a module.
       imported: the modules from its folder that it has imported so far, by their names; no other file has them.
-      sha256: as the function of this name returns it.
+      sha256: as `own_files.sha256` returns it.
       old_shapes: whether it asked for the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
     """
 
     def __init__(self, path: str):
         self._path = path
-        self.folder = os.path.dirname(os.path.abspath(path))
+        self._folder = os.path.dirname(os.path.abspath(path))
         self.imported = {}
-        self.sha256 = {os.path.basename(path): _hash(path)}
+        self.sha256 = {os.path.basename(path): own_files.hash_of(path)}
         self.old_shapes = False
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
         self.module = importlib.util.module_from_spec(spec)
@@ -99,7 +98,7 @@ class _File:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were."""
-        values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self.folder]),
+        values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self._folder]),
                   *((module, name, value) for module in (tf, tf.compat.v1) for name, value in _SUBSTITUTES.items())]
         had_old_shapes, others = _has_old_shapes(), self._take_modules()
         with contextlib.ExitStack() as stack:
@@ -115,17 +114,17 @@ class _File:
                 _set_old_shapes(had_old_shapes)
                 self.imported = self._take_modules()
                 sys.modules.update(others)
-                for module in self.imported.values():
-                    self.sha256.setdefault(os.path.relpath(module.__file__, self.folder), _hash(module.__file__))
+                for file in [module.__file__ for module in self.imported.values()]:
+                    self.sha256.setdefault(os.path.relpath(file, self._folder), own_files.hash_of(file))
 
     def _take_modules(self):
         """Takes the modules that were imported from the folder out of those of the process; returns them by name."""
         def is_from_folder(name, module):
             file = getattr(module, '__file__', None) or ''
-            if not file.startswith(self.folder) or name.partition('.')[0] == _PACKAGE:
+            if not file.startswith(self._folder) or name.partition('.')[0] == _PACKAGE:
                 return False
             stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
-            return stem == os.path.join(self.folder, *name.split('.'))
+            return stem == os.path.join(self._folder, *name.split('.'))
         names = [name for name, module in list(sys.modules.items()) if is_from_folder(name, module)]
         return {name: sys.modules.pop(name) for name in names}
 
@@ -138,22 +137,13 @@ def _set_old_shapes(wanted):
     (tf.disable_v2_tensorshape if wanted else tf.enable_v2_tensorshape)()
 
 
-def _hash(path):
-    """Returns the SHA-256 of a file in hexadecimal, or None if it cannot be read."""
-    try:
-        with open(path, 'rb') as stream:
-            return hashlib.sha256(stream.read()).hexdigest()
-    except OSError:
-        return None
-
-
 _files = {}  # path -> _File
 
 
 def _loaded(path):
     """Returns the _File of a path. It is executed only once, because that may have side effects; again if edited."""
-    if path not in _files or changed(path, _files[path].sha256):
-        _files[path] = _File(path)
+    if path not in _files or own_files.changed(path, own_files.sha256(path)):
+        execute_again(path)
     return _files[path]
 
 
@@ -162,48 +152,10 @@ def code_of(name: str) -> contextlib.AbstractContextManager:
     return _files[name.rpartition(':')[0]].running()
 
 
-def sha256(path: str) -> dict[str, str]:
-    """Returns the SHA-256 of a user's file and of what it has imported from its folder, by their names there."""
-    return dict((_files.get(path) or _loaded(path)).sha256)  # a run has what it was built from, whatever the file has
-
-
-def changed(path: str, before: Mapping[str, str]) -> list[str]:
-    """Returns which of a user's file and its imports are not as they were.
-
-    Args:
-      path: of the file, which may have been moved together with them.
-      before: what `sha256` returned then.
-    """
-    return [name for name, value in before.items() if _hash(os.path.join(os.path.dirname(path), name)) != value]
-
-
 def execute_again(path: str) -> None:
     """Executes a user's file again, as another process would; its functions are then those of this execution."""
     _files[path] = _File(path)
-
-
-def place(frames: Iterable[tuple[str, int]], path: str | None = None) -> str:
-    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none.
-
-    Args:
-      frames: the pairs.
-      path: of the user's file; default: of all that were executed, with what they import from their folders.
-    """
-    if path:
-        files = {os.path.abspath(path)}
-    else:
-        files = {os.path.join(file.folder, name) for file in _files.values() for name in file.sha256}
-    places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in files]
-    return places[-1] if places else ''
-
-
-def place_of(name: str) -> str:
-    """Returns the line of the user's that makes an operation of the current graph, as `place` does."""
-    try:
-        operation = tf.get_default_graph().get_operation_by_name(name)
-    except KeyError:  # within a function
-        return ''
-    return place((frame.filename, frame.lineno) for frame in operation.traceback)
+    own_files.executed[path] = _files[path].sha256
 
 
 @contextlib.contextmanager
@@ -229,7 +181,8 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
         remedy = _remedy(text) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
-        raise UsageError(f"--{flag}={name}: {text}{place(frames, name.rpartition(':')[0])}{remedy}") from error
+        place = own_files.place(frames, name.rpartition(':')[0])
+        raise UsageError(f'--{flag}={name}: {text}{place}{remedy}') from error
 
 
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.base.own import BrokenRule
+from cifar10.base.own_files import place_of
 from cifar10.model.network_draws import at_position
 from cifar10.model.parts import divided, with_inputs
 from cifar10.parallel.towers import shared_variables
@@ -108,7 +108,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
             again = _constants()
         for name, _ in [*(constants - again), *(again - constants)]:
             raise BrokenRule(f'its constant {_relative(name)} is another one each time that the file is run'
-                             f'{own.place_of(name)}; give random numbers a fixed seed, as in np.random.default_rng(0)')
+                             f'{place_of(name)}; give random numbers a fixed seed, as in np.random.default_rng(0)')
     return warnings
 
 
@@ -195,7 +195,7 @@ def _check_operations(images):
                              'argument `training`')
         if _SOURCES.fullmatch(operation.op):
             raise BrokenRule(f'its operation {name} is a {operation.op}, which nothing starts or fills'
-                             f'{own.place_of(operation.name)}; use the images that the function is given, and in place '
+                             f'{place_of(operation.name)}; use the images that the function is given, and in place '
                              'of a table tf.gather from a constant')
     for operation in _operations():
         if _WRITES.fullmatch(operation.op):
@@ -245,10 +245,10 @@ def _check_outputs(images, logits):
     least, most = values.min(initial=np.inf), values.max(initial=-np.inf)
     if logits.op.type in _NEVER_NEGATIVE or -1 <= least < most <= 1:
         kind = 'add up to 1' if np.allclose(values.sum(1), 1, atol=1e-3) else 'are bounded'
-        return [f'the outputs of an image {kind}, whatever the variables are{own.place_of(logits.op.name)}; '
+        return [f'the outputs of an image {kind}, whatever the variables are{place_of(logits.op.name)}; '
                 'return logits, as they are before a softmax, sigmoid or ReLU']
     if all((output[0] == output[1]).all() and output.any() for output in outputs):
-        raise BrokenRule(f'its logits do not depend on the images{own.place_of(logits.op.name)}; use the argument '
+        raise BrokenRule(f'its logits do not depend on the images{place_of(logits.op.name)}; use the argument '
                          '`images`')
     return []
 

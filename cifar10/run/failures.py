@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
+from cifar10.base import own_files
 from cifar10.base.errors import RunError, reason
 from cifar10.run import saved
 from cifar10.run.train_dir import TrainDir
@@ -49,4 +49,4 @@ def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
         latest = f'; {describe_latest(directory)}' if directory else ''
         # The message has where the operation was made, and where Python code of the user's raised an exception.
         frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
-        raise RunError(f'{reason(error)}{own.place(frames)}{latest}') from error
+        raise RunError(f'{reason(error)}{own_files.place(frames)}{latest}') from error

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import own
+from cifar10.base import own_files
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, Registry
 from cifar10.run import metrics
@@ -32,8 +32,8 @@ class RunRecord(NamedTuple):
       classes: the names of the classes.
       examples: the number of training images.
       images_sha256, test_sha256: `Records.digest` of the training and the test images.
-      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own.sha256` returns
-        it; None for others.
+      network_sha256, optimizer_sha256: of the files of the user's own network and optimizer, as `own_files.sha256`
+        returns it; None for others.
       warm_start_sha256: of the variables that a new run took from another model; None if it took none.
       devices: the place of each tower, as `Devices.place` names it.
       groups: how many groups of devices the towers had.
@@ -129,7 +129,7 @@ class RunRecord(NamedTuple):
         lines = []
         for flag, name in names.items():
             path, _, function = name.rpartition(':')
-            other = own.changed(path, getattr(self, f'{flag}_sha256') or {})
+            other = own_files.changed(path, getattr(self, f'{flag}_sha256') or {})
             if function != self.settings.flat()[flag].rpartition(':')[2]:
                 other.append('function')
             if other:
@@ -187,5 +187,10 @@ def _processor():
 
 
 def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
-    """Returns the `own.sha256` of the file of the user's own code or images; None for a registered name."""
-    return own.sha256(name.rpartition(':')[0]) if registry.is_own(name) else None
+    """Returns the `own_files.sha256` of the file of the user's own code; None for a registered name."""
+    if not registry.is_own(name):
+        return None
+    path = name.rpartition(':')[0]
+    if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now
+        registry.load(name)
+    return own_files.sha256(path)
