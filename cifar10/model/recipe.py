@@ -121,11 +121,7 @@ class Recipe:
         self.warnings = found or []
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:
-        """Returns the variables that the network makes in training, in a graph of their own, by their names.
-
-        Args:
-          batch_size, dtype: as for `check`.
-        """
+        """Returns the variables that the network makes in training, by their names; see `check`."""
         with self._built(batch_size, dtype):
             step = tf.train.get_global_step()
             return {variable.op.name: variable for variable in tf.global_variables() if variable is not step}
@@ -139,11 +135,7 @@ class Recipe:
                              f'use at most --gpus_per_tower={self._parts}{own}')
 
     def part_sizes(self, batch_size: int, dtype: tf.DType) -> list[parts.Size]:
-        """Returns the size of each part of the network in a tower, with the largest images of a run.
-
-        Args:
-          batch_size, dtype: as for `check`.
-        """
+        """Returns the size of each part of the network in a tower, with the largest images of a run; see `check`."""
         with self._built(batch_size, dtype) as (division, images, logits):
             return division.sizes(images, logits)
 
@@ -161,11 +153,7 @@ class Recipe:
             yield division, images, self.inference(images, training)
 
     def divided(self, devices: Sequence[str], gate: Callable | None = None) -> contextlib.AbstractContextManager:
-        """Returns the context in which `inference` divides the network over the devices of a tower.
-
-        Args:
-          devices, gate: the arguments of `parts.divided`.
-        """
+        """Returns the context in which `inference` divides the network over a tower's devices; see `parts.divided`."""
         return parts.divided(devices, self._parts if len(devices) > 1 else 1, gate)
 
     @functools.cached_property
