@@ -154,6 +154,7 @@ def code_of(name: str) -> contextlib.AbstractContextManager:
 
 def execute_again(path: str) -> None:
     """Executes a user's file again, as another process would; its functions are then those of this execution."""
+    own_files.executed.setdefault(path, {os.path.basename(path): None})  # for the line of an error
     _files[path] = _File(path)
     own_files.executed[path] = _files[path].sha256
 
@@ -181,8 +182,7 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
         remedy = _remedy(text) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
-        place = own_files.place(frames, name.rpartition(':')[0])
-        raise UsageError(f'--{flag}={name}: {text}{place}{remedy}') from error
+        raise UsageError(f'--{flag}={name}: {text}{own_files.place(frames)}{remedy}') from error
 
 
 # (what the text of an error has, what to do) for errors that TensorFlow 1 code meets in TensorFlow 2, or in a tower.

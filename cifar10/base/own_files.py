@@ -32,18 +32,10 @@ def changed(path: str, before: Mapping[str, str]) -> list[str]:
     return [name for name, value in before.items() if hash_of(os.path.join(os.path.dirname(path), name)) != value]
 
 
-def place(frames: Iterable[tuple[str, int]], path: str | None = None) -> str:
-    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none.
-
-    Args:
-      frames: the pairs.
-      path: of the user's file; default: of all that were executed, with what they import from their folders.
-    """
-    if path:
-        files = {os.path.abspath(path)}
-    else:
-        files = {os.path.join(os.path.dirname(os.path.abspath(path)), name)
-                 for path, names in executed.items() for name in names}
+def place(frames: Iterable[tuple[str, int]]) -> str:
+    """Returns the last of some (file, line) pairs that is in a user's file, as ' (line 12 of mine.py)'; '' if none."""
+    files = {os.path.join(os.path.dirname(os.path.abspath(path)), name)
+             for path, names in executed.items() for name in names}
     places = [f' (line {line} of {file})' for file, line in frames if os.path.abspath(file) in files]
     return places[-1] if places else ''
 
