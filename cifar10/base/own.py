@@ -45,11 +45,12 @@ def function(flag: str, name: str, arguments: str) -> Callable:
         found = getattr(_loaded(path).module, attribute, None)
     if not callable(found):
         raise UsageError(f'--{flag}={name}: {path} has no function {attribute}')
-    with contextlib.suppress(ValueError):  # it has no signature that Python knows
-        try:
-            inspect.signature(found).bind(*arguments.split(', '))
-        except TypeError as error:
-            raise UsageError(f'--{flag}={name}: {error}; it is called with ({arguments})') from error
+    try:
+        inspect.signature(found).bind(*arguments.split(', '))
+    except ValueError:  # it has no signature that Python knows
+        pass
+    except TypeError as error:
+        raise UsageError(f'--{flag}={name}: {error}; it is called with ({arguments})') from error
 
     @functools.wraps(found)
     def call(*values):
