@@ -3,13 +3,14 @@ import errno
 import json
 import os
 import re
+import tracemalloc
 
 import pytest
 
 from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.data import records
-from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, read
+from cifar10.run.metrics import EVAL, NAME, START, TRAIN, Metrics, last, read
 from cifar10.training import trainer
 from tests.helpers import scalars
 
@@ -45,6 +46,24 @@ def test_the_record_of_a_start_goes_with_the_last_of_its_steps(tmp_path):
     assert [record['step'] for record in read(str(tmp_path), START)] == [0]
     assert [record['step'] for record in read(str(tmp_path), TRAIN)] == [1, 2]
     assert read(str(tmp_path), START)[0]['settings'] == dict(rate=0.123456789)  # as they are, not rounded
+
+
+def test_a_start_reads_a_long_file_from_its_end_and_keeps_it_in_no_memory(tmp_path):
+    kept = Metrics(str(tmp_path))
+    for step in range(1, 4):
+        kept.add(TRAIN, step, loss=1 / step, towers=step)
+    lines = open(tmp_path / NAME, 'rb').readlines()
+    with open(tmp_path / NAME, 'wb') as stream:  # only what is at the end are valid records
+        stream.writelines([b'x' * 99 + b'\n'] * 200_000 + lines)
+    size = (tmp_path / NAME).stat().st_size
+    tracemalloc.start()
+    assert last(str(tmp_path), TRAIN)['towers'] == 3
+    kept.drop_after(2)
+    assert read(str(tmp_path), TRAIN)[-1]['step'] == 2
+    assert tracemalloc.get_traced_memory()[1] < size / 5
+    tracemalloc.stop()
+    assert (tmp_path / NAME).stat().st_size == size - len(lines[-1])
+    assert last(str(tmp_path), EVAL) is None and last(str(tmp_path / 'nowhere'), EVAL) is None
 
 
 def test_a_record_may_replace_one_of_the_same_kind(tmp_path):

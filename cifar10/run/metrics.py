@@ -1,7 +1,10 @@
 """metrics.jsonl: what a run or its evaluation measured, for programs to read; a JSON object per line."""
+import contextlib
 import errno
 import json
+import mmap
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -30,14 +33,20 @@ class Metrics:
 
         A record of a start goes with the last of the steps that it led to.
         """
-        lines, kept = self._lines(lambda record: record['step'] + (record['kind'] == START) <= step)
+        def stays(record):
+            return record['step'] + (record['kind'] == START) <= step
+        # Steps ascend, so what is before a record that stays, stays.
+        staying = (begin for begin, line in _backwards(self._path) if (record := _record(line)) and stays(record))
+        begin = next(staying, 0)
+        lines, kept = self._lines(stays, begin)
         if kept != lines:
-            self._replace(kept)
+            self._replace(kept, begin)
 
-    def _lines(self, wanted):
-        """Returns (the lines of the file, those to keep): the `wanted` records, and complete lines of others."""
+    def _lines(self, wanted, begin=0):
+        """Returns (the lines from an offset on, those to keep): the `wanted` records, and complete lines of others."""
         try:
             with open(files.opened(self._path), 'rb') as stream:
+                stream.seek(begin)
                 lines = stream.readlines()
         except FileNotFoundError:
             return [], []
@@ -49,9 +58,14 @@ class Metrics:
                 kept.append(tail + b'\n')
         return lines, kept
 
-    def _replace(self, lines):
-        with files.new_file(self._path) as path, open(path, 'wb') as stream:
-            stream.writelines(lines)
+    def _replace(self, lines, begin=0):
+        """Replaces the lines from an offset on."""
+        with files.new_file(self._path) as path:
+            shutil.copyfile(self._path, path)
+            with open(path, 'r+b') as stream:
+                stream.truncate(begin)
+                stream.seek(begin)
+                stream.writelines(lines)
 
     def add(self, kind: str, step: int, **figures: Any) -> None:
         """Writes a record, as `write` does, and passes it to the output of the process."""
@@ -92,21 +106,36 @@ def rounded(figure: float) -> float:
 
 def read(directory: str, kind: str) -> list[dict]:
     """Returns the records of a kind in a directory, in the order of their steps; [] if there is no file."""
-    return [record for line in _lines_of(directory, kind) if (record := _record(line))]
+    try:
+        with open(files.opened(os.path.join(directory, NAME)), 'rb') as stream:
+            records = [_record(line) for line in stream if line.startswith(_begin(kind))]
+    except FileNotFoundError:
+        return []
+    return [record for record in records if record]
 
 
 def last(directory: str, kind: str) -> dict | None:
     """Returns the newest record of a kind in a directory, or None if there is none."""
-    return next(filter(None, map(_record, reversed(_lines_of(directory, kind)))), None)
+    lines = (line for _, line in _backwards(os.path.join(directory, NAME)) if line.startswith(_begin(kind)))
+    return next(filter(None, map(_record, lines)), None)
 
 
-def _lines_of(directory, kind):
-    begin = f'{{"kind": "{kind}"'.encode()
-    try:
-        with open(files.opened(os.path.join(directory, NAME)), 'rb') as stream:
-            return [line for line in stream if line.startswith(begin)]
-    except FileNotFoundError:
-        return []
+def _begin(kind):
+    """Returns the bytes that the line of a record begins with."""
+    return f'{{"kind": "{kind}"'.encode()
+
+
+def _backwards(path):
+    """Yields (offset, line) for each line of a file, the last one first, and reads no more of it than that takes."""
+    with contextlib.suppress(FileNotFoundError), open(files.opened(path), 'rb') as stream:
+        end = stream.seek(0, os.SEEK_END)
+        if not end:
+            return
+        with mmap.mmap(stream.fileno(), end, access=mmap.ACCESS_READ) as content:
+            while end:
+                begin = content.rfind(b'\n', 0, end - 1) + 1
+                yield begin, content[begin:end]
+                end = begin
 
 
 def _record(line):
