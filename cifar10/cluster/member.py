@@ -31,7 +31,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
 
     Args:
       cluster: the cluster, and this process's task in it.
-      local_devices: the devices of this worker's towers; `devices.NONE` for a ps.
+      local_devices: the devices of this worker's towers; none for a ps.
       train: function (devices of all workers, before_session) that trains; only the chief calls it. It must
         call `before_session()` before it makes a session.
       timeout: seconds that a lost process may take to come back.
@@ -44,7 +44,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     """
     say(f'task       {cluster.job} {cluster.index} at {cluster.address}; {len(cluster.workers)} workers, '
           f'{len(cluster.ps)} ps')
-    member = Member(cluster, local_devices, timeout, may_return)
+    member = _Member(cluster, local_devices, timeout, may_return)
     if not cluster.is_chief:
         member.wait_for_peers()
         if termination:
@@ -65,17 +65,13 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
         member.tell_end(status)
 
 
-class Member:
+class _Member:
     """This process as a member of a cluster: its TensorFlow server, and its watch over the other processes.
 
-    Args:
-      cluster: the cluster, and this process's task in it.
-      local_devices: the devices of this task.
-      timeout: seconds that a lost peer may take to come back.
-      may_return: whether a peer may come back; if not, a loss ends this process immediately.
+    Its arguments are those of `take_part`.
     """
 
-    def __init__(self, cluster: Cluster, local_devices: Devices, timeout: int, may_return: bool):
+    def __init__(self, cluster, local_devices, timeout, may_return):
         self._cluster = cluster
         self._timeout = timeout
         self._return_limit = timeout if may_return else 0
@@ -109,11 +105,11 @@ class Member:
         return server
 
     @property
-    def target(self) -> str:
+    def target(self):
         """The target of the chief's sessions: the address of its own server."""
         return self._server.target
 
-    def wait_for_peers(self) -> None:
+    def wait_for_peers(self):
         """Waits until the peers that this process needs answer as TensorFlow servers, then watches them.
 
         The limit is five times the timeout.
@@ -126,7 +122,11 @@ class Member:
         def answers(name, address):
             if self._end_was_announced():
                 return True
-            return watch.reachable(address) and self._answers(name)
+            job, index = name.split()
+            try:
+                return watch.reachable(address) and bool(self._devices((job, int(index))))
+            except tf.errors.OpError:
+                return False
         missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
@@ -152,13 +152,6 @@ class Member:
         own = f'/job:{self._cluster.job}/task:{self._cluster.index}'
         return tf.Session(self._server.target, config=tf.ConfigProto(device_filters=[own]))
 
-    def _answers(self, name):
-        job, index = name.split()
-        try:
-            return bool(self._devices((job, int(index))))
-        except tf.errors.OpError:
-            return False
-
     def _devices(self, task):
         """Returns the names of the devices that a task reports; raises an OpError if it does not answer."""
         with tf.Graph().as_default():
@@ -171,12 +164,8 @@ class Member:
         job, index = task
         return [name for name in names if name.startswith(f'/job:{job}/replica:0/task:{index}/')]
 
-    def check_devices(self, devices: Devices) -> None:
-        """Checks that every worker has the devices of its towers: soft placement would silently use others.
-
-        Args:
-          devices: the devices of all workers.
-        """
+    def check_devices(self, devices):
+        """Checks that every worker has the devices of its towers: soft placement would silently use others."""
         for i, address in enumerate(self._cluster.workers):
             try:
                 present = self._devices(('worker', i))
@@ -190,30 +179,21 @@ class Member:
                     f"but not the chief's {' '.join(map(_short, missing))}; start all workers with the same "
                     '--num_gpus and --tower_device')
 
-    def before_session(self, devices: Devices, files: Sequence[str] = ()) -> None:
-        """Waits until every task answers and checks its devices, because making a session has no time limit.
+    def before_session(self, devices, files):
+        """Waits until every task answers, because making a session has no time limit, and checks it.
 
-        It waits as long as a lost peer may take to come back. A peer may come back with other devices or other data.
-
-        Args:
-          devices: the devices of all workers.
-          files: as for `check_files`; checked before each session but the first.
-
-        Raises:
-          RunError: in a session after the first, a task has other devices or data.
+        It waits as long as a lost peer may take to come back. A peer may come back with other devices or other data;
+        raises a RunError then. The data were checked before the first session.
         """
         self._wait(self._cluster.others(), self._timeout, announce=False)
-        if not self._had_session:
-            self._had_session = True
-            self.check_devices(devices)
-            return
         try:
             self.check_devices(devices)
-            self.check_files(files)
+            self.check_files(files if self._had_session else ())
         except UsageError as error:
             raise RunError(str(error)) from error
+        self._had_session = True
 
-    def check_files(self, paths: Sequence[str]) -> None:
+    def check_files(self, paths):
         """Checks by size and fingerprint that every worker has the same files as the chief."""
         chiefs_prints = None
         for i, address in enumerate(self._cluster.workers if paths else ()):
@@ -235,7 +215,7 @@ class Member:
                 raise UsageError(f"worker {i} at {address}: its {path} differs from the chief's; copy the chief's data "
                                  'there')
 
-    def serve(self) -> None:
+    def serve(self):
         """Serves until the chief announces the end of the training; raises a RunError if it failed."""
         cluster = self._cluster
         with tf.Graph().as_default():
@@ -246,11 +226,10 @@ class Member:
         if status:
             raise RunError(f'the chief, worker 0 at {cluster.workers[0]}, ended with an error; see its output')
 
-    def tell_end(self, status: int) -> None:
-        """Tells the other processes that the training has ended. Those that are away learn it from their watch.
+    def tell_end(self, status):
+        """Tells the other processes that the training has ended, with 0 if it succeeded, else 1.
 
-        Args:
-          status: 0 if the training succeeded, else 1.
+        Those that are away learn it from their watch.
         """
         if self._watch:
             self._watch.stop()

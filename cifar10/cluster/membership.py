@@ -106,9 +106,12 @@ def _from_tf_config(text):
         return None
     try:
         description = json.loads(text)
-        jobs = {job: _in_order(addresses) for job, addresses in (description.get('cluster') or {}).items()}
+        jobs = description.get('cluster')
         if not jobs:
             return None
+        if not all(isinstance(addresses, list) and all(isinstance(address, str) for address in addresses)
+                   for addresses in jobs.values()):
+            raise TypeError('the addresses of a job must be a list of strings')
         task = description['task']
         job, index = task['type'], int(task.get('index', 0))
     except (ValueError, TypeError, AttributeError, KeyError) as error:
@@ -125,19 +128,6 @@ def _from_tf_config(text):
     if job not in ('worker', 'ps'):
         raise UsageError(f'TF_CONFIG: the task type {job} is not supported; use chief, worker or ps')
     return jobs, job, index
-
-
-def _in_order(addresses):
-    """Returns a job's addresses as a list; also accepts {task index: address}, as TensorFlow does, without gaps."""
-    if isinstance(addresses, dict):
-        numbered = {int(number): address for number, address in addresses.items()}
-        if sorted(numbered) != list(range(len(numbered))):
-            numbers = ', '.join(map(str, sorted(numbered)))
-            raise ValueError(f'tasks are numbered {numbers}, with gaps')
-        addresses = [numbered[number] for number in sorted(numbered)]
-    if not all(isinstance(address, str) for address in addresses) or isinstance(addresses, str):
-        raise TypeError('the addresses of a job must be a list of strings')
-    return list(addresses)
 
 
 def _check(cluster):
