@@ -3,7 +3,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.towers import average_gradients, gradients_by_variable
+from cifar10.parallel.towers import gradients_by_variable, mean_gradient
 
 _LARGE = 1 << 18  # elements from which a tensor travels alone, because packing would copy it
 
@@ -25,22 +25,19 @@ def pack(tensors: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], Callable[[Seque
     contents = [[i] for i in reversed(large)] + ([small] if small else [])  # the numbers of the tensors in each packet
 
     def unpack(packets):
-        unpacked = {}
+        unpacked = [None] * len(tensors)
         for numbers, packet in zip(contents, packets):
-            unpacked.update(zip(numbers, _separate(packet, [tensors[i].shape for i in numbers])))
-        return [unpacked[i] for i in range(len(tensors))]
+            shapes = [tensors[i].shape for i in numbers]
+            parts = [packet] if len(shapes) == 1 else tf.split(packet, [shape.num_elements() for shape in shapes])
+            for i, part, shape in zip(numbers, parts, shapes):
+                unpacked[i] = tf.reshape(part, shape)
+        return unpacked
     return [_join([tensors[i] for i in numbers]) for numbers in contents], unpack
 
 
 def _join(tensors):
     """Returns several tensors as one vector; a single one as it is."""
     return tensors[0] if len(tensors) == 1 else tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
-
-
-def _separate(packet, shapes):
-    """Returns the tensors that `_join` made a packet of."""
-    parts = [packet] if len(shapes) == 1 else tf.split(packet, [shape.num_elements() for shape in shapes])
-    return [tf.reshape(part, shape) for part, shape in zip(parts, shapes)]
 
 
 def average_packed(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
@@ -54,18 +51,15 @@ def average_packed(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
       N (gradient, variable) pairs, as `average_gradients`.
     """
     matched = gradients_by_variable(tower_grads)
-    by_device = {}  # device of tower 0 -> numbers of the gradients there
-    for i, (gradients, _) in enumerate(matched):
-        if gradients:
-            by_device.setdefault(gradients[0].device, []).append(i)
-    means = {}
-    for numbers in by_device.values():
-        packed_grads = []
+    means = {}  # variable's name -> the mean of its gradients
+    for device in dict.fromkeys(gradients[0].device for gradients, _ in matched if gradients):  # of tower 0
+        here = [pair for pair in matched if pair[0] and pair[0][0].device == device]
+        packed = []  # K towers x packets
         for k in range(len(tower_grads)):
-            gradients = [matched[i][0][k] for i in numbers]
-            with tf.device(gradients[0].device), tf.name_scope(f'pack_{k}'):
-                packets, unpack = pack(gradients)
-            # The packets' own variables do not matter, as long as they are the same in all towers.
-            packed_grads.append([(packet, matched[i][1]) for i, packet in zip(numbers, packets)])
-        means.update(zip(numbers, unpack([mean for mean, _ in average_gradients(packed_grads)])))
-    return [(means.get(i), variable) for i, (_, variable) in enumerate(matched)]
+            tensors = [gradients[k] for gradients, _ in here]
+            with tf.device(tensors[0].device), tf.name_scope(f'pack_{k}'):
+                packets, unpack = pack(tensors)
+            packed.append(packets)
+        averaged = unpack([mean_gradient(packets) for packets in zip(*packed)])
+        means.update((variable.name, mean) for (_, variable), mean in zip(here, averaged))
+    return [(means.get(variable.name), variable) for _, variable in matched]

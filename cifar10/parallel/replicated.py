@@ -21,15 +21,15 @@ class Replicated(CopiedVariables):
     def reduce(self, towers):
         tower_grads = [tower.gradients + tower.statistics for tower in towers]
         primaries = [variable for _, variable in tower_grads[0]]
-        matched = gradients_by_variable([[(gradient, primary) for (gradient, _), primary in zip(pairs, primaries)]
-                                         for pairs in tower_grads])
-        used = [i for i, (gradients, _) in enumerate(matched) if gradients is not None]
-        averaged = means_over_towers([[pairs[i][0] for i in used] for pairs in tower_grads], self.devices)
+        gradients_by_variable([[(gradient, primary) for (gradient, _), primary in zip(pairs, primaries)]
+                               for pairs in tower_grads])  # which checks that they match
+        averaged = means_over_towers(
+            [[gradient for gradient, _ in pairs if gradient is not None] for pairs in tower_grads], self.devices)
         num_gradients = len(towers[0].gradients)
         updates = []
         for group, device in enumerate(self.copy_devices):
-            means = dict(zip(used, averaged[group]))
-            pairs = [(means.get(i), variable) for i, (_, variable) in enumerate(tower_grads[group])]
-            readers = range(group, len(towers), len(self.devices.groups))
-            updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], readers, device))
+            means = iter(averaged[group])
+            pairs = [(None if gradient is None else next(means), variable) for gradient, variable in tower_grads[group]]
+            sharing = towers[group::len(self.devices.groups)]
+            updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], sharing, device))
         return updates

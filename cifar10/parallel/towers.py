@@ -80,7 +80,7 @@ def average_gradients(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
     Raises:
       ValueError: there is no tower, the towers' variables differ, or only some towers use a variable.
     """
-    return [(_mean_gradient(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
+    return [(mean_gradient(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
 
 
 def gradients_by_variable(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
@@ -111,7 +111,7 @@ def gradients_by_variable(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]
     return transposed
 
 
-def _mean_gradient(gradients):
+def mean_gradient(gradients: Sequence | None) -> tf.Tensor | None:
     """Returns the mean of one variable's K gradients, tensors or `tf.IndexedSlices`; None for None."""
     if gradients is None:
         return None
