@@ -177,7 +177,7 @@ def main():
         run(local_devices)
     else:
         member.take_part(cluster, local_devices, run, arguments.cluster_timeout_secs,
-                         UPDATE_MODES.load(arguments.variable_update).recovers)
+                         not UPDATE_MODES.load(arguments.variable_update).has_copies)
 
 
 if __name__ == '__main__':

@@ -42,14 +42,15 @@ class Asynchronous(ParameterServer):
         # One tower's gradients are their own mean. They are averaged all the same, so that a change to the mean
         # (clipping, for example) reaches every mode that has one copy of the variables.
         with tf.device('/cpu:0'):
-            return [Update(self.average([tower.gradients]), tower.statistics, [k], '/cpu:0')
-                    for k, tower in enumerate(towers)]
+            return [Update(self.average([tower.gradients]), tower.statistics, [tower], '/cpu:0') for tower in towers]
 
-    def apply(self, k, tower, update, global_step):
+    def apply(self, update, counter):
+        tower, = update.towers
+
         def measure_and_apply():
-            staleness = tf.cast(global_step.read_value() - self._steps_at_read[k], tf.float32)
+            staleness = tf.cast(counter.read_value() - self._steps_at_read[tower.k], tf.float32)
             with tf.control_dependencies([staleness]):
-                applied = super(Asynchronous, self).apply(k, tower, update, global_step)
+                applied = super(Asynchronous, self).apply(update, counter)
             with tf.control_dependencies([applied]):
                 return tf.identity(staleness)
 

@@ -63,7 +63,7 @@ class Copies:
 class CopiedVariables(UpdateMode):
     """An update mode with several copies of the variables: the towers c, c + count, c + 2 count, ... use copy c.
 
-    It is on the device of tower c, with the slots of its optimizer. Update c is applied to copy c.
+    It is on the device of tower c, with the slots of its optimizer.
 
     Args:
       devices: the Devices of the towers.
@@ -73,8 +73,7 @@ class CopiedVariables(UpdateMode):
       copies: the `Copies`.
       copy_devices: the device of each.
     """
-    uses_servers = False
-    recovers = False  # copies become alike through collectives, whose members would wait for a lost one forever
+    has_copies = True  # which become alike through collectives, whose members would wait for a lost one forever
 
     def __init__(self, devices: Devices, count: int):
         super().__init__(devices)
@@ -95,9 +94,9 @@ class CopiedVariables(UpdateMode):
     def trainable_variables(self, k):
         return self.copies.trainable[self._copy_of(k)]
 
-    def apply(self, k, tower, update, global_step):
-        with self.tower_variables(k):  # each copy has slots of its own
-            return super().apply(k, tower, update, global_step)
+    def apply(self, update, counter):
+        with self.tower_variables(update.towers[0].k):  # each copy has slots of its own
+            return super().apply(update, counter)
 
     def _copy_of(self, k):
         """Returns the number of the copy that tower k uses."""

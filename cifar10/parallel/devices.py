@@ -14,11 +14,10 @@ class Devices:
     """The devices of the towers. Tower k runs on group k mod D of the D groups, so any number of towers fits.
 
     Attributes:
-      groups: tuples of device names such as '/gpu:0' or '/cpu:0'. A group computes one tower at a time. It
-        has one device, or several with model parallelism.
+      groups: tuples of device names such as '/gpu:0' or '/job:worker/task:1/cpu:0'. A group computes one tower at a
+        time. It has one device, or several with model parallelism.
       on_gpus: whether the devices are GPUs.
       reason: why they are CPU devices; '' for GPUs.
-      group_hosts: for each group the CPU of its machine.
       servers: the CPUs that hold shared variables.
       target: target of the session that reaches all devices; '' for a session of this process alone.
       num_towers: at least one for each group, which is the default.
@@ -26,13 +25,11 @@ class Devices:
     groups: tuple[tuple[str, ...], ...]
     on_gpus: bool
     reason: str = ''
-    group_hosts: tuple[str, ...] = ()
     servers: tuple[str, ...] = ('/cpu:0',)
     target: str = ''
     num_towers: int = 0
 
     def __post_init__(self):
-        object.__setattr__(self, 'group_hosts', self.group_hosts or ('/cpu:0',) * len(self.groups))
         object.__setattr__(self, 'num_towers', self.num_towers or len(self.groups))
 
     def group_of(self, k: int) -> int:
@@ -48,6 +45,11 @@ class Devices:
     def tower_devices(self) -> tuple[str, ...]:
         """Each tower's device; with model parallelism its first one."""
         return tuple(parts[0] for parts in self.parts)
+
+    @property
+    def group_hosts(self) -> tuple[str, ...]:
+        """For each group the CPU of its machine."""
+        return tuple(group[0].rpartition('/')[0] + '/cpu:0' for group in self.groups)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -76,8 +78,7 @@ class Devices:
 
     def with_towers(self, num_towers: int) -> 'Devices':
         """Returns these Devices with another number of towers, without groups that would have no tower."""
-        return dataclasses.replace(self, groups=self.groups[:num_towers], group_hosts=self.group_hosts[:num_towers],
-                                   num_towers=num_towers)
+        return dataclasses.replace(self, groups=self.groups[:num_towers], num_towers=num_towers)
 
     def spread(self, num_workers: int, num_ps: int, target: str = '') -> 'Devices':
         """Returns the Devices of all workers of a cluster, each of which has these.
@@ -90,27 +91,14 @@ class Devices:
         tasks = [f'/job:worker/task:{i}' for i in range(num_workers)]
         servers = [f'/job:ps/task:{i}/cpu:0' for i in range(num_ps)] or [tasks[0] + '/cpu:0']
         groups = [tuple(task + name for name in group) for task in tasks for group in self.groups]
-        group_hosts = [task + '/cpu:0' for task in tasks for _ in self.groups]
-        return dataclasses.replace(self, groups=tuple(groups), group_hosts=tuple(group_hosts), servers=tuple(servers),
-                                   target=target, num_towers=0)
+        return dataclasses.replace(self, groups=tuple(groups), servers=tuple(servers), target=target, num_towers=0)
 
     def __str__(self):
         kind = 'GPU' if self.on_gpus else 'CPU device'
         plural = 's' if self.count > 1 else ''
         reason = '' if self.on_gpus else f' ({self.reason})'
-        fewest, rest = divmod(self.num_towers, len(self.groups))
-        each = 'each' if self.count == len(self.groups) else 'on each group'
-        if len(self.groups) == 1:
-            share = ', in turn' if self.count == 1 < fewest else ''
-        elif rest:
-            share = f', {fewest} or {fewest + 1} {each}'
-        else:
-            share = f', {fewest} {each}' if fewest > 1 else ''
         names = ' '.join('+'.join(group) for group in self.groups)
-        return f'{self.count} {kind}{plural}{reason}{share}: {names}'
-
-
-NONE = Devices((), on_gpus=False)  # of a process that has no towers
+        return f'{self.count} {kind}{plural}{reason}: {names}'
 
 
 def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '--num_gpus') -> Devices:

@@ -10,6 +10,7 @@ https://arxiv.org/abs/1805.09767). Two things make it learn as fast as the other
 
 Copies belong to towers, not to devices, so a run does not depend on its hardware.
 """
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -27,12 +28,14 @@ class Average(NamedTuple):
     """What makes the towers' variables equal again, in a mode in which they drift apart. It is run between two steps.
 
     Attributes:
-      scheduled: the operation that is run where `UpdateMode.averages_after` says so; it belongs to no step.
+      follows: function that returns whether an average is on schedule after a step, given by its number.
+      scheduled: the operation that is run after such a step.
       equalise: the operation that is run in its place at any other time, as at the end of a run.
       go_on: the operation that is run before the next step after an average on schedule; after a restore too.
       steps: int64 scalar, how many steps were taken since an average, to be fetched or used together with one.
       copies: for each tower the variables that it makes equal, in the same order; those of tower 0 are saved.
     """
+    follows: Callable[[int], bool]
     scheduled: tf.Operation
     equalise: tf.Operation
     go_on: tf.Operation
@@ -76,16 +79,16 @@ class Local(CopiedVariables):
         return optimizers
 
     def reduce(self, towers):
-        # The first update also increments the global step, which any tower may read: it waits for all.
-        everyone = range(len(towers))
         moved = [variable for value, variable in towers[0].gradients + towers[0].statistics if value is not None]
         self._frozen = _names(self.copies.variables[0]) - self._scaling - _names(moved)  # the slots do not exist yet
-        return [Update(tower.gradients, tower.statistics, [k] if k else everyone, device)
-                for k, (tower, device) in enumerate(zip(towers, self.copy_devices))]
+        # The first update also increments the global step, which any tower may read: it waits for all.
+        return [Update(tower.gradients, tower.statistics, [tower] if tower.k else towers, device)
+                for tower, device in zip(towers, self.copy_devices)]
 
-    def averages_after(self, step):
-        # The largest power of two that is at most an eighth of the step, so that the number of the step alone says
-        # whether an average follows.
+    def averages_after(self, step: int) -> bool:
+        """Returns whether an average is on schedule after a step, given by its number."""
+        # The interval is the largest power of two that is at most an eighth of the step, so that the number of the step
+        # alone says whether an average follows.
         interval = 2 ** (max(step // 8, 1).bit_length() - 1)
         return step % min(interval, self._local_steps) == 0 or step % self._local_steps == 0
 
@@ -102,10 +105,12 @@ class Local(CopiedVariables):
         means = self._means()
         equalise = tf.group(*self._assigned(means), noted)
         if self._local_steps == 1:
-            return Average(equalise, equalise, tf.no_op(), steps, self.copies.variables)
-        starts, moved = self._starts(means, now)
-        go_on = tf.group(*self._assigned(starts))
-        return Average(tf.group(equalise, *moved), equalise, go_on, steps, self.copies.variables)
+            scheduled, go_on = equalise, tf.no_op()
+        else:
+            starts, moved = self._starts(means, now)
+            go_on = tf.group(*self._assigned(starts))
+            scheduled = tf.group(equalise, *moved)
+        return Average(self.averages_after, scheduled, equalise, go_on, steps, self.copies.variables)
 
     def _copies(self):
         """Returns for each copy its variables that updates change: name of the primary -> variable."""

@@ -9,15 +9,13 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import UsageError
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.parallel.towers import average_gradients, dense
-from cifar10.parallel.update import Step, UpdateMode, move, stacked, unstacked
+from cifar10.parallel.update import Step, UpdateMode, move, stacked
 
 
 class Mirrored(UpdateMode):
     """The strategy's own variables and reductions, with one replica on each device."""
     one_tower_per_device = True
-    rounds_by_device = True
-    spans_machines = False
-    averages_within_optimizer = True
+    uses_strategy = True
 
     def __init__(self, devices):
         super().__init__(devices)
@@ -63,7 +61,7 @@ class Mirrored(UpdateMode):
             with tf.control_dependencies(self._per_replica(applied)):
                 train_op = global_step.assign_add(1, read_value=False)
             return Step(
-                scalars=[unstacked(names, vector) for vector in self._per_replica(vectors)],
+                scalars=[dict(zip(names, tf.unstack(vector))) for vector in self._per_replica(vectors)],
                 gradients=average_gradients(tower_grads),
                 values={primary.op.name: self._per_replica(value)[0] for primary, value in zip(primaries, values)},
                 train_ops=[train_op])

@@ -25,7 +25,7 @@ class ParameterServer(UpdateMode):
         with tf.device('/cpu:0'):
             gradients = self.average([tower.gradients for tower in towers])
             statistics = self.average([tower.statistics for tower in towers])
-        return [Update(gradients, statistics, range(len(towers)), '/cpu:0')]
+        return [Update(gradients, statistics, towers, '/cpu:0')]
 
     def average(self, tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
         """Returns what `average_gradients` returns; small gradients of GPUs travel together."""

@@ -1,30 +1,15 @@
-"""Turns: towers that share a device compute one after the other, so it holds one tower's activations at a time.
-
-If a tower has several devices, each of which computes a part of it, the towers are the micro-batches of a pipeline.
-"""
-import tensorflow as tf2
+"""Turns: towers that share a device compute one after the other, so it holds one tower's activations at a time."""
 import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.devices import Devices
 
 
 class Turns:
-    """The operations that begin and end a tower's turn, and the gates between its parts.
+    """The operations that begin and end the towers' turns.
 
     Every tower gets these operations, even if it waits for no other tower: control edges change what
     TensorFlow's graph optimisation fuses, and a different fusion rounds differently. The operations increment
     a counter, because graph optimisation never removes an operation on a variable.
-
-    A tower over G devices takes a turn on each: forward F(k, 0) to F(k, G - 1), then backward B(k, G - 1) to B(k, 0).
-    With k - 1 for the tower before k in its group of devices, the rules are:
-
-      F(k, s) waits for F(k - 1, s) and B(k - (G - s), s)
-      B(k, s) waits for B(k - 1, s)
-
-    So the device s holds the activations of at most G - s towers, and while it computes a tower, the others compute its
-    neighbours. This is the order 1F1B (Narayanan et al. 2019, PipeDream, section 3.2), with towers as the micro-batches
-    of a pipeline (Huang et al. 2019, GPipe). A tower waits for earlier ones only, so there is no deadlock. With one
-    device, F(k, 0) waits for B(k - 1, 0): one tower after the other.
 
     Args:
       devices: the Devices of the towers.
@@ -32,6 +17,7 @@ class Turns:
     Attributes:
       begun, ended: for each tower built so far, the operations that begin and end its turn.
       computed: for each tower built so far, the gradients and statistics that its turn ends with.
+      moments: for each tower built so far, lists of operations that begin and, in turn, end its work on one device.
       inputs: for each tower that is timed, by its number, the tensors that it waits for before it computes.
       counters: for each group of devices an int64 variable on the CPU beside it, in which a turn counts as two.
     """
@@ -41,9 +27,8 @@ class Turns:
         self.computed = []
         self.ended = []
         self.inputs = {}
+        self.moments = []
         self._devices = devices
-        self._handed = {}  # (k, s, t) -> the tensor that tower k has handed from its device number s to number t
-        self._moments = []  # for each tower the operations that begin and, in turn, end its work on one device
         self.counters = []
         for host in devices.group_hosts:
             with tf.device(host), tf.name_scope('turns/'):
@@ -52,14 +37,19 @@ class Turns:
 
     def begin(self, k: int) -> tf.Operation:
         """Returns the operation that begins tower k's turn, after the previous tower on its device."""
-        self.begun.append(self._count(k, self._before_forward(k, 0)))
-        self._moments.append([[self.begun[k]]])
+        self.begun.append(self._count(k, self._before(k)))
+        self.moments.append([[self.begun[k]]])
         return self.begun[k]
+
+    def _before(self, k):
+        """Returns the operations that tower k's turn waits for."""
+        previous = k - len(self._devices.groups)
+        return [self.ended[previous]] if previous >= 0 else []
 
     def gate(self, k: int, tensor: tf.Tensor, source: int, target: int) -> tf.Operation:
         """Returns the operation after which tower k goes on with a tensor in the next part, or back in the one before.
 
-        Between two parts on the same device it waits for nothing but the tensor.
+        On a single device it waits for nothing but the tensor.
 
         Args:
           k: number of the tower that is being built.
@@ -67,69 +57,14 @@ class Turns:
           source, target: the numbers, among the tower's devices, of the one that has computed the tensor, and of the
             one that is to use it.
         """
-        if source == target:
-            return self._count(k, [tensor], turns=0)
-        self._handed[k, source, target] = tensor
-        before = self._before_forward(k, target) if target > source else self._backward(self._previous(k), target)
-        gate = self._count(k, [tensor, *before], turns=0)
-        self._moments[k] += [[tensor], [gate]]
-        return gate
+        del source, target
+        return self._count(k, [tensor], turns=0)
 
     def end(self, k: int, gradients: list) -> None:
         """Ends tower k's turn after its (gradient, variable) pairs; call it in the order of the towers."""
         self.computed.append([gradient for gradient, _ in gradients if gradient is not None])
         self.ended.append(self._count(k, self.computed[k]))
-        self._moments[k].append([self.ended[k]])
-
-    def _previous(self, k, towers=1):
-        """Returns the number of the tower that is so many towers before k in its group; negative if there is none."""
-        return k - towers * len(self._devices.groups)
-
-    def _before_forward(self, k, s):
-        """Returns what F(k, s) waits for: F(k - 1, s) and B(k - (G - s), s)."""
-        devices = len(self._devices.parts[k])
-        return [*self._forward(self._previous(k), s), *self._backward(self._previous(k, devices - s), s)]
-
-    def _forward(self, k, s):
-        """Returns what F(k, s) ends with; nothing on the last device, where B(k, s) follows and is waited for too."""
-        if k < 0 or s == len(self._devices.parts[k]) - 1:
-            return []
-        return [self._handed.get((k, s, s + 1), self.ended[k])]  # a tower that is not cut is on its first device
-
-    def _backward(self, k, s):
-        """Returns the last tensors of B(k, s): the gradients that it hands back, and its gradients of variables."""
-        if k < 0:
-            return []
-        if s == 0:
-            return [self.ended[k]]
-        handed = [self._handed[k, s, s - 1]] if (k, s, s - 1) in self._handed else []
-        device = tf2.DeviceSpec.from_string(self._devices.parts[k][s]).to_string()
-        return handed + [gradient for gradient in self.computed[k] if gradient.device == device]
-
-    def seconds(self) -> list[tf.Tensor]:
-        """Builds the times that the towers take, if their `inputs` are known; call it once all towers are built.
-
-        A tower's time begins when its turn has begun and its inputs have come, so a tower that waits for them is not
-        slow; it ends with its turn. If it has several devices, it is the sum of its turns on them, without the time
-        in which it waits at gates. The times are read from the clock of the tower's machine. Nothing waits for the
-        timestamps, and they wait for no operation that no gate waits for: the towers stay as they are, to the bit.
-
-        Returns:
-          For each tower a float32 scalar, seconds, on the CPU of its machine; 0 if a clock was read too late.
-        """
-        seconds = []
-        for k, inputs in self.inputs.items():
-            begin, *others = self._moments[k]
-            with tf.device(self._devices.hosts[k]), tf.name_scope('turns/'):
-                times = []
-                for operations in ([*begin, *inputs], *others):
-                    with tf.control_dependencies(operations):
-                        times.append(tf.timestamp())
-                # Where all threads are busy, a timestamp may be taken late, and the one at the begin after the other.
-                spans = tf.stack(times[1::2]) - tf.stack(times[::2])
-                measured = tf.where(tf.reduce_min(spans) > 0, tf.reduce_sum(spans), 0.0)
-                seconds.append(tf.cast(measured, tf.float32))
-        return seconds
+        self.moments[k].append([self.ended[k]])
 
     def _count(self, k, after, turns=1):
         """Returns the operation that adds to tower k's counter once the operations `after` have run."""

@@ -13,6 +13,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
+from cifar10.parallel.pipelined import Pipeline
+from cifar10.parallel.tower_seconds import tower_seconds
 from cifar10.parallel.towers import build_towers, dense, shared_variables
 from cifar10.parallel.turns import Turns
 
@@ -42,6 +44,7 @@ class Tower(NamedTuple):
     """One tower, before its gradients are reduced.
 
     Attributes:
+      k: its number.
       scalars: dict of float32 scalars; on the CPU, once all towers are built.
       gradients: (gradient, variable) pairs; no gradient is sparse.
       statistics: (value, variable) pairs: the values towards which its batch moves variables that are not
@@ -49,6 +52,7 @@ class Tower(NamedTuple):
       keeps: for each of the statistics the fraction of the variable that an update keeps.
       optimizer: the optimizer that computed the gradients and will apply them.
     """
+    k: int
     scalars: dict
     gradients: list
     statistics: list
@@ -62,13 +66,13 @@ class Update(NamedTuple):
     Attributes:
       gradients: (gradient, variable) pairs.
       statistics: (value, variable) pairs.
-      readers: numbers of the towers that read these variables; none changes until these towers have ended
-        their turns.
+      towers: the Towers that read these variables; none changes until these towers have ended their turns. The
+        optimizer of the first applies the gradients.
       device: the device on which the update runs.
     """
     gradients: list
     statistics: list
-    readers: Sequence[int]
+    towers: Sequence[Tower]
     device: str
 
 
@@ -78,24 +82,19 @@ class UpdateMode:
     Attributes:
       devices: the `Devices` of the towers.
       synchronous: whether one update consumes the batches of all towers.
-      recovers: whether training continues when a lost device comes back.
       one_tower_per_device: whether each tower needs a device of its own.
-      spans_machines: whether the towers may be on several machines.
-      uses_servers: whether the devices that hold shared variables hold any.
-      rounds_by_device: whether gradients are added device by device, so that roundings depend on their number.
-      drifts: whether the towers' variables drift apart until a `local.Average` is run. The mode is then made with the
-        number of steps that there are at most between two.
-      averages_within_optimizer: whether gradients are averaged only within the optimizer's `apply_gradients`, so that
-        nothing can be done with their means.
+      has_copies: whether devices or towers have copies of the variables. Then no server holds any, and training does
+        not continue when a lost device comes back.
+      drifts: whether the copies drift apart until a `local.Average` is run. The mode is then made with the number of
+        steps that there are at most between two.
+      uses_strategy: whether a strategy of tf.distribute has the variables and averages the gradients: on one machine,
+        device by device, and only within the optimizer's `apply_gradients`.
     """
     synchronous = True
-    recovers = True
     one_tower_per_device = False
-    spans_machines = True
-    uses_servers = True
-    rounds_by_device = False
+    has_copies = False
     drifts = False
-    averages_within_optimizer = False
+    uses_strategy = False
 
     def __init__(self, devices: Devices):
         self.devices = devices
@@ -122,7 +121,7 @@ class UpdateMode:
             are computed, needed or not, before any is used.
         """
         optimizers = self.optimizers(make_optimizer)
-        self._turns = turns = Turns(self.devices)
+        self._turns = turns = (Turns if len(self.devices.groups[0]) == 1 else Pipeline)(self.devices)
 
         def tower(k, scope):
             with tf.control_dependencies([turns.begin(k)]):
@@ -134,27 +133,30 @@ class UpdateMode:
             statistics = [(value, variable) for variable, value, _ in triples]
             keeps = [keep for _, _, keep in triples]
             turns.end(k, gradients + statistics)
-            return Tower(scalars, gradients, statistics, keeps, optimizers[k]), stacked(scalars)
+            return Tower(k, scalars, gradients, statistics, keeps, optimizers[k]), stacked(scalars)
 
         built = build_towers(self.devices.tower_devices, tower, self.tower_variables)
-        seconds = turns.seconds()
+        seconds = tower_seconds(turns, self.devices)
         with tf.name_scope('update'):
             with tf.device('/cpu:0'):
-                towers = [tower._replace(scalars=unstacked(tower.scalars, vector)) for tower, vector in built]
+                towers = [tower._replace(scalars=dict(zip(tower.scalars, tf.unstack(vector))))
+                          for tower, vector in built]
             updates = self.reduce(towers)
             values = {}
             for _, variable in updates[0].gradients:
                 with tf.device(variable.device):  # a value that no summary shows does not travel
                     values[variable.op.name] = variable.read_value()
             applied = []
-            for k, update in enumerate(updates):
+            for update in updates:
                 # No variable changes before the towers that read it have ended their turns. The first update
                 # also waits for `values`, or they could be those from before or after the update.
-                reads = [turns.ended[i] for i in update.readers]
-                if k == 0:
+                reads = [turns.ended[tower.k] for tower in update.towers]
+                if not applied:
                     reads += values.values()
+                # All updates of a synchronous step count as one.
+                counter = None if applied and self.synchronous else global_step
                 with tf.device(update.device), tf.control_dependencies(reads):
-                    applied.append(self.apply(k, towers[k], update, global_step))
+                    applied.append(self.apply(update, counter))
             train_ops = [tf.group(applied)] if self.synchronous else applied
             return Step([tower.scalars for tower in towers], updates[0].gradients, values, train_ops, seconds,
                         turns)
@@ -186,17 +188,11 @@ class UpdateMode:
         """Reduces the gradients and statistics of K Towers to a list of Updates."""
         raise NotImplementedError
 
-    def apply(self, k: int, tower: Tower, update: Update, global_step: tf.Variable) -> tf.Operation:
-        """Builds the k-th update with tower k's optimizer; returns its operation."""
-        # All updates of a synchronous step count as one: only the first increments the global step.
-        counter = global_step if k == 0 or not self.synchronous else None
-        moved = move([(variable, value, keep) for (value, variable), keep in zip(update.statistics, tower.keeps)])
-        return tf.group(tower.optimizer.apply_gradients(update.gradients, counter), *moved)
-
-    def averages_after(self, step: int) -> bool:
-        """Returns whether the towers' variables are averaged on schedule after a step, given by its number."""
-        del step
-        return False
+    def apply(self, update: Update, counter: tf.Variable | None) -> tf.Operation:
+        """Builds an update, which increments `counter` if there is one; returns its operation."""
+        first = update.towers[0]
+        moved = move([(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)])
+        return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
 
     def scope(self) -> AbstractContextManager:
         """Returns the context in which the session must be created."""
@@ -207,11 +203,6 @@ def stacked(scalars: dict) -> tf.Tensor:
     """Returns a tower's scalars as one vector, because a transfer costs more in delay than in bytes."""
     with tf.device(scalars['total_loss'].device):  # with several devices the last, and not that of the tower
         return tf.stack(list(scalars.values()), name='scalars')
-
-
-def unstacked(names: Iterable, vector: tf.Tensor) -> dict:
-    """Returns the dict of scalars that `stacked` made a vector of."""
-    return dict(zip(names, tf.unstack(vector)))
 
 
 def move(statistics: Iterable[tuple]) -> list:

@@ -22,7 +22,7 @@ def devices_of(start: RunRecord, tower_device: str) -> Devices:
     """
     towers = start.settings.towers
     mode = UPDATE_MODES.load(towers.variable_update)
-    groups = start.groups if mode.rounds_by_device else 1
+    groups = start.groups if mode.uses_strategy else 1
     groups_here = gpus.count() // towers.gpus_per_tower
     kind = tower_device
     if kind == 'auto':

@@ -192,7 +192,7 @@ def cluster_of(settings: TrainSettings) -> membership.Cluster | None:
     """Returns this process's cluster, or None; raises a UsageError if the update mode cannot train in a cluster."""
     cluster = membership.resolve(settings.cluster)
     update = settings.towers.variable_update
-    if cluster and not UPDATE_MODES.load(update).spans_machines:
+    if cluster and UPDATE_MODES.load(update).uses_strategy:
         raise UsageError(f'--variable_update={update} supports one machine only; use parameter_server, replicated, '
                          'async or local')
     return cluster
@@ -218,11 +218,11 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     from cifar10.training import plan
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         determinism.turn_on()
-    local, files = devices.NONE, ()
+    local, files = devices.Devices((), on_gpus=False), ()
     if cluster.job == 'worker':
         plan.check_network(plan.Start(settings))
         local = plan.local_devices(settings.towers)
         files = records.of(settings.data).files
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given),
                             settings.cluster.cluster_timeout_secs,
-                            UPDATE_MODES.load(settings.towers.variable_update).recovers, files, termination)
+                            not UPDATE_MODES.load(settings.towers.variable_update).has_copies, files, termination)

@@ -30,8 +30,8 @@ class TrainingGraph(NamedTuple):
       summary: string scalar, a serialised `tf.Summary` of the step; None in a run that writes none.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
       step: the towers and their update, as the update mode built them.
-      average, equalise: the operations of the mode's `Average`, with which the moving averages move; None where the
-        towers' variables are equal after each step.
+      average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
+        equal after each step.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
       initialise: gives variables their initial values; other values may follow.
       start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
@@ -45,8 +45,7 @@ class TrainingGraph(NamedTuple):
     summary: tf.Tensor | None
     batches: list
     step: Step
-    average: tf.Operation | None
-    equalise: tf.Operation | None
+    average: Any
     global_step: tf.Variable
     examples_seen: tf.Variable
     initialise: tf.Operation
@@ -72,16 +71,16 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
     batches = []
-    drifts = plan.mode.drifts
     step = _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen)
     reports, losses_moved = _reports(plan, step, rates[0], batches)
-    moving = averages.moving_averages(global_step, step.average.steps if drifts else None)
+    average = step.average
+    moving = averages.moving_averages(global_step, average.steps if average else None)
     averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
 
     def after_step(train_op):
         # Once the update is done, so that neither races it.
         with tf.device('/cpu:0'), tf.name_scope('after_update'), tf.control_dependencies([train_op]):
-            moved = [averages.move(moving, averaged)] if averaged and not drifts else []
+            moved = [averages.move(moving, averaged)] if averaged and not average else []
             counted = examples_seen.assign_add(plan.examples_per_step, read_value=False)
             with tf.control_dependencies([*moved, counted]):
                 return tf.identity(global_step)
@@ -92,14 +91,15 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
 
     train_ops = [tf.group(step.train_ops[0], losses_moved, name='summaries/step'), *step.train_ops[1:]]
     train_step, *async_train_ops = [after_step(train_op) for train_op in train_ops]
-    average = after_average(step.average.scheduled) if drifts else None
-    equalise = after_average(step.average.equalise) if drifts else None
+    if average:
+        average = average._replace(
+            scheduled=after_average(average.scheduled), equalise=after_average(average.equalise))
     with tf.name_scope('initialise'), plan.mode.scope():
         initialise = tf.global_variables_initializer()
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
     return TrainingGraph(
-        train_step, async_train_ops, **reports, batches=batches, step=step, average=average, equalise=equalise,
-        global_step=global_step, examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
+        train_step, async_train_ops, **reports, batches=batches, step=step, average=average, global_step=global_step,
+        examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
 
 
 def _input(plan, global_step, examples_seen):

@@ -56,8 +56,7 @@ class Inside(NamedTuple):
 
 def on_one_device(plan: Plan) -> Plan:
     """Returns a plan whose towers are all on the first of its devices."""
-    first_group = dataclasses.replace(
-        plan.devices, groups=plan.devices.groups[:1], group_hosts=plan.devices.group_hosts[:1])
+    first_group = dataclasses.replace(plan.devices, groups=plan.devices.groups[:1])
     return plan._replace(devices=first_group.with_towers(plan.settings.towers.num_towers))
 
 

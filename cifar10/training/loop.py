@@ -70,13 +70,13 @@ def _loop(run, reports, termination):
                     break  # another tower's thread took the last batch
                 # Before the reporters: nothing of a diverged step is written.
                 refuse_divergence(run.step, results['losses'], reports.directory, mode.synchronous, mode.drifts)
-                if mode.averages_after(run.step):
+                if run.averages_after(run.step):
                     run.average()
                 for reporter in reporters:
                     reporter.after_step(run.step, results)
         # From here on no other thread takes steps.
         step = run.last_step_taken()
-        if not mode.averages_after(step):
+        if not run.averages_after(step):
             run.average(scheduled=False)
         for reporter in reporters:
             reporter.at_end(step)

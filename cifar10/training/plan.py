@@ -126,7 +126,7 @@ def check_network(start: Start) -> list[str]:
 def check_optimizer(start: Start) -> list[str]:
     """Checks that there is such an optimizer, and that the update mode supports it, with clipping if asked."""
     recipe, update = start.settings.recipe, start.settings.towers.variable_update
-    averages_within = UPDATE_MODES.load(update).averages_within_optimizer
+    averages_within = UPDATE_MODES.load(update).uses_strategy
     OPTIMIZERS.load(recipe.optimizer)
     if recipe.clip_norm and averages_within:
         raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
@@ -258,7 +258,7 @@ def describe(start: Start) -> list[str]:
     auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
     servers = [server for server in plan.devices.servers if '/job:ps' in server]
     idle = []
-    if servers and not plan.mode.uses_servers:
+    if servers and plan.mode.has_copies:
         idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
                 'device; leave out --ps_hosts']
     return [f'recipe     {plan.recipe}, {towers.precision}',

@@ -57,7 +57,7 @@ class Run:
 
     def _variables(self):
         """Returns the variables that are saved, and the copies of them that towers above 0 have, by their names."""
-        copies = self.graph.step.average.copies if self.graph.average else []
+        copies = self.graph.average.copies if self.graph.average else []
         return {**self.saved, **{name_of_tower(k, primary.op.name): variable for k, copy in enumerate(copies)
                                  for primary, variable in zip(copies[0], copy)}}
 
@@ -116,20 +116,24 @@ class Run:
         self.step = int(results['step'])
         return results
 
+    def averages_after(self, step: int) -> bool:
+        """Returns whether the towers' copies of the variables are averaged on schedule after a step."""
+        return bool(self.graph.average) and self.graph.average.follows(step)
+
     def average(self, scheduled: bool = True) -> None:
         """Averages the towers' copies of the variables, where they have copies that drift apart.
 
         Args:
-          scheduled: whether the mode averages after this step anyway. Then the copies go on before the next step.
+          scheduled: whether `averages_after` this step. Then the copies go on before the next step.
         """
         if self.graph.average:
-            self.session.run(self.graph.average if scheduled else self.graph.equalise)
+            self.session.run(self.graph.average.scheduled if scheduled else self.graph.average.equalise)
             self._goes_on |= scheduled
 
     def go_on(self) -> None:
         """Moves the copies of the variables on after an average on schedule, unless the next step has done so."""
         if self._goes_on and self.graph.average:
-            self.session.run(self.graph.step.average.go_on)
+            self.session.run(self.graph.average.go_on)
         self._goes_on = False
 
     def last_step_taken(self) -> int:

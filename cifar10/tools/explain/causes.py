@@ -77,7 +77,7 @@ def tries(plan: Plan) -> dict[str, tuple[str, dict[str, Any]]]:
     found = {}
     for name in UPDATE_MODES if len(plan.devices.groups) > 1 else ():
         mode = UPDATE_MODES.load(name)
-        if mode.synchronous and not mode.drifts and mode.spans_machines and name != towers.variable_update:
+        if mode.synchronous and not mode.drifts and not mode.uses_strategy and name != towers.variable_update:
             found[f'--variable_update={name}'] = MODE, dict(variable_update=name)
     for name in PRECISIONS:
         if (name != towers.precision and hardware_has(name, plan.devices.on_gpus)

@@ -158,8 +158,8 @@ class Rerun:
         results = run.take(dict(summary=run.graph.summary) if is_due else None)
         if run.step != step:
             raise AssertionError(f'step {run.step} was taken for step {step}')
-        scheduled = run.plan.mode.averages_after(step)
-        if scheduled or (run.plan.mode.drifts and step in self._saved):
+        scheduled = run.averages_after(step)
+        if scheduled or (run.graph.average and step in self._saved):
             run.average(scheduled)
         after = run.variables() if wanted else None
         figures = {name: float(figure) for name, figure in results['figures'].items()}

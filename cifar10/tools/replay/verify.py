@@ -101,7 +101,7 @@ def _changes(segment: Segment) -> list[str]:
     now = plan.record().flat()
     compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
                 'images_sha256', *(['warm_start_sha256'] if plan.warm_start else []),
-                *(['groups'] if plan.mode.rounds_by_device else [])]
+                *(['groups'] if plan.mode.uses_strategy else [])]
     return list(segment.start.difference_to({name: now[name] for name in compared}).values())
 
 
