@@ -12,35 +12,23 @@ from cifar10.training import api
 
 
 def main():
-    """Reads the flags, then trains; as a task of a cluster, if they or the environment describe one."""
+    """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
     given = flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:])
     settings = train_settings(**given)
     termination = signals.Termination()
+    if settings.run.plot:
+        plots.check_plot(settings.run.plot)
+    # After the flags: TensorFlow takes seconds to import.
     if settings.run.check:
-        check(settings)
+        startup.start_tensorflow()
+        from cifar10.tools import check
+        check.check(settings)
     elif settings.run.explain:
-        explain(settings, termination)
+        startup.start_tensorflow(verbose=settings.reports.log_device_placement)
+        from cifar10.tools.explain.program import explain
+        api.take_part(settings, termination, explain)
     else:
         api.train(say=print, termination=termination, **given)
-
-
-def check(settings):
-    """Reports what a run would do."""
-    if settings.run.plot:
-        plots.check_plot(settings.run.plot)
-    startup.start_tensorflow()
-    # After the flags: TensorFlow takes seconds to import.
-    from cifar10.tools import check
-    check.check(settings)
-
-
-def explain(settings, termination):
-    """Measures where the time of a step goes."""
-    if settings.run.plot:
-        plots.check_plot(settings.run.plot)
-    startup.start_tensorflow(verbose=settings.reports.log_device_placement)
-    from cifar10.tools.explain.program import explain
-    api.take_part(settings, termination, explain)
 
 
 def run():
