@@ -66,7 +66,7 @@ def run(options, mode, pause, seed):
     from cifar10.settings.training import train_settings
     from cifar10.training.plan import plan_of
     from cifar10.training.run import Run
-    from cifar10.training.undecided import rates_of
+    from cifar10.training.undecided import decided
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, num_towers=TOWERS, batch_size=BATCH,
@@ -75,7 +75,7 @@ def run(options, mode, pause, seed):
     gpus.claim(devices.num_gpus)
     tf.set_random_seed(seed)
     data = records.prepare(options.dataset, options.data_dir)
-    plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
+    plan = plan_of(decided(config, devices, before={}), data, devices)
     if pause:
         plan = plan._replace(mode=slowed(type(plan.mode), pause)(plan.devices))
     run = Run(plan)

@@ -76,7 +76,7 @@ def inside(options, cell):
     from cifar10.settings.training import train_settings
     from cifar10.training.plan import plan_of
     from cifar10.training.run import Run
-    from cifar10.training.undecided import rates_of
+    from cifar10.training.undecided import decided
     devices = choose_devices(1, 'cpu')
     gpus.claim(devices.num_gpus)
     data = records.prepare(options.dataset, options.data_dir)
@@ -93,7 +93,7 @@ def inside(options, cell):
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, max_steps=10 ** 6, tower_device='cpu', num_towers=1,
         batch_size=BATCH, precision='fp32')
-    plan = plan_of(config.replace(**rates_of(config.recipe, before={})), data, devices, None, 0)
+    plan = plan_of(decided(config, devices, before={}), data, devices)
     run = Run(plan)
     if cell == 'input':
         fetched = [tensor.op for tensor in run.graph.batches[0]]

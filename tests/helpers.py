@@ -44,7 +44,7 @@ from cifar10.run.saved import digest_of  # noqa: E402
 from cifar10.run.train_dir import TrainDir  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
-from cifar10.training.undecided import rates_of  # noqa: E402
+from cifar10.training.undecided import decided  # noqa: E402
 from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
@@ -81,7 +81,7 @@ def build_training(config, data, devices, mode):
 
 def plan_of(config, data, devices, mode):
     """Returns the Plan of a new run of some steps."""
-    config = config.replace(**rates_of(config.recipe, before={}))
+    config = decided(config, mode.devices, before={})
     return Plan(config, recipe_of(config, data), data, devices, mode, None, 0, config.run.max_steps)
 
 

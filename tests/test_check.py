@@ -12,7 +12,8 @@ from cifar10.data import records
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
-from cifar10.training import plan, trainer
+from cifar10.training import trainer
+from cifar10.training.start import Start, choose_devices, decide
 from tests.helpers import ROOT, run_script, small_disk, train
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
@@ -112,8 +113,8 @@ def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
     (dict(num_gpus=8, gpus_per_tower=1, num_towers=4), '4 of 8 devices; --num_towers=8 would use them', None),
     (dict(num_towers=2), None, None), (dict(num_gpus=4, num_towers=5), None, None)])
 def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
-    start = plan.Start(settings(**dict(dict(num_gpus=2, gpus_per_tower=2), **changes)))
-    plan.choose_devices(start)
+    start = Start(settings(**dict(dict(num_gpus=2, gpus_per_tower=2), **changes)))
+    choose_devices(start)
     start.data = records.prepare('shapes', data_dir)
     expected = [f'idle       {idle}'] if idle else []
     if needed:
@@ -121,7 +122,7 @@ def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
             f'too few towers fill the gaps; --num_towers={needed} or more would')
         devices = changes.get('gpus_per_tower', 2)
         expected.append(f'gaps       the {devices} devices of a tower wait for each other, because {why}')
-    assert plan.decide(start) == expected
+    assert decide(start) == expected
 
 
 def test_every_problem_is_printed(data_dir, tmp_path):

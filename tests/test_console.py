@@ -14,9 +14,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import console
 from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.programs import program
-from cifar10.run import rate
+from cifar10.run import failures, rate
 from cifar10.run.train_dir import TrainDir
-from cifar10.training import loop
 from tests.helpers import ROOT, read_until
 
 
@@ -137,9 +136,9 @@ def test_exit_statuses(error, status):
 
 def test_divergence_is_noticed_in_every_tower():
     with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
-        loop.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
+        failures.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
     with pytest.raises(RunError, match='try a lower --learning_rate, or fewer --local_steps; to see why'):
-        loop.refuse_divergence(1, [math.inf], TrainDir('/nowhere'), drifts=True)
+        failures.refuse_divergence(1, [math.inf], TrainDir('/nowhere'), drifts=True)
 
 
 def test_the_rate_is_wall_clock_over_the_window(monkeypatch):

@@ -12,8 +12,7 @@ import tensorflow.compat.v1 as tf
 from benchmarks.time_to_accuracy import teraflop
 from cifar10.cluster import slurm
 from cifar10.model import classic, schedule
-from cifar10.settings.presets import PRESETS
-from cifar10.settings.rates import DEFAULTS
+from cifar10.settings.presets import PRESETS, RATES
 from cifar10.training import loop
 from tests.helpers import ROOT, update_mode
 
@@ -114,5 +113,5 @@ def test_the_table_of_the_presets_has_their_settings():
 def test_the_table_of_rates_has_the_optimizers_defaults():
     cells, = table('flags.md', '| | `sgd` |').values()
     assert cells == [f'{each.learning_rate:g}' + f', auxiliary {each.auxiliary_learning_rate}' * bool(
-        each.auxiliary_learning_rate) for each in (DEFAULTS[name] for name in (
+        each.auxiliary_learning_rate) for each in (RATES[name] for name in (
             'sgd', 'momentum', 'nesterov', 'adam', 'adamw', 'muon'))]

@@ -18,7 +18,7 @@ from cifar10.settings.training import completed, train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
 from cifar10.tools.replay.verify import Verification
-from cifar10.training.plan import Start, decide
+from cifar10.training.start import Start, decide
 from tests.helpers import (
     assert_same_bits,
     checkpoints,

@@ -16,11 +16,11 @@ from cifar10.model.precision import BF16
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.presets import PRESETS
-from cifar10.settings.rates import DEFAULTS
+from cifar10.settings.presets import PRESETS, RATES
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
-from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Start, refuse_another_run
+from cifar10.training.start import BEFORE_DATA, Start, refuse_another_run
+from cifar10.training.trainer import WITH_DATA
 from tests.helpers import (
     change_record,
     checkpoints,
@@ -167,10 +167,10 @@ def lines_of(config):
 
 
 def test_every_optimizer_has_a_rate_of_its_own(settings):
-    assert set(DEFAULTS) == set(OPTIMIZERS)
+    assert set(RATES) == set(OPTIMIZERS)
     for name in OPTIMIZERS:
         rate = float(lines_of(settings(optimizer=name))['rate'].split()[0].rstrip(','))
-        assert rate == (0.1 if name == 'sgd' else DEFAULTS[name].learning_rate)
+        assert rate == (0.1 if name == 'sgd' else RATES[name].learning_rate)
     assert lines_of(settings(preset='fast', max_steps=None))['rate'].startswith('0.2 (auxiliary 0.75), ')
     assert lines_of(settings(preset='fast', max_steps=None, optimizer='adam'))['rate'].startswith('0.001, ')
     assert lines_of(settings(optimizer='adam', learning_rate=0.3))['rate'].startswith('0.3, ')

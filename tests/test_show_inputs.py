@@ -10,7 +10,7 @@ from cifar10.parallel import devices
 from cifar10.programs import show_inputs as program
 from cifar10.tools import show_inputs
 from cifar10.training import graph, inputs
-from cifar10.training.plan import Start, decide
+from cifar10.training.start import Start, decide
 from tests.helpers import initialise, tf
 
 

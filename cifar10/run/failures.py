@@ -1,8 +1,9 @@
 """How a run fails: TensorFlow's errors as one line, and what a person can do then."""
 import contextlib
+import math
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -34,6 +35,23 @@ def diverged(directory: TrainDir, step: int, what: str, repeatable: bool, remedy
     if repeatable:  # last, so that it can be copied
         parts.append(f'to see why: python -m cifar10 replay --train_dir={shlex.quote(directory.path)} --step={step}')
     return RunError('; '.join(parts))
+
+
+def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, repeatable: bool = True,
+                      drifts: bool = False) -> None:
+    """Raises a RunError if any tower's loss in a step is not finite.
+
+    Args:
+      step: its number.
+      losses: the towers' losses.
+      directory: of the run.
+      repeatable: as for `diverged`.
+      drifts: whether the towers may also have drifted too far apart between two averages.
+    """
+    for k, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            remedy = 'try a lower --learning_rate' + ', or fewer --local_steps' * drifts
+            raise diverged(directory, step, f'the loss of tower {k} is {loss}', repeatable, remedy)
 
 
 @contextlib.contextmanager

@@ -130,7 +130,7 @@ def _histogram(tag, value):
     surplus = value.shape.num_elements() // _HISTOGRAM_VALUES if value.shape.is_fully_defined() else 1
     if surplus > 1:
         value = tf.reshape(value, [-1])[::surplus]
-    # The operation would fail on a NaN, and the whole step with it, before `training.refuse_divergence`
+    # The operation would fail on a NaN, and the whole step with it, before `failures.refuse_divergence`
     # reports it.
     value = tf.where(tf.is_finite(value), value, tf.zeros_like(value))
     return tf.raw_ops.HistogramSummary(tag=tag, values=value)

@@ -1,6 +1,6 @@
 """A warm start: a new run takes from a checkpoint of another model the variables that fit by name and shape."""
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -28,11 +28,6 @@ class WarmStart(NamedTuple):
     misfits: list[str]
     missing: list[str]
     averaged: bool
-
-    @property
-    def sha256(self) -> str:
-        """The `saved.digest_of` the values."""
-        return saved.digest_of(self.values)
 
     def __str__(self):
         count = f'{len(self.values)} of {len(self.values) + len(self.misfits) + len(self.missing)}'
@@ -97,16 +92,3 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> WarmStart:
         raise UsageError(f'--warm_start={prefix} has no variable of this network by name and shape, such as {example}; '
                          'give a checkpoint of a similar network')
     return WarmStart(prefix, values, misfits, missing, averaged)
-
-
-def first_values(warm: WarmStart, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Returns the values that variables of a new run get after their initial ones, by the names of the variables.
-
-    The moving average of a variable starts with the variable's value.
-
-    Args:
-      warm: what the run takes.
-      names: of all variables of the run.
-    """
-    sources = {name: name.removesuffix(AVERAGE) for name in names}
-    return {name: warm.values[source] for name, source in sources.items() if source in warm.values}

@@ -1,10 +1,24 @@
-"""The presets: named tables of the settings that make up a recipe. A flag overrides the entry of its name."""
+"""The presets: named tables of the settings that make up a recipe; and the default learning rates of each optimizer."""
 import re
+from typing import NamedTuple
 
 from cifar10.base.errors import UsageError
-from cifar10.settings.rates import DEFAULTS, Rates
 
-# `settings.training` says what each setting means.
+
+class Rates(NamedTuple):
+    """Learning rates at the start of a run.
+
+    Attributes:
+      learning_rate: of all variables, or with an auxiliary rate of convolution filters only.
+      auxiliary_learning_rate: of the other variables, for optimizers that distinguish them; None: the same.
+      examples: how many examples a step has for which the rates were chosen.
+    """
+    learning_rate: float
+    auxiliary_learning_rate: float | None = None
+    examples: int = 128
+
+
+# A flag overrides the entry of its name. `settings.training` says what each setting means.
 PRESETS = {
     # The recipe of TensorFlow's CIFAR-10 tutorial.
     'classic': dict(
@@ -22,6 +36,15 @@ PRESETS = {
 # The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')
 
+# The rates of each optimizer in a recipe that has another one. docs/benchmarks.md has figures.
+RATES = {
+    'sgd': Rates(0.1),  # the tutorial's
+    'momentum': Rates(0.01),  # with momentum 0.9 gradients add up to ten times themselves
+    'nesterov': Rates(0.01),
+    'muon': Rates(0.02, 0.02),
+    'adam': Rates(0.001),  # Kingma and Ba 2014
+    'adamw': Rates(0.001)}
+
 # Images above this height and width get the augmentation that is usual there, unless a preset or another is asked for.
 SMALL_IMAGE = 64
 OF_LARGE_IMAGES = dict(augmentation='resized_crop')
@@ -38,7 +61,7 @@ def default_rates(preset: str, optimizer: str) -> Rates:
     table = PRESETS[preset]
     if optimizer == table['optimizer']:
         return Rates(table['learning_rate'], table['auxiliary_learning_rate'], table['batch_size'])
-    return DEFAULTS[optimizer]
+    return RATES[optimizer]
 
 
 def parse_widths(text: str) -> tuple[int, ...]:

@@ -230,7 +230,7 @@ class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
     Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rates, the
-    precision 'auto') may still be undecided; `plan` decides them.
+    precision 'auto') may still be undecided; `training.undecided` decides them.
     """
     run: RunSettings
     data: DataSettings
@@ -301,7 +301,7 @@ def _with_preset(values):
     preset = PRESETS[values.get('preset', CLASSIC['preset'])]
     if image_size > SMALL_IMAGE and 'preset' not in given:
         preset = {**preset, **OF_LARGE_IMAGES}
-    # A run that is resumed may have others, so `plan` decides.
+    # A run that is resumed may have others.
     not_from_preset = given | {'batch_size', 'learning_rate', 'auxiliary_learning_rate'}
     if 'max_steps' in given or 'epochs' in given:  # either replaces the preset's length of the run
         not_from_preset |= {'max_steps', 'epochs'}

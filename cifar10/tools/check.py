@@ -1,6 +1,6 @@
 """`--check`: prints what a training command would do, or what prevents it; writes nothing.
 
-It takes the stages of `plan`, as training does, and some of its own. Where one finds a problem, those that need it are
+It takes the stages of `start`, as training does, and some of its own. Where one finds a problem, those that need it are
 left out.
 """
 import collections
@@ -19,12 +19,12 @@ from cifar10.base.console import say
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
-from cifar10.base.registry import DATASETS, PRECISIONS
+from cifar10.base.registry import DATASETS
 from cifar10.run import checkpoint, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import api, loop, plan, trainer
+from cifar10.training import api, start, trainer
 from cifar10.training.run import Run
 
 _WIDTH = 110
@@ -37,7 +37,8 @@ def check(settings: TrainSettings) -> None:
     look.take(_cluster)
     passed = []
     if look.cluster is None or look.cluster.job == 'worker':
-        passed += [look.take(stage) for stage in (plan.check_network, plan.check_optimizer, _devices, plan.expect_data)]
+        stages = start.check_network, start.check_optimizer, _devices, start.expect_data
+        passed += [look.take(stage) for stage in stages]
         if passed[-1]:
             look.take(_space_for_data)
     if look.cluster is None or look.cluster.is_chief:
@@ -50,7 +51,7 @@ def check(settings: TrainSettings) -> None:
 
 
 @dataclasses.dataclass
-class _Look(plan.Start):
+class _Look(start.Start):
     """A start that is checked, and the findings so far.
 
     Attributes:
@@ -130,7 +131,7 @@ def _cluster(look):
 
 
 def _devices(look):
-    return [*plan.choose_devices(look), f'devices    {look.devices}']
+    return [*start.choose_devices(look), f'devices    {look.devices}']
 
 
 def _space_for_data(look):
@@ -144,7 +145,7 @@ def _space_for_data(look):
 
 
 def _directory(look):
-    yield from plan.check_directory(look)
+    yield from start.check_directory(look)
     if look.replaces:
         yield f'restart    the run in {look.directory.path} would be deleted'
 
@@ -152,7 +153,7 @@ def _directory(look):
 def _plan(look):
     if look.cluster:
         look.devices = look.devices.spread(len(look.cluster.workers), len(look.cluster.ps))
-    for stage in plan.WITH_DATA:
+    for stage in trainer.WITH_DATA:
         yield from stage(look)
 
 
@@ -163,7 +164,7 @@ def _images(look):
 def _parts(look):
     """Says what the variables of each part of the network, and a tower's activations, take in memory."""
     towers = look.plan.settings.towers
-    sizes = look.plan.recipe.part_sizes(towers.batch_size, PRECISIONS.load(towers.precision).dtype)
+    sizes = look.plan.recipe.part_sizes(towers.batch_size, look.plan.precision.dtype)
     return [f'part {i:<5} {_size(size.variables)} of variables, {_size(size.activations)} of activations in a tower'
             for i, size in enumerate(sizes)]
 
@@ -192,7 +193,7 @@ def _first_step(look):
             validation.close()
         with run.opened(checkpoints.resume()):
             losses = run.take()['losses']
-            loop.refuse_divergence(run.step, losses, look.directory, repeatable=False)
+            failures.refuse_divergence(run.step, losses, look.directory, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)
         yield (f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
                'not tried')

@@ -1,4 +1,4 @@
-"""To take the steps of an earlier start again: devices of this machine, and the same images."""
+"""To take the steps of earlier starts again: on devices of this machine, with the same images."""
 from collections.abc import Sequence
 
 from cifar10.base.errors import UsageError
@@ -10,16 +10,30 @@ from cifar10.run.record import RunRecord
 from cifar10.settings.training import DataSettings
 
 
-def devices_of(start: RunRecord, tower_device: str) -> Devices:
-    """Returns the devices of this machine on which the towers of a start compute again.
+def prepared(starts: Sequence[RunRecord], tower_device: str,
+             data: DataSettings) -> tuple[list[Devices], records.Records]:
+    """Readies this process to take steps of some starts again.
 
     Args:
-      start: the record of the start.
-      tower_device: 'gpu', 'cpu', or 'auto': of the kind that the start had, where this machine has them.
+      starts: the records of the starts.
+      tower_device: 'gpu', 'cpu', or 'auto': of the kind that a start had, where this machine has them.
+      data: what names the training images.
+
+    Returns:
+      (for each start the devices on which its towers compute again, the training images).
 
     Raises:
       UsageError: this machine has too few GPUs.
     """
+    devices = [_devices_of(start, tower_device) for start in starts]
+    gpus.claim(max(each.num_gpus for each in devices))
+    if any(start.settings.towers.deterministic for start in starts):
+        determinism.turn_on()
+    return devices, records.of(data)
+
+
+def _devices_of(start, tower_device):
+    """Returns the devices of this machine on which the towers of a start compute again."""
     towers = start.settings.towers
     mode = UPDATE_MODES.load(towers.variable_update)
     groups = start.groups if mode.uses_strategy else 1
@@ -34,17 +48,4 @@ def devices_of(start: RunRecord, tower_device: str) -> Devices:
     if kind == 'gpu' and 0 < gpus.count() < count:
         raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and this machine has '
                          f'{gpus.count()}; use --tower_device=cpu')
-    devices = choose(count, kind, towers.gpus_per_tower)
-    return devices.with_towers(towers.num_towers)
-
-
-def claim(devices: Sequence[Devices], is_deterministic: bool) -> None:
-    """Readies this process for devices, and for operations that are deterministic if any steps were."""
-    gpus.claim(max(each.num_gpus for each in devices))
-    if is_deterministic:
-        determinism.turn_on()
-
-
-def images(settings: DataSettings) -> records.Records:
-    """Returns the training images that settings name."""
-    return records.of(settings)
+    return choose(count, kind, towers.gpus_per_tower)

@@ -39,14 +39,9 @@ class TrainResult:
     step: int
     checkpoint: str
     finished: bool
-    figures: dict[str, Any]
-    evaluation: dict[str, Any]
-    notes: tuple[str, ...] = ()
-
-    def __repr__(self):
-        shown = {'step': self.step, 'finished': self.finished, 'loss': self.figures.get('loss'),
-                 'precision': self.evaluation.get('precision'), 'checkpoint': self.checkpoint}
-        return _short('TrainResult', shown)
+    figures: dict[str, Any] = dataclasses.field(repr=False)
+    evaluation: dict[str, Any] = dataclasses.field(repr=False)
+    notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +63,9 @@ class EvalResult:
     precision: float
     cross_entropy: float
     averaged_precision: float | None
-    classes: tuple[str, ...]
-    confusion: 'np.ndarray'
-    notes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = dataclasses.field(repr=False)
+    confusion: 'np.ndarray' = dataclasses.field(repr=False)
+    notes: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def examples(self) -> int:
@@ -83,18 +78,6 @@ class EvalResult:
         from cifar10.evaluation import confusion
         return {name: dict(precision=float(precision), recall=float(recall))
                 for name, _, _, recall, precision, _ in confusion.per_class(self.confusion, self.classes)}
-
-    def __repr__(self):
-        return _short('EvalResult', dict(step=self.step, precision=self.precision, cross_entropy=self.cross_entropy,
-                                         averaged_precision=self.averaged_precision, examples=self.examples,
-                                         checkpoint=self.checkpoint))
-
-
-def _short(name, values):
-    """Returns what a notebook shows of a result: the values that there are, numbers to four digits."""
-    shown = [f'{key}={value:.4g}' if isinstance(value, float) else f'{key}={value!r}'
-             for key, value in values.items() if value is not None]
-    return f"{name}({', '.join(shown)})"
 
 
 def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,
@@ -215,13 +198,13 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import determinism, devices
-    from cifar10.training import plan
+    from cifar10.training.start import Start, check_network, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         determinism.turn_on()
     local, files = devices.Devices((), on_gpus=False), ()
     if cluster.job == 'worker':
-        plan.check_network(plan.Start(settings))
-        local = plan.local_devices(settings.towers)
+        check_network(Start(settings))
+        local = local_devices(settings.towers)
         files = records.of(settings.data).files
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given),
                             settings.cluster.cluster_timeout_secs,

@@ -6,7 +6,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.names import EXAMPLES_SEEN
-from cifar10.base.registry import PRECISIONS
 from cifar10.data import pipeline
 from cifar10.model import averages, classifier
 from cifar10.model.network_draws import at_position
@@ -72,7 +71,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
     batches = []
     step = _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen)
-    reports, losses_moved = _reports(plan, step, rates[0], batches)
+    shown, losses_moved = _shown(plan, step, rates[0], batches)
     average = step.average
     moving = averages.moving_averages(global_step, average.steps if average else None)
     averaged = [variable for _, variable in step.gradients] if plan.settings.recipe.moving_averages else []
@@ -98,7 +97,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         initialise = tf.global_variables_initializer()
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
     return TrainingGraph(
-        train_step, async_train_ops, **reports, batches=batches, step=step, average=average, global_step=global_step,
+        train_step, async_train_ops, **shown, batches=batches, step=step, average=average, global_step=global_step,
         examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
 
 
@@ -116,7 +115,6 @@ def _input(plan, global_step, examples_seen):
 def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen):
     """Builds the towers, whose batches are added to `batches`, and the update of the variables; returns the Step."""
     recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
-    precision = PRECISIONS.load(towers.precision)
 
     def network(images, training):
         return recipe.inference(images, training, **learnt)
@@ -129,15 +127,15 @@ def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen
         position = examples_seen, k * towers.batch_size
         with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
-                network, images, labels, precision.dtype, plan.settings.recipe.label_smoothing))
+                network, images, labels, plan.precision.dtype, plan.settings.recipe.label_smoothing))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))
 
     # Without a gate, the gradients of frozen weights are left out.
     gate = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
-    return mode.build(tower, precision.optimizer(recipe.optimizer(*rates)), global_step, gate_gradients=gate)
+    return mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step, gate_gradients=gate)
 
 
-def _reports(plan, step, rate, batches):
+def _shown(plan, step, rate, batches):
     """Returns (attributes of TrainingGraph on figures and summaries, the operation that moves averages of losses)."""
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')

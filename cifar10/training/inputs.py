@@ -5,10 +5,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.cpu_session import cpu_session
-from cifar10.data import draws, pipeline, records
+from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.run import failures
 from cifar10.settings.training import TrainSettings
+from cifar10.training.inside import batch_at
 from cifar10.training.plan import recipe_of
 
 
@@ -33,7 +34,6 @@ def of_run(settings: TrainSettings, n: int = 10) -> list[Inputs]:
     If the length of the run is a number of steps, the first of the second epoch take the place of the last.
     """
     gpus.claim(0)  # which leaves them to a trainer
-    seed = settings.run.seed
     data = records.of(settings.data)
     recipe = recipe_of(settings, data)
     places = {'at the beginning': 0, 'in the second epoch': data.count}
@@ -42,14 +42,12 @@ def of_run(settings: TrainSettings, n: int = 10) -> list[Inputs]:
         places = {'at the beginning': 0, 'at the end': recipe.total_examples - n}
     blocks = []
     with failures.plain_errors(), cpu_session() as session:
-        memory = data.load()
         first = tf.placeholder(tf.int64, [])
-        augmented, labels = pipeline.train_batch(memory, recipe.augmentation, first, first, n, seed)
-        examples = draws.shuffled(first + tf.range(n, dtype=tf.int64), data.count, seed)
-        _, planes = memory.take(examples)
-        session.run(memory.read)
+        batch, read = batch_at(first, first, n, data, recipe, settings.run.seed)
+        session.run(read)
         for title, position in places.items():
-            images, classes, originals = session.run([augmented, labels, planes], {first: position})
+            images, classes, originals = session.run(
+                [batch.images, batch.labels, batch.originals], {first: position})
             names = [data.classes[i] for i in classes]
             blocks.append(Inputs(title, names, originals.transpose(0, 2, 3, 1), images))
     return blocks

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.registry import PRECISIONS
 from cifar10.data import draws, pipeline
+from cifar10.data.records import Records
 from cifar10.model import classifier
 from cifar10.model.network_draws import at_position
+from cifar10.model.recipe import Recipe
 from cifar10.parallel.towers import build_towers, dense, tower_loss
 from cifar10.training.plan import Plan
 
@@ -70,19 +71,15 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
     del learnt
     settings = plan.settings
     batch_size, seed = settings.towers.batch_size, settings.run.seed
-    precision = PRECISIONS.load(settings.towers.precision)
     with tf.device('/cpu:0'):
         tf.train.get_or_create_global_step()  # a network may ask for it
         first, step = (tf.placeholder(tf.int64, [], f'input/{name}') for name in ('first', 'step'))
-        optimizer = precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
-        memory = plan.data.load()
-        images, labels = pipeline.train_batch(memory, plan.recipe.augmentation, first, step, batch_size, seed)
-        examples = draws.shuffled(first + tf.range(batch_size, dtype=tf.int64), plan.data.count, seed)
-        _, originals = memory.take(examples)
+        optimizer = plan.precision.optimizer(plan.recipe.optimizer(*plan.recipe.learning_rates(step)))()
+        batch, read = batch_at(first, step, batch_size, plan.data, plan.recipe, seed)
     fed = []
 
     def tower(k, scope):
-        fed.append([tf.placeholder(tensor.dtype, tensor.shape) for tensor in (images, labels, first)])
+        fed.append([tf.placeholder(tensor.dtype, tensor.shape) for tensor in (batch.images, batch.labels, first)])
         logits = []
 
         def network(*arguments):
@@ -90,7 +87,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
             return logits[0]
         with plan.recipe.divided(plan.devices.parts[k]), at_position(seed, fed[k][2]):
             loss, _ = tower_loss(scope, lambda: classifier.add_loss(
-                network, *fed[k][:2], precision.dtype, settings.recipe.label_smoothing))
+                network, *fed[k][:2], plan.precision.dtype, settings.recipe.label_smoothing))
         pairs = dense(optimizer.compute_gradients(loss, colocate_gradients_with_ops=True))
         return dict(
             loss=loss, predictions=tf.argmax(logits[0], 1),
@@ -98,5 +95,23 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
             gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
 
     towers = build_towers(plan.devices.tower_devices, tower)
-    batch = Batch(images, labels, first, examples, originals)
-    return Inside(towers, fed, batch, (first, step), tf.global_variables_initializer(), tf.group(memory.read))
+    return Inside(towers, fed, batch, (first, step), tf.global_variables_initializer(), read)
+
+
+def batch_at(first: tf.Tensor, step: tf.Tensor, count: int, data: Records, recipe: Recipe,
+             seed: int) -> tuple[Batch, tf.Operation]:
+    """Builds what a tower is fed, with what it is made from.
+
+    Args:
+      first, step: int64 scalars, the positions of the first example of the batch and of the first one of the step.
+      count: the examples of the batch.
+      data, recipe, seed: of the run.
+
+    Returns:
+      (the Batch, the operation that reads the data; to be run once before).
+    """
+    memory = data.load()
+    images, labels = pipeline.train_batch(memory, recipe.augmentation, first, step, count, seed)
+    examples = draws.shuffled(first + tf.range(count, dtype=tf.int64), data.count, seed)
+    _, originals = memory.take(examples)
+    return Batch(images, labels, first, examples, originals), tf.group(memory.read)

@@ -1,6 +1,5 @@
 """The loop: takes the steps of a run one after the other; between them reporters print, evaluate and save."""
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -8,9 +7,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import reason
 from cifar10.base.signals import Termination
-from cifar10.run import failures, sessions
+from cifar10.run import sessions
 from cifar10.run.async_workers import AsyncWorkers
-from cifar10.run.train_dir import TrainDir
 from cifar10.training.run import Run
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good
@@ -53,7 +51,6 @@ def take_steps(run: Run, reports: Any, termination: Termination | None = None,
 
 def _loop(run, reports, termination):
     """Takes steps up to the last one, or until a signal comes or standard output is closed."""
-    mode = run.plan.mode
     workers = AsyncWorkers(run.graph.async_train_ops)
     with reports.begun(workers) as (progress, reporters):
         with workers.stepping(run.session):
@@ -69,7 +66,7 @@ def _loop(run, reports, termination):
                 except tf.errors.OutOfRangeError:
                     break  # another tower's thread took the last batch
                 # Before the reporters: nothing of a diverged step is written.
-                refuse_divergence(run.step, results['losses'], reports.directory, mode.synchronous, mode.drifts)
+                reports.refuse_divergence(run.step, results['losses'])
                 if run.averages_after(run.step):
                     run.average()
                 for reporter in reporters:
@@ -80,20 +77,3 @@ def _loop(run, reports, termination):
             run.average(scheduled=False)
         for reporter in reporters:
             reporter.at_end(step)
-
-
-def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, repeatable: bool = True,
-                      drifts: bool = False) -> None:
-    """Raises a RunError if any tower's loss in this step is not finite.
-
-    Args:
-      step: its number.
-      losses: the towers' losses.
-      directory: of the run.
-      repeatable: whether the step can be taken again, so that the error names the command that does it.
-      drifts: whether the towers may also have drifted too far apart between two averages.
-    """
-    for k, loss in enumerate(losses):
-        if not math.isfinite(loss):
-            remedy = 'try a lower --learning_rate' + ', or fewer --local_steps' * drifts
-            raise failures.diverged(directory, step, f'the loss of tower {k} is {loss}', repeatable, remedy)

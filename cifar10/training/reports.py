@@ -1,13 +1,13 @@
 """The reporters of a run: lines, records, curves, traces, evaluations, checkpoints."""
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation.validation import Validation
-from cifar10.run import checkpoint, deletion, metrics, trust
+from cifar10.run import checkpoint, deletion, failures, metrics, trust
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.best import Best
 from cifar10.run.curves import Curves
@@ -19,12 +19,11 @@ from cifar10.run.stragglers import Stragglers
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir
 from cifar10.training.run import Run
+from cifar10.training.start import record_of
 
 
 class Reports:
     """The files that a run writes, and its reporters. A context; it outlives a session that is made again.
-
-    A start that goes on from no checkpoint deletes the earlier run first.
 
     Args:
       run: the run, before its first session.
@@ -32,12 +31,11 @@ class Reports:
       validation: evaluates the run between two steps, or None.
 
     Attributes:
-      directory: as given.
       checkpoints: the run's `Checkpoints`.
     """
 
     def __init__(self, run: Run, directory: TrainDir, validation: Validation | None):
-        self.directory = directory
+        self._directory = directory
         self._run = run
         self._validation = validation
         self._progress = None
@@ -47,9 +45,8 @@ class Reports:
             self.checkpoints = checkpoint.Checkpoints(
                 directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous,
                 settings.reports.keep_every)
-            if not plan.checkpoint:
-                deletion.restart(directory)
-            text = directory.begin(plan.record())
+            self._record = record_of(plan)
+            text = directory.begin(self._record)
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
                     trust.remember(directory.stored().run, name)
@@ -82,7 +79,7 @@ class Reports:
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
         if run.step < plan.last_step:
-            self._log.add(metrics.START, **plan.record()._replace(step=run.step).to_json())
+            self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
         with Progress(run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
@@ -98,24 +95,27 @@ class Reports:
                 with workers.paused():
                     self.checkpoints.save(run.session)
 
-            def is_not_evaluated(step):
-                evaluated = metrics.last(self.directory.path, metrics.EVAL) or {}
-                return step >= plan.last_step and step != evaluated.get('step')
-
             reporters = [
-                _SameFolder(self.directory), progress, Stragglers(places, progress.say),
+                _SameFolder(self._directory), progress, Stragglers(places, progress.say),
                 Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
                 self._trace]
             if self._validation:
-                reporters.append(_NowAndThen(evaluate, [reports.eval_steps], plan, run.step, is_not_evaluated))
+                is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
+                reporters.append(_NowAndThen(evaluate, [reports.eval_steps], plan, run.step,
+                                             lambda step: is_whole and step >= plan.last_step))
             # Last, once all else that the run did up to this step is on the disk: no start does it again.
             reporters.append(_NowAndThen(save, [reports.save_steps, reports.keep_every], plan, run.step))
             yield progress, reporters
 
+    def refuse_divergence(self, step: int, losses: Sequence[float]) -> None:
+        """Raises a RunError if the loss of any tower in a step is not finite."""
+        mode = self._run.plan.mode
+        failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
+
     def _evaluate(self, workers, progress):
         """Evaluates the run as it is now, and keeps it with `--keep_best` if it is the best so far."""
         run = self._run
-        candidate = self._best.candidate(self.directory.path) if self._best else None
+        candidate = self._best.candidate(self._directory.path) if self._best else None
         with workers.paused():
             step, values = run.last_step_taken(), run.variables(self._validation.names)
             if candidate:

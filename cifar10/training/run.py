@@ -13,11 +13,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import seeded_graph
-from cifar10.base.names import EXAMPLES_SEEN
-from cifar10.base.registry import PRECISIONS
+from cifar10.base.names import AVERAGE, EXAMPLES_SEEN
 from cifar10.base.variables import Loader
 from cifar10.parallel.session_config import refuse_absent, session_config
-from cifar10.run import sessions, warm_start
+from cifar10.run import sessions
 from cifar10.training import graph
 from cifar10.training.plan import Plan
 
@@ -43,7 +42,6 @@ class Run:
         self.plan = plan
         self.session = None
         self.step = plan.step
-        self._goes_on = False  # whether the copies of the variables have to go on before the next step
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = plan.recipe.learn(plan.data) if is_new else {}
@@ -89,15 +87,17 @@ class Run:
                     self.plan.devices.target, session_options(self.plan)))
             refuse_absent(self.session, self.plan.devices)
             self.session.run(self.graph.initialise)
-            if values is not None:
-                self.load({name: value for name, value in values.items() if name in self.saved})
-            elif self.plan.warm_start:
-                self.load(warm_start.first_values(self.plan.warm_start, self.saved))
+            if values is None:  # the moving average of a variable starts with the variable's value
+                first = self.plan.first_values or {}
+                values = {name: first[variable] for name in self.saved
+                          if (variable := name.removesuffix(AVERAGE)) in first}
+            self.load({name: value for name, value in values.items() if name in self.saved})
             if position is not None:
                 self.load({EXAMPLES_SEEN: np.int64(position)})
             self.session.run(self.graph.start_inputs)
             self.step = self.last_step_taken()
-            self._goes_on = True  # the schedule may have changed since the last average
+            if self.graph.average:  # whatever the schedule is now, the values may be the mean of an average on another
+                self.session.run(self.graph.average.go_on)
             yield
 
     def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None, **traced: Any) -> dict[str, Any]:
@@ -121,20 +121,21 @@ class Run:
         return bool(self.graph.average) and self.graph.average.follows(step)
 
     def average(self, scheduled: bool = True) -> None:
-        """Averages the towers' copies of the variables, where they have copies that drift apart.
+        """Gives the towers' copies of the variables their mean, in a mode in which they drift apart.
 
         Args:
-          scheduled: whether `averages_after` this step. Then the copies go on before the next step.
+          scheduled: whether `averages_after` this step. If not, the mean has no momentum.
         """
         if self.graph.average:
             self.session.run(self.graph.average.scheduled if scheduled else self.graph.average.equalise)
-            self._goes_on |= scheduled
 
     def go_on(self) -> None:
-        """Moves the copies of the variables on after an average on schedule, unless the next step has done so."""
-        if self._goes_on and self.graph.average:
+        """Moves the copies on from their mean, with its momentum, after an average on schedule.
+
+        Each step begins with this, so what is saved and evaluated before is the mean. A second call changes nothing.
+        """
+        if self.averages_after(self.step):
             self.session.run(self.graph.average.go_on)
-        self._goes_on = False
 
     def last_step_taken(self) -> int:
         """Returns the number of the last step, whichever thread took it."""
@@ -164,6 +165,6 @@ def session_options(plan: Plan) -> tf.ConfigProto:
     towers = plan.settings.towers
     # In a session over several processes, fused operations exist for float32 only. What is fused must not depend on
     # the session, because fused operations round differently.
-    fuse = PRECISIONS.load(towers.precision).dtype == tf.float32
+    fuse = plan.precision.dtype == tf.float32
     # TensorFlow reorders a product with a constant only where its factors are on one device, so it must not either.
     return session_config(plan.devices, plan.settings.reports.log_device_placement, towers.xla, fuse, fold=False)

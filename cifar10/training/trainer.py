@@ -7,13 +7,17 @@ from cifar10.base.signals import Termination
 from cifar10.data import records
 from cifar10.evaluation.validation import Validation
 from cifar10.parallel.devices import Devices
-from cifar10.run import checkpoint, failures
+from cifar10.run import checkpoint, deletion, failures
 from cifar10.run.names import step_of
 from cifar10.settings.training import TrainSettings
+from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
-from cifar10.training.plan import BEFORE_DATA, WITH_DATA, Plan, Start, local_devices
+from cifar10.training.plan import Plan
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
+from cifar10.training.start import BEFORE_DATA, Start, decide, local_devices, refuse_other_images
+
+WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
 
 
 class Ended(NamedTuple):
@@ -45,13 +49,15 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     start = prepared(settings, devices)
     directory = start.directory
     with directory.locked(), failures.plain_errors(directory):
-        decide(start, WITH_DATA)
+        take(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
             return Ended(plan.checkpoint, plan.step, plan.last_step)
-        run = Run(plan)
-        with Reports(run, directory, validation_of(plan)) as reports:
+        run, validation = Run(plan), validation_of(plan)
+        if not plan.checkpoint:
+            deletion.restart(directory)
+        with Reports(run, directory, validation) as reports:
             take_steps(run, reports, termination, before_session)
     ended = Ended(reports.checkpoints.last, step_of(reports.checkpoints.last), plan.last_step)
     with reader_may_leave():
@@ -62,12 +68,12 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
     start = Start(settings, devices)
-    decide(start, BEFORE_DATA)
+    take(start, BEFORE_DATA)
     start.data = records.of(settings.data)
     return start
 
 
-def decide(start: Start, stages: Sequence[Callable]) -> None:
+def take(start: Start, stages: Sequence[Callable]) -> None:
     """Takes the stages in order, up to the first that raises a UsageError, and prints their lines."""
     for stage in stages:
         for line in stage(start):

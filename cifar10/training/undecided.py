@@ -1,7 +1,6 @@
 """The settings that a user may leave undecided: which values they have in a run, and what to say about them.
 
 A resumed run keeps its values unless the user gives others. For a new one they follow from its preset and its devices.
-A precision is undecided only as `auto`.
 """
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from cifar10.base.registry import AUTO, OPTIMIZERS, PRECISIONS, UPDATE_MODES
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.settings.presets import PRESETS, default_rates
-from cifar10.settings.training import RecipeSettings, TowerSettings, TrainSettings
+from cifar10.settings.training import TowerSettings, TrainSettings
 
 _INTERVALS = ('save_steps', 'eval_steps', 'keep_every')
 
@@ -19,67 +18,39 @@ _INTERVALS = ('save_steps', 'eval_steps', 'keep_every')
 def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]) -> TrainSettings:
     """Returns the settings of a run with a value for each that the user left undecided.
 
+    The intervals in steps become multiples of `local_steps`: between two averages the copies of the variables differ,
+    so there is no model to save or to evaluate.
+
     Args:
       settings: as the user gave them.
       devices: the devices of the towers.
       before: the settings that a run which goes on has stored; empty for a new one.
     """
-    towers, recipe = settings.towers, settings.recipe
-    batch_size = towers.batch_size or before.get('batch_size', PRESETS[recipe.preset]['batch_size'])
-    return settings.replace(
-        num_towers=_num_towers(towers, len(devices.groups), before), batch_size=batch_size,
-        precision=_precision(towers.precision, devices.on_gpus, before), **rates_of(recipe, before),
-        **_intervals(settings))
-
-
-def _num_towers(towers, num_groups, before):
-    """Returns the number of towers; by default one for each group of devices."""
-    if not UPDATE_MODES.load(towers.variable_update).one_tower_per_device:
-        return towers.num_towers or before.get('num_towers', num_groups)
-    if towers.num_towers not in (None, num_groups):
-        raise UsageError(f'--num_towers={towers.num_towers} is incompatible with '
-                         f'--variable_update={towers.variable_update}, which has one tower on each device, '
-                         f'{num_groups} in all; leave it out')
-    return num_groups
-
-
-def _precision(asked, on_gpus, before):
-    """Returns the name of the precision to compute in; for `auto` that of the run, or the hardware's fastest."""
-    if asked != AUTO:
-        return asked
-    return before.get('precision') or ('bf16' if hardware_has('bf16', on_gpus) else 'fp32')
+    towers, recipe, count = settings.towers, settings.recipe, len(devices.groups)
+    if UPDATE_MODES.load(towers.variable_update).one_tower_per_device:
+        if towers.num_towers not in (None, count):
+            raise UsageError(f'--num_towers={towers.num_towers} is incompatible with '
+                             f'--variable_update={towers.variable_update}, which has one tower on each device, '
+                             f'{count} in all; leave it out')
+        before = {**before, 'num_towers': count}
+    defaults = dict(
+        num_towers=count, batch_size=PRESETS[recipe.preset]['batch_size'],
+        precision='bf16' if hardware_has('bf16', devices.on_gpus) else 'fp32',
+        learning_rate=None, auxiliary_learning_rate=None)
+    if not OPTIMIZERS.is_own(recipe.optimizer):
+        rates = default_rates(recipe.preset, recipe.optimizer)
+        defaults.update(learning_rate=rates.learning_rate, auxiliary_learning_rate=rates.auxiliary_learning_rate)
+    given = settings.flat()
+    values = {name: before.get(name, default) if given[name] in (None, AUTO) else given[name]
+              for name, default in defaults.items()}
+    every = towers.local_steps or 1
+    return settings.replace(**values, **{name: -(-given[name] // every) * every for name in _INTERVALS})
 
 
 def hardware_has(precision: str, on_gpus: bool) -> bool:
     """Returns whether the GPUs, or the CPU, have instructions for a precision."""
     found = PRECISIONS.load(precision)
     return gpus.least_capability() >= found.gpu_capability if on_gpus else not found.is_emulated()
-
-
-def rates_of(recipe: RecipeSettings, before: Mapping[str, Any]) -> dict[str, float | None]:
-    """Returns the values of the settings of learning rates: as given, else as before, else the optimizer's default.
-
-    Args:
-      recipe: settings that may leave them undecided.
-      before: as for `decided`.
-    """
-    defaults = {}
-    if not OPTIMIZERS.is_own(recipe.optimizer):
-        defaults = default_rates(recipe.preset, recipe.optimizer)._asdict()
-    values = {}
-    for name in ('learning_rate', 'auxiliary_learning_rate'):
-        given = getattr(recipe, name)
-        values[name] = before.get(name, defaults.get(name)) if given is None else given
-    return values
-
-
-def _intervals(settings):
-    """Returns the intervals in steps, as the next multiples of `local_steps`.
-
-    Between two averages the copies of the variables differ, so there is no model to save or to evaluate.
-    """
-    every = settings.towers.local_steps or 1
-    return {name: -(-getattr(settings.reports, name) // every) * every for name in _INTERVALS}
 
 
 def rounded(given: TrainSettings, settings: TrainSettings) -> list[str]:

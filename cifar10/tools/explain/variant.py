@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.run import checkpoint
+from cifar10.run import checkpoint, failures
 from cifar10.run.events import Events
 from cifar10.run.metrics import Metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.explain.moments import Lap, Moments
-from cifar10.training import graph, loop, trainer
+from cifar10.training import graph, trainer
 from cifar10.training.plan import Plan
 from cifar10.training.run import Run
 
@@ -125,7 +125,7 @@ class Variant:
     def _report(self, results):
         """Does with the results of a step what the loop does: its losses must be finite, a summary is written."""
         if not self._may_diverge:
-            loop.refuse_divergence(self._run.step, results['losses'], self._directory, repeatable=False)
+            failures.refuse_divergence(self._run.step, results['losses'], self._directory, repeatable=False)
         if 'summary' in results:
             self._events.add(results['summary'], self._run.step)
 

@@ -22,8 +22,8 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
     """
     count = rerun.last - rerun.step
     number = 'one step' if count == 1 else f'{count} steps'
-    warm_start = rerun.segments[0].plan.warm_start
-    beginning = f'the initial values and {warm_start.prefix}' if warm_start else 'the initial values'
+    plan = rerun.segments[0].plan
+    beginning = 'the initial values' + (f' and {plan.settings.run.warm_start}' if plan.first_values else '')
     return [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
             f'from       {rerun.prefix or beginning}, {number}']
 

@@ -19,7 +19,7 @@ from cifar10.run.record import RunRecord, read_starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training import again
-from cifar10.training.plan import Plan, mode_of, recipe_of, variables_of
+from cifar10.training.plan import Plan, plan_of
 from cifar10.training.run import Run, name_of_tower
 
 
@@ -112,9 +112,8 @@ class Rerun:
         divided = _divided(started, self.step + 1, last)
         for each, *_ in divided:
             _refuse_without_order(each, directory.path)
-        devices = [again.devices_of(each, tower_device) for each, *_ in divided]
-        again.claim(devices, any(each.settings.towers.deterministic for each, *_ in divided))
-        self.data = again.images(settings.replace(**locations).data)
+        devices, self.data = again.prepared(
+            [each for each, *_ in divided], tower_device, settings.replace(**locations).data)
         stored.refuse_another(dict(classes=self.data.classes, examples=self.data.count),
                               f'--train_dir={directory.path}', 'name its data set with --dataset or --data_dir')
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
@@ -244,12 +243,12 @@ def _refuse_without_order(record, path):
 def _plan(start, locations, devices, data, step, last):
     """Returns the Plan of the steps after `step` up to `last`."""
     settings = start.settings.replace(**locations, xla=start.settings.towers.xla and devices.on_gpus)
-    mode = mode_of(settings.towers, devices)
-    plan = Plan(settings, recipe_of(settings, data), data, devices, mode, None, step, last)
+    plan = plan_of(settings, data, devices, step=step)._replace(last_step=last)
     prefix = plan.settings.run.warm_start
     if plan.step or not prefix:
         return plan
     if not os.path.exists(prefix + '.index'):
         raise UsageError(f'the run began with --warm_start={prefix}, which is not there any more; give a step after a '
                          'checkpoint that is kept, or an older checkpoint with --from')
-    return plan._replace(warm_start=warm_start.read(warm_start.find(prefix), variables_of(plan)))
+    variables = plan.recipe.variables(settings.towers.batch_size, plan.precision.dtype)
+    return plan._replace(first_values=warm_start.read(warm_start.find(prefix), variables).values)

@@ -3,6 +3,7 @@ from cifar10.run import metrics, saved
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.rerun import Rerun, Segment, Taken
+from cifar10.training.start import record_of
 
 _MOST_LISTED = 4  # steps
 
@@ -98,9 +99,9 @@ def named_steps(numbers: list[int]) -> str:
 def _changes(segment: Segment) -> list[str]:
     """Returns phrases for the known differences between the run and this process."""
     plan = segment.plan
-    now = plan.record().flat()
+    now = record_of(plan).flat()
     compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
-                'images_sha256', *(['warm_start_sha256'] if plan.warm_start else []),
+                'images_sha256', *(['warm_start_sha256'] if plan.first_values else []),
                 *(['groups'] if plan.mode.uses_strategy else [])]
     return list(segment.start.difference_to({name: now[name] for name in compared}).values())
 

@@ -1,0 +1,113 @@
+"""What a person is told of a run before its first step. The functions are stages, as those of `start` are."""
+import os
+
+from cifar10.base.registry import TO_THE_END
+from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.training.start import Start
+
+_FEW_STEPS = 50  # fewer teach little
+_WARM_UP_FROM = 4  # times the examples that the rates are for
+_WARM_UP_EPOCHS = 5
+_WARM_UP_FRACTION = 0.1  # of the run, at most
+
+
+def describe(start: Start) -> list[str]:
+    """Returns the lines that describe the training before the first step."""
+    plan = start.plan
+    settings = plan.settings
+    recipe, towers = settings.recipe, settings.towers
+    examples = plan.examples_per_step
+    each = f' ({towers.batch_size} of each tower)' if plan.mode.batches > 1 else ''
+    every = 'step' if towers.local_steps == 1 else f'{towers.local_steps} steps, more often at the start'
+    averages = f', averaged every {every}' if towers.local_steps else ''
+    auxiliary = f' (auxiliary {recipe.auxiliary_learning_rate:g})' if recipe.auxiliary_learning_rate else ''
+    servers = [server for server in plan.devices.servers if '/job:ps' in server]
+    idle = []
+    if servers and plan.mode.has_copies:
+        idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
+                'device; leave out --ps_hosts']
+    return [f'recipe     {plan.recipe}, {towers.precision}',
+             f'towers     {plan.devices.num_towers} on {plan.devices}',
+             f'update     {towers.variable_update}{averages}',
+             f'data       {plan.data}, fed as {plan.recipe.fed}',
+             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
+             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
+            *idle]
+
+
+def advise(start: Start) -> list[str]:
+    """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
+
+    No advice if the user gave a rate.
+    """
+    plan, given = start.plan, start.settings.recipe
+    recipe = plan.settings.recipe
+    if plan.checkpoint or not given.learning_rate is given.auxiliary_learning_rate is None:
+        return []
+    chosen = default_rates(recipe.preset, recipe.optimizer)
+    # In an applied gradient: those of a whole step, or of one tower that applies its own.
+    examples = plan.settings.towers.batch_size if plan.mode.drifts else plan.examples_per_step
+    if examples == chosen.examples:
+        return []
+    epochs = plan.last_step * plan.examples_per_step / plan.data.count
+    to_try = _rates_to_try(recipe.optimizer, chosen, examples, epochs)
+    flags = ' '.join(f'--{name}={value:.3g}' for name, value in to_try.items() if not getattr(given, name))
+    is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']
+    whose = f"the {recipe.preset} recipe's" if is_presets else f"{recipe.optimizer}'s default"
+    here = f'{examples:,}' if examples == plan.examples_per_step else f'{examples:,} of each tower'
+    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}']
+
+
+def _rates_to_try(optimizer, rates, examples, epochs):
+    """Returns the settings to try, by their names, where a step has other examples than the rates were chosen for.
+
+    The rates of gradient descent, with momentum or without, follow the examples in proportion, and where they become
+    much larger, the rate rises from 0 over the first five epochs (Goyal et al. 2017, https://arxiv.org/abs/1706.02677).
+    Adam's follow their square root (Malladi et al. 2022, https://arxiv.org/abs/2205.10287). Of Muon's rates only the
+    auxiliary one follows them, in proportion: so it was in the runs of docs/fast.md, of 256 to 1,024 examples.
+    """
+    factor = examples / rates.examples
+    if optimizer in ('adam', 'adamw'):
+        return dict(learning_rate=rates.learning_rate * factor ** 0.5)
+    if optimizer == 'muon':
+        return dict(auxiliary_learning_rate=rates.auxiliary_learning_rate * factor)
+    settings = dict(learning_rate=rates.learning_rate * factor)
+    if factor >= _WARM_UP_FROM:
+        settings['warmup_epochs'] = min(_WARM_UP_EPOCHS, _WARM_UP_FRACTION * epochs)
+    return settings
+
+
+def describe_run(start: Start) -> list[str]:
+    """Returns the lines about the progress and the place of the run."""
+    plan = start.plan
+    run = plan.settings.run
+    lines = []
+    if plan.finished:
+        progress = f'at step {plan.step}'
+    elif plan.step:
+        progress = f'resumed at step {plan.step} of {plan.last_step}'
+    else:
+        progress = f'new, to step {plan.last_step}'
+    if run.epochs and not plan.step and 0 < plan.last_step < _FEW_STEPS:
+        count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
+        lines.append(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
+    lines += [f'run        {run.train_dir}, {progress}',
+              f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
+    if plan.finished:
+        flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
+        remedy = '' if plan.settings.recipe.schedule in TO_THE_END else f'; a larger {flag} continues it'
+        lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more{remedy}')
+    else:
+        lines += _untraced(plan)
+    return lines
+
+
+def _untraced(plan):
+    """Returns a line about steps that should be traced but are not taken by this start; [] if all are."""
+    first, last = plan.settings.reports.traced_steps
+    if not first or plan.step < first <= last <= plan.last_step:
+        return []
+    begin, end = max(first, plan.step + 1), min(last, plan.last_step)
+    traced = 'none of them is' if begin > end else f'only {begin} to {end} are'
+    return [f'untraced   --profile_steps={first}:{last}: this start takes the steps {plan.step + 1} to '
+            f'{plan.last_step}, so {traced} traced']

@@ -1,0 +1,262 @@
+"""The start of a run: stages that look at the machine and at train_dir, and decide on a Plan.
+
+A stage adds what it decides to a Start, and returns the lines that a person should read; it prints nothing and writes
+nothing. Training stops at the first stage that fails; `--check` continues with the stages that do not depend on it.
+"""
+import contextlib
+import dataclasses
+import math
+import os
+import re
+
+from cifar10.base.errors import UsageError, listed
+from cifar10.base.registry import NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
+from cifar10.data import records
+from cifar10.data.records import Records
+from cifar10.model import NUM_CLASSES
+from cifar10.model.recipe import Recipe
+from cifar10.parallel import determinism, gpus
+from cifar10.parallel.devices import Devices, choose
+from cifar10.run import deletion, saved, warm_start
+from cifar10.run.record import RunRecord, own_sha256, versions
+from cifar10.run.train_dir import ANOTHER_RUN, TrainDir
+from cifar10.settings.definition import Change, fields
+from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
+from cifar10.training import undecided
+from cifar10.training.plan import Plan, plan_of
+
+
+@dataclasses.dataclass
+class Start:
+    """A run that is about to start: what was asked for, and what the stages have decided so far.
+
+    Attributes:
+      settings: as the user gave them.
+      devices: the devices of the towers; given beforehand, as in a cluster, or chosen by a stage.
+      data: the training images, which the caller provides after the stages of BEFORE_DATA.
+      expected: the data set, if its files do not exist yet.
+      replaces: whether an earlier run in the directory is to be deleted: with `--restart`, or without a checkpoint.
+      plan: the result.
+    """
+    settings: TrainSettings
+    devices: Devices | None = None
+    data: Records | None = None
+    expected: records.Expected | None = None
+    replaces: bool = False
+    plan: Plan | None = None
+
+    @property
+    def directory(self) -> TrainDir:
+        """The train_dir."""
+        return TrainDir(self.settings.run.train_dir)
+
+
+def check_network(start: Start) -> list[str]:
+    """Checks that there is such a network; of a built-in one, that it takes the images and can be divided as asked."""
+    settings = start.settings
+    network = settings.recipe.network
+    NETWORKS.load(network)
+    if not NETWORKS.is_own(network):  # a user's own is built only for the classes of the data
+        recipe = Recipe(settings.recipe, NUM_CLASSES, image_size=settings.data.image_size)
+        recipe.check_parts(settings.towers.gpus_per_tower)
+    return []
+
+
+def check_optimizer(start: Start) -> list[str]:
+    """Checks that there is such an optimizer, and that the update mode supports it, with clipping if asked."""
+    recipe, update = start.settings.recipe, start.settings.towers.variable_update
+    averages_within = UPDATE_MODES.load(update).uses_strategy
+    OPTIMIZERS.load(recipe.optimizer)
+    if recipe.clip_norm and averages_within:
+        raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
+                         f"--variable_update={update} averages each variable's gradients separately; use "
+                         '--variable_update=replicated, which takes the same steps')
+    OPTIMIZERS.check(recipe.optimizer, averages_within)
+    return []
+
+
+def choose_devices(start: Start) -> list[str]:
+    """Chooses devices of this machine and claims their GPUs for this process, unless there are devices already."""
+    towers = start.settings.towers
+    devices = start.devices or local_devices(towers)
+    if towers.xla and not devices.on_gpus:
+        raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
+    if start.devices is None:
+        gpus.claim(devices.num_gpus)
+    if towers.deterministic:
+        determinism.turn_on()
+    start.devices = devices
+    return []
+
+
+def local_devices(towers: TowerSettings) -> Devices:
+    """Returns the devices of this machine that the towers get."""
+    return choose(towers.num_gpus, towers.tower_device, towers.gpus_per_tower)
+
+
+def expect_data(start: Start) -> list[str]:
+    """Finds the training images and makes no files, for a look at a start; says how the run would begin to make them.
+
+    A start that goes on to train has its data from its caller, who makes their files.
+    """
+    settings = start.settings
+    start.expected = records.expected(settings.data)
+    if start.expected is None:
+        if settings.reports.eval_steps:
+            records.of(settings.data, records.TEST)
+        start.data = records.of(settings.data)
+        return []
+    start.data = start.expected.parts[records.TRAIN]
+    return [f'data       {settings.data.dataset}: the run would begin by {start.expected.how}, into '
+            f'{start.data.folder}']
+
+
+def check_directory(start: Start) -> list[str]:
+    """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
+    start.directory.check()
+    start.directory.refuse_another_process()
+    start.replaces = _replaces(start)
+    return []
+
+
+BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory)
+
+
+def decide(start: Start) -> list[str]:
+    """Decides on a Plan: where the run starts, how many towers it has, in which precision it computes, how long."""
+    # Checked before the images were prepared too, but only under the lock does no other process change the directory.
+    start.replaces = _replaces(start)
+    prefix = None if start.replaces else saved.newest_of_run(start.directory)
+    step, examples_seen = saved.progress(prefix) if prefix else (0, 0)
+    # Not of a later start, which took no step that was saved.
+    stored = start.directory.record_of(step) if prefix else None
+    settings = undecided.decided(start.settings, start.devices, stored.settings.flat() if stored else {})
+    plan = plan_of(settings, start.data, start.devices, prefix, step)
+    plan.recipe.check(settings.towers.batch_size, plan.precision.dtype)
+    plan.recipe.check_parts(settings.towers.gpus_per_tower)
+    if plan.recipe.total_examples is not None:
+        remaining = max(plan.recipe.total_examples - examples_seen, 0)
+        plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
+    start.plan, warm = _with_warm_start(plan, stored, start.directory)
+    if plan.finished:
+        return []
+    recipe, towers = settings.recipe, settings.towers
+    changes = stored.difference_to(_chosen(settings, Change.REPORTED)) if stored else {}
+    return [*undecided.emulated(towers, start.devices),
+            *([f"changed    {', '.join(changes.values())}"] if changes else []),
+            *undecided.waiting(towers, start.devices),
+            *(stored.code_changes(network=recipe.network, optimizer=recipe.optimizer) if stored else []),
+            *undecided.rounded(start.settings, settings), *warm, *plan.recipe.warnings]
+
+
+def refuse_other_images(start: Start) -> list[str]:
+    """Checks that a resumed run was trained on as many images of the same classes, if they exist already.
+
+    Changed images are only reported; they may have been repaired.
+    """
+    stored = start.directory.stored() if start.plan.checkpoint else None
+    if stored is None or not os.path.isdir(start.data.folder):
+        return []
+    stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
+                          f'--train_dir={start.directory.path}', ANOTHER_RUN)
+    digests = {'training': dict(images_sha256=start.data.digest()),
+               'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
+    return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
+            if stored.difference_to(digest)]
+
+
+def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
+    """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only records.
+
+    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
+    """
+    stored = directory.stored()
+    if stored is None:
+        deletion.refuse_records_without_run(directory)
+    if stored is None or not directory.checkpoints():
+        return
+    changes = stored.difference_to(_chosen(settings, Change.NEVER))
+    preset, epochs = (stored.difference_to({name: settings.flat()[name]}).get(name) for name in ('preset', 'epochs'))
+    if epochs and not changes and settings.recipe.schedule in TO_THE_END:
+        changes = dict(epochs=f'{epochs}, at whose end the learning rate reaches 0')
+    elif epochs and not changes and ',' in (settings.recipe.sizes or ''):
+        changes = dict(epochs=f'{epochs}, which the image sizes divide into parts')
+    if preset and len(changes) > 1:
+        changes = dict(preset=preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
+    if changes:
+        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; repeat its "
+                         f'flags to go on with it, {ANOTHER_RUN}')
+
+
+def _chosen(settings, change):
+    """Returns the settings that may change in a run as `change` says, by their names."""
+    values = settings.flat()
+    return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['change'] is change}
+
+
+def _replaces(start):
+    """Returns whether an earlier run is to be deleted; raises a UsageError if one must stay that is another run."""
+    if start.settings.run.restart:
+        return deletion.has_run(start.directory)
+    refuse_another_run(start.directory, start.settings)
+    return start.directory.stored() is not None and not start.directory.checkpoints()
+
+
+def _with_warm_start(plan, stored, directory):
+    """Returns (the plan with the model that a new run starts from, notes about it).
+
+    A resumed run keeps the model that it started from, whatever the user gives now.
+
+    Args:
+      plan: the plan of the run so far.
+      stored: what the run has stored of itself, or None.
+      directory: the train_dir, whose run a start without a checkpoint deletes.
+    """
+    settings = plan.settings
+    given = settings.run.warm_start
+    if plan.checkpoint:
+        taken = stored.settings.run.warm_start if stored else None
+        notes = [f'ignored    --warm_start={given}: the run goes on from its own checkpoint'] if given else []
+        return plan._replace(settings=settings.replace(warm_start=taken)), notes
+    values, notes = {}, []
+    pattern = settings.recipe.freeze
+    towers = settings.towers
+    variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
+    if given:
+        prefix = warm_start.find(given)
+        if deletion.deletes(directory, prefix):
+            raise UsageError(f'--warm_start={given} is a model of the run in {directory.path}, which this start '
+                             'deletes; use another --train_dir')
+        found = warm_start.read(prefix, variables)
+        values = found.values
+        plan = plan._replace(settings=settings.replace(warm_start=found.prefix), first_values=values)
+        notes += [f'warm start {found}', *_other_classes(given, found, plan.data.classes)]
+    untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
+    if untrained:
+        notes.append(f'warning: --freeze={pattern} leaves {listed(untrained)} at initial values, which '
+                     'nothing has trained; start from a model with --warm_start')
+    return plan, notes
+
+
+def _other_classes(given, found, classes):
+    """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
+    with contextlib.suppress(UsageError):  # what another program has stored
+        stored = TrainDir(os.path.dirname(found.prefix)).stored()
+        if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
+            return [f"warning: --warm_start={given} is of a run with {changes['classes']}, so its last layer stands "
+                    'for others than here']
+    return []
+
+
+def record_of(plan: Plan) -> RunRecord:
+    """Returns the record of a start that takes a plan. Its data can be found from any working directory."""
+    settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
+    devices, data, taken = plan.devices, plan.data, plan.first_values
+    return RunRecord(
+        settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
+        images_sha256=data.digest(), test_sha256=records.of(settings.data, records.TEST).digest(),
+        network_sha256=own_sha256(NETWORKS, settings.recipe.network),
+        optimizer_sha256=own_sha256(OPTIMIZERS, settings.recipe.optimizer),
+        warm_start_sha256=saved.digest_of(taken) if taken else None,
+        devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
+        on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)), versions=versions(devices.on_gpus))
