@@ -37,3 +37,10 @@ def convolutions(images, num_classes, training):
     for i, channels in enumerate((8, num_classes)):
         x = tf.nn.conv2d(tf.nn.relu(x), tf.get_variable(f'weights{i}', [3, 3, x.shape[-1], channels]), 2, 'SAME')
     return tf.reduce_mean(x, [1, 2])
+
+
+def tiny(images, num_classes, training):
+    """Has 40 numbers, so that many checkpoints are written in no time."""
+    weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
+    biases = tf.get_variable('biases', [num_classes], initializer=tf.zeros_initializer())
+    return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ weights + biases

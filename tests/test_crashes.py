@@ -32,15 +32,16 @@ from tests.crashes import (
     trace,
     write_tree,
 )
-from tests.helpers import assert_same_bits, checkpoints, last_variables, rewrite, script_command, tf, write_records
-
-NETWORK = '''
-import tensorflow.compat.v1 as tf
-def tiny(images, num_classes, training):
-    weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
-    biases = tf.get_variable('biases', [num_classes], initializer=tf.zeros_initializer())
-    return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ weights + biases
-'''
+from tests.helpers import (
+    ROOT,
+    assert_same_bits,
+    checkpoints,
+    last_variables,
+    rewrite,
+    script_command,
+    tf,
+    write_records,
+)
 
 
 def some(items, count):
@@ -49,12 +50,10 @@ def some(items, count):
 
 
 @pytest.fixture(scope='module')
-def flags(tmp_path_factory, data_dir):
+def flags(data_dir):
     """The flags of a run of 40 steps, 4 checkpoints, 2 of which are kept, with a network of 40 numbers."""
-    path = tmp_path_factory.mktemp('network') / 'tiny.py'
-    path.write_text(NETWORK)
-    return dict(network=f'{path}:tiny', dataset='shapes', data_dir=data_dir, batch_size=4, max_steps=40, save_steps=10,
-                max_to_keep=2, tower_device='cpu')
+    return dict(network=f'{ROOT}/tests/networks.py:tiny', dataset='shapes', data_dir=data_dir, batch_size=4,
+                max_steps=40, save_steps=10, max_to_keep=2, tower_device='cpu')
 
 
 @pytest.fixture(scope='module')

@@ -1,4 +1,5 @@
 """What outlives the newest checkpoints: those that are kept for good, and single ones that are evaluated and used."""
+import functools
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.helpers import (
+    ROOT,
     assert_same_bits,
     checkpoints,
     last_variables,
@@ -27,19 +29,11 @@ from tests.helpers import (
     variables,
 )
 
-TINY = '''
-import tensorflow.compat.v1 as tf
-def tiny(images, num_classes, training):
-    weights = tf.get_variable('weights', [3, num_classes], initializer=tf.zeros_initializer())
-    return tf.cast(tf.reduce_mean(images, [1, 2]), tf.float32) @ weights
-'''
-
 
 @pytest.fixture
-def tiny(settings, tmp_path):
-    """A function that makes the settings of a run with a network of 30 numbers."""
-    (tmp_path / 'tiny.py').write_text(TINY)
-    return lambda **changes: settings(**dict(dict(network=f"{tmp_path / 'tiny.py'}:tiny"), **changes))
+def tiny(settings):
+    """A function that makes the settings of a run with a network of 40 numbers."""
+    return functools.partial(settings, network=f'{ROOT}/tests/networks.py:tiny')
 
 
 def steps(train_dir):
