@@ -14,15 +14,10 @@ from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
 from cifar10.training.start import Start, choose_devices, decide
-from tests.helpers import ROOT, run_script, small_disk, train
+from tests.helpers import ROOT, run_script, small_disk, state_of, train
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 ONE_PROBLEM = "the run cannot start; see the line 'problem' above"
-
-
-def tree(folder):
-    """Returns {name: time of its last change} of all files in a folder."""
-    return {entry.name: entry.stat().st_mtime_ns for entry in os.scandir(folder)}
 
 
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
@@ -43,13 +38,13 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
 def test_a_run_that_could_resume_says_where(settings, capsys):
     config = settings()
     train(config)
-    before = tree(config.run.train_dir)
+    before = state_of(config.run.train_dir)
     for changes, part in (({}, 'resumed at step 3 of 9'), (dict(restart=True), 'would be deleted'),
                           (dict(max_steps=2), 'ended      without --check nothing would be done')):
         capsys.readouterr()
         check(settings(**dict(dict(max_steps=9), **changes)))
         assert part in capsys.readouterr().out
-    assert tree(config.run.train_dir) == before
+    assert state_of(config.run.train_dir) == before
 
 
 NETWORK = """
@@ -76,12 +71,12 @@ def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, cap
     if before is not None:
         train(write(before).replace(max_steps=3))
     config = write(now)
-    files = tree(config.run.train_dir) if before is not None else None
+    files = state_of(config.run.train_dir) if before is not None else None
     with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(config)
     found, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('problem')]
     assert problem in found
-    assert (tree(config.run.train_dir) if files else os.path.exists(config.run.train_dir)) == (files or False)
+    assert (state_of(config.run.train_dir) if files else os.path.exists(config.run.train_dir)) == (files or False)
     with pytest.raises((UsageError, RunError), match=re.escape(problem)):
         trainer.train(config)
 
@@ -131,12 +126,12 @@ def test_every_problem_is_printed(data_dir, tmp_path):
         port = taken.getsockname()[1]
         result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=tmp_path / 'file',
                             train_dir=tmp_path / 'file', tower_device='gpu', job_name='worker', task_index=0,
-                            worker_hosts=f'127.0.0.1:{port},127.0.0.1:1')
+                            network='missing.py:network', worker_hosts=f'127.0.0.1:{port},127.0.0.1:1')
     assert result.returncode == 2
-    assert result.stderr.startswith('multi_gpu_train.py: error: the run cannot start; see the 4 lines ')
+    assert result.stderr.startswith('multi_gpu_train.py: error: the run cannot start; see the 5 lines ')
     problems = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith('problem')]
-    for problem, part in zip(problems, ('the port is in use', '--tower_device=gpu', '--data_dir', '--train_dir'),
-                             strict=True):
+    for problem, part in zip(problems, ('the port is in use', 'missing.py', '--tower_device=gpu', '--data_dir',
+                                        '--train_dir'), strict=True):
         assert part in problem
     assert 'peer       worker 1 at 127.0.0.1:1 does not answer yet' in result.stdout
     assert f'cluster    worker 0 at 127.0.0.1:{port}, the chief' in result.stdout
@@ -201,14 +196,7 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     assert 'class eel has no training image' in capsys.readouterr().out
 
 
-def test_one_problem_hides_no_other(tmp_path, data_dir, capsys):
-    (tmp_path / 'file').write_text('')
-    with pytest.raises(UsageError, match='see the 4 lines'):
-        check(train_settings(dataset='shapes', data_dir=str(tmp_path / 'file'), train_dir=str(tmp_path / 'file'),
-                          tower_device='gpu', network='missing.py:network'))
-    problems = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
-    for problem, part in zip(problems, ('missing.py', '--tower_device=gpu', '--data_dir', '--train_dir'), strict=True):
-        assert part in problem
+def test_one_problem_hides_neither_devices_nor_data(tmp_path, data_dir, capsys):
     with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), tower_device='cpu',
                           num_gpus=2, network='missing.py:network'))

@@ -26,7 +26,6 @@ from tests.helpers import (
     patient,
     read_until,
     rewrite,
-    run_script,
     scalars,
     start_script,
     variables,
@@ -217,13 +216,6 @@ def test_settings_that_are_not_known_are_an_error(evaluate, run, tmp_path):
         evaluate(checkpoint_dir=str(tmp_path / 'copy'))
 
 
-def test_settings_that_were_lost_are_an_error(evaluate, run, tmp_path):
-    shutil.copytree(run, tmp_path / 'copy')
-    (tmp_path / 'copy' / 'config.json').write_text('')
-    with pytest.raises(UsageError, match='config.json cannot be read .*; use another directory'):
-        evaluate(checkpoint_dir=str(tmp_path / 'copy'), dataset='shapes')
-
-
 def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_path):
     (tmp_path / 'plain').mkdir()
     prefix = checkpoints(run)[-1]
@@ -328,10 +320,3 @@ def test_a_watching_evaluator_goes_over_to_the_run_that_takes_the_place_of_anoth
     runs = [record['run'] for record in metrics.read(str(tmp_path / 'eval'), metrics.EVAL)]
     assert len(set(runs)) == 2 and runs[0] == first
     assert runs[1] == json.loads((tmp_path / 'train' / 'config.json').read_text())['run']
-
-
-def test_run_once_ends_with_1_and_a_line(tmp_path):
-    result = run_script('cifar10_eval.py', checkpoint_dir=tmp_path, eval_dir=tmp_path / 'eval', run_once=True)
-    assert result.returncode == 1
-    line, = result.stderr.strip().splitlines()
-    assert line.startswith(f'cifar10_eval.py: error: no checkpoint in --checkpoint_dir={tmp_path}')

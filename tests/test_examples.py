@@ -2,7 +2,6 @@
 import gzip
 import os
 import re
-import runpy
 import subprocess
 import sys
 import zlib
@@ -22,16 +21,10 @@ def run(script, *arguments):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
+def call(call_lesson):
     """A function like `run` that runs the script in this process, where TensorFlow is imported already."""
-    def run_here(script, *arguments):
-        path = str(ROOT / 'examples' / script)
-        monkeypatch.setattr(sys, 'argv', [path, *arguments])
-        monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
-        with tf.Graph().as_default(), pytest.raises(SystemExit) as end:
-            runpy.run_path(path, run_name='__main__')
-        return subprocess.CompletedProcess(path, end.value.code, *capsys.readouterr())
-    return run_here
+    return lambda script, *arguments: subprocess.CompletedProcess(
+        script, *call_lesson(f'../examples/{script}', *arguments))
 
 
 REPORT = r'step +(\d+), loss = (\d+\.\d+)(?:, gradient of b2: ([-\d. ]+), mean (-?\d\.\d+))?'
@@ -191,13 +184,3 @@ def test_a_file_is_not_unpacked_beyond_the_size_of_the_published_one(tmp_path, c
     with pytest.raises(UsageError, match=f'{path} .*it unpacks to more than the published file'):
         fashion_mnist.read(str(tmp_path))
     assert f'warning: {path} is not the published file' in capsys.readouterr().out
-
-
-@pytest.mark.stress
-def test_towers_by_hand_take_the_same_steps_whatever_their_number(call):
-    losses = []
-    for k, runner in ((1, call), (4, run)):
-        result = runner('towers_by_hand.py', f'--towers={k}', '--steps=200', '--tower_device=cpu')
-        assert result.returncode == 0, result.stderr
-        losses.append(re.findall(r'step +\d+, loss = (\S+)', result.stdout))
-    assert losses[0] == losses[1] and float(losses[0][-1]) < 0.2

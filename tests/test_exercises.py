@@ -145,10 +145,8 @@ def divided_by_zero(tower_gradients, limit):
      'for shares 3 and 1 with gradients 2 and 6 it returns 4; 3 is right'),
     (split_batch, lambda gradients, sizes: np.average(gradients, 0, sizes),
      'for shares 2 and 0 and 1 with gradients 4 and nan and 10 it returns nan; 6 is right'),
-    (split_batch, changed(None), 'it returns None, which is not a number'),
     (split_batch, changed('2'), "it returns '2', which is not a number"),
     (split_batch, lambda gradients, sizes: gradients, 'of shape (2,); shape () is right'),
-    (split_batch, lambda gradients, sizes: gradients[9], 'it raises IndexError in line'),
     (processes, without_the_rest, 'for 5 points and 2 processes point 4 is in no share'),
     (processes, by_ceiling, 'for 50 points and 4 processes share 0 has 13 points and share 3 has 11; at most one more '
                             'is right'),
@@ -167,7 +165,6 @@ def divided_by_zero(tower_gradients, limit):
      'for rate 0.7, started at 1342 and applied at 1349, it returns 0.0875; 0.1 is right'),
     (stale, lambda rate, started, applied: rate / (applied - started),
      'for rate 0.1, started at 3 and applied at 3, it raises ZeroDivisionError in line'),
-    (stale, changed('0.1'), "it returns '0.1', which is not a number"),
     (parts, all_forward,
      'for part 0 of 2 with 4 micro-batches it returns F0 F1 F2 F3 B0 B1 B2 B3; F0 F1 B0 F2 B1 F3 B2 B3'),
     (parts, one_too_few, 'it returns F0 B0 F1 B1 F2 B2 F3 B3; F0 F1 B0'),

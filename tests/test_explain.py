@@ -1,5 +1,4 @@
 """`--explain`: the parts of a step add up, and planted causes are named with what a step takes without them."""
-import os
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from cifar10.tools.explain.measure import Timing
 from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
 from cifar10.tools.explain.program import explain
 from cifar10.training import trainer
-from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, update_mode
+from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, state_of, update_mode
 from tests.standin_gpu import Unavailable, environment
 
 pytestmark = pytest.mark.classic
@@ -46,20 +45,15 @@ def assert_they_add_up(seconds, parts, share):
     assert abs(gap) <= share * seconds
 
 
-def files_of(folder):
-    """Returns (name, modification time) of each file in a folder."""
-    return sorted((entry.name, entry.stat().st_mtime_ns) for entry in os.scandir(folder))
-
-
 @pytest.mark.stress
 def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, capsys):
     config = settings(num_gpus=2, batch_size=4, network=f'{CAUSES}:slow_tower', summary_steps=0)
     trainer.train(config)
-    files = files_of(config.run.train_dir)
+    files = state_of(config.run.train_dir)
     capsys.readouterr()
     explain(config.replace(max_steps=1000000, explain=True), seconds=1)
     output = capsys.readouterr().out
-    assert files_of(config.run.train_dir) == files
+    assert state_of(config.run.train_dir) == files
     seconds, parts = parts_of(output)
     assert seconds > 0.03 and parts[TOWERS] > 0.024  # the slow tower sleeps for 30 ms, the other for 10
     assert_they_add_up(seconds, parts, 0.5)  # other programs may run meanwhile

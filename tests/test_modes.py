@@ -1,4 +1,5 @@
 """The update modes in complete runs: the same steps with every feature, same checkpoints; towers of two devices."""
+import itertools
 import re
 import signal
 
@@ -142,22 +143,13 @@ def test_on_gpus_the_collectives_are_few_nccl_reductions_in_one_order(settings, 
     assert keys[:4] == keys[4:] and len(set(keys)) == 4
 
 
-CROSSINGS = [
-    ('parameter_server', 1), ('replicated', 2), ('mirrored', 4), ('async', 2), ('parameter_server', 2),
-    ('mirrored', 2), ('replicated', 4), ('async', 3), ('replicated', 3), ('parameter_server', 4), ('async', 1),
-    ('mirrored', 3), ('parameter_server', 3), ('local', 2), ('parameter_server', 2), ('async', 2), ('local', 3),
-    ('async', 1), ('mirrored', 2), ('local', 1), ('mirrored', 3), ('replicated', 1), ('local', 4), ('replicated', 2)]
-
-
-def test_the_crossings_are_all_there_are():
-    crossed = {(one, other) for (one, _), (other, _) in zip(CROSSINGS, CROSSINGS[1:])}
-    assert len(crossed) == 20  # each ordered pair of different modes
-
-
 @pytest.mark.stress  # by default, in a small graph: test_updates.py
 def test_checkpoints_cross_modes_and_tower_counts(settings):
+    modes = list(UPDATE_MODES)  # five, a prime number: steps of 1 to 4 places around them are all ordered pairs
+    walk = [modes[places * i % len(modes)] for places in range(1, len(modes)) for i in range(len(modes))] + modes[:1]
+    assert set(zip(walk, walk[1:])) == set(itertools.permutations(modes, 2))
     steps = examples = 0
-    for mode, num_gpus in CROSSINGS:
+    for mode, num_gpus in zip(walk, itertools.cycle((1, 2, 4, 3))):
         steps += 2
         last = train(settings(variable_update=mode, num_gpus=num_gpus, num_towers=num_gpus, max_steps=steps,
                               summary_steps=1))

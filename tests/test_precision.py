@@ -19,19 +19,14 @@ from tests.helpers import (
     build_training,
     initialise,
     mostly_stress,
-    run_script,
+    stepping,
     train,
     update_mode,
-    variables,
+    value_of,
+    values_by_name,
 )
 
 pytestmark = pytest.mark.classic
-
-
-def evaluate(fetches):
-    with tf.Session() as session:
-        session.run(tf.global_variables_initializer())
-        return session.run(fetches)
 
 
 @pytest.mark.parametrize('alpha', [0.001 / 9, 0.5])  # the classic one hardly does anything
@@ -42,7 +37,7 @@ def test_normalisation_is_the_exact_function_and_gradient(alpha, radius):
     dy = tf.constant(random.standard_normal([3, 5, 4, 64]), tf.float32)
     ours = local_response_normalisation(x, radius, alpha, 'norm')
     stock = tf.nn.lrn(x, radius, bias=1.0, alpha=alpha, beta=0.75)
-    actual, expected = evaluate([[y, tf.gradients(y, x, dy)[0]] for y in (ours, stock)])
+    actual, expected = value_of([[y, tf.gradients(y, x, dy)[0]] for y in (ours, stock)])
     for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
@@ -57,7 +52,7 @@ def test_normalisation_in_half_precision_rounds_only_what_it_returns(half, bits)
     actual = [ours, tf.gradients(ours, x, dy)[0]]
     assert [tensor.dtype for tensor in actual] == [half, half]
     expected = [exact, tf.gradients(exact, wide, tf.cast(dy, tf.float32))[0]]
-    for one, other in zip(*evaluate([[tf.cast(tensor, tf.float32) for tensor in actual], expected])):
+    for one, other in zip(*value_of([[tf.cast(tensor, tf.float32) for tensor in actual], expected])):
         np.testing.assert_allclose(one, other, rtol=2.0 ** -bits, atol=1e-6)
 
 
@@ -80,7 +75,7 @@ def test_the_network_equals_the_tutorials():
         x = layer(name, x @ by_name[name + '/weights'])
     stock = x @ by_name['softmax_linear/weights'] + by_name['softmax_linear/biases']
     weights = tf.constant(np.random.default_rng(1).standard_normal([4, 10]), tf.float32)
-    actual, expected = evaluate([[y] + tf.gradients(tf.reduce_sum(y * weights), list(by_name.values()))
+    actual, expected = value_of([[y] + tf.gradients(tf.reduce_sum(y * weights), list(by_name.values()))
                                 for y in (logits, stock)])
     for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())
@@ -89,7 +84,7 @@ def test_the_network_equals_the_tutorials():
 def test_the_first_dense_layers_alone_have_an_l2_loss():
     classic.inference(tf.zeros([2, 24, 24, 3]))
     names = ['local3/weights', 'local4/weights']
-    losses, *weights = evaluate([tf.get_collection(tf.GraphKeys.LOSSES), *[
+    losses, *weights = value_of([tf.get_collection(tf.GraphKeys.LOSSES), *[
         variable for name in names for variable in tf.trainable_variables() if variable.op.name == name]])
     np.testing.assert_allclose(losses, [0.004 * (each.astype(float) ** 2).sum() / 2 for each in weights], rtol=1e-5)
 
@@ -148,15 +143,12 @@ def test_a_step_that_overflows_changes_nothing_halves_the_scale_and_counts(mode)
         a = tf.get_variable('a', [], initializer=tf.constant_initializer(2.0))
         # In float16 1e4 times the first scale of 32,768 overflows; 1 does not.
         return dict(total_loss=tf.cast(tf.cast(a, tf.float16) * tf.cast(factor, tf.float16), tf.float32))
-    update = update_mode(mode, ['/cpu:0', '/cpu:1'])
-    make = precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5))
-    step = update.build(tower_fn, make, tf.train.create_global_step())
-    named = {variable.op.name: variable for variable in tf.global_variables()}
 
     def state():
-        return [session.run(named[name].read_value()) for name in ('a', 'current_loss_scale', 'global_step')]
-    with update.scope(), tf.Session(config=tf.ConfigProto(device_count={'CPU': 2})) as session:
-        initialise(session)
+        return [session.run(values[name]) for name in ('a', 'current_loss_scale', 'global_step')]
+    make = precision.FP16.optimizer(lambda: tf.train.GradientDescentOptimizer(0.5))
+    with stepping(mode, ['/cpu:0', '/cpu:1'], tower_fn, make) as (session, step):
+        values = values_by_name()
         for count in range(1, 4):
             session.run(step.train_ops[0], {factor: 10000.0})
             assert state() == [2.0, 2.0 ** (15 - count), count]
@@ -204,7 +196,7 @@ def test_packed_gradients_have_the_same_mean():
     plain, packed = average_gradients(tower_grads), packing.average_packed(tower_grads)
     assert [v for _, v in plain] == [v for _, v in packed]
     assert packed[2][0] is None
-    means = evaluate([[g for g, _ in pairs if g is not None] for pairs in (plain, packed)])
+    means = value_of([[g for g, _ in pairs if g is not None] for pairs in (plain, packed)])
     for one, other in zip(*means):
         np.testing.assert_array_equal(one, other)
 
@@ -246,7 +238,8 @@ def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):
 
 
 @pytest.mark.parametrize('mode', mostly_stress(['parameter_server', 'async'], 'parameter_server'))
-def test_in_a_trace_a_process_number_is_one_device_and_the_name_has_the_steps_that_it_holds(settings, tmp_path, mode):
+def test_in_a_trace_a_process_number_is_one_device_and_the_name_has_the_steps_that_it_holds(
+        settings, tmp_path, capsys, mode):
     train(settings(max_steps=300 if mode == 'async' else 10, num_gpus=3, profile_steps='2:9', variable_update=mode,
                    network=LINEAR))
     path, = (tmp_path / 'train').glob('trace-*.json')
@@ -255,26 +248,14 @@ def test_in_a_trace_a_process_number_is_one_device_and_the_name_has_the_steps_th
     processes = {event['pid'] for event in trace if event['ph'] == 'X'}
     assert len({number for number, _ in names}) == len({name for _, name in names}) == len(names)
     assert processes == {number for number, _ in names}
-    steps = sorted({event['args']['step'] for event in trace if event['ph'] == 'X'})
+    operations = [event for event in trace if event['ph'] == 'X']
+    assert all(event['dur'] > 0 for event in operations)
+    assert any('tower_1' in event['args']['node'] for event in operations)
+    steps = sorted({event['args']['step'] for event in operations})
     assert path.name == f'trace-{steps[0]}-{steps[-1]}.json' and steps[0] >= 2
     if mode == 'parameter_server':
         assert steps == list(range(2, 10))
         assert len(names) >= 3  # the towers' devices
-
-
-@pytest.mark.stress
-def test_profiled_steps_are_a_trace_of_those_steps(settings, tmp_path, capsys):
-    config = settings(max_steps=6, num_gpus=2, profile_steps='3:4')
-    train(config)
-    trace = json.loads((tmp_path / 'train' / 'trace-3-4.json').read_text())['traceEvents']
-    steps = [event for event in trace if event.get('args', {}).get('node', '').endswith('tower_1/conv2/Conv2D')
-             or event['name'].endswith('Conv2DBackpropInput') and 'tower_1' in event['args']['node']]
-    assert len({event['ts'] for event in steps}) >= 2 and all(event['dur'] > 0 for event in steps)
-    devices_seen = {event['args']['name'] for event in trace if event['ph'] == 'M'}
-    assert any('CPU:1' in name for name in devices_seen)
-    assert 'traced     ' in capsys.readouterr().out
-    result = run_script('multi_gpu_train.py', train_dir=config.run.train_dir, dataset='shapes', restart=True,
-                        data_dir=config.data.data_dir, max_steps=1, tower_device='cpu')
-    assert result.returncode == 0, result.stderr
-    assert not (tmp_path / 'train' / 'trace-3-4.json').exists()
-    assert len(variables(str(tmp_path / 'train' / 'model.ckpt-1'))) == 22
+        assert 'traced     ' in capsys.readouterr().out
+        train(settings(max_steps=1, network=LINEAR, restart=True))
+        assert not path.exists()

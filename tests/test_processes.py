@@ -32,7 +32,6 @@ from tests.helpers import (
     read_until,
     run_script,
     script_command,
-    small_disk,
     start_script,
     tensorboard,
     train,
@@ -260,17 +259,6 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
 
 
-@pytest.mark.classic
-@pytest.mark.stress
-def test_a_disk_that_is_really_full(small, tmp_path):
-    with small_disk(tmp_path / 'disk', 12) as disk:
-        result = run_script(SCRIPT, **dict(small, train_dir=disk, save_steps=2, max_steps=9))
-        assert result.returncode == 1
-        line, = result.stderr.strip().splitlines()
-        assert 'No space left on device' in line and 'model.ckpt-2' in line
-        assert last_variables(disk)['global_step'] == 2
-
-
 def test_on_a_terminal_there_is_a_bar_and_lines(small):
     reading, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 110, 0, 0))
@@ -326,16 +314,6 @@ def test_device_placement_is_printed_when_asked_for(small):
                             capture_output=True, text=True, timeout=patient(60))
     assert re.search(r'tower_1/conv1/Conv2D: \(Conv2D\): /job:localhost/replica:0/task:0/device:CPU:1',
                      result.stdout + result.stderr)
-
-
-@pytest.mark.stress  # `.ci/run` does the same
-def test_real_images_are_learnt(real_data_dir, tmp_path):
-    result = run_script(SCRIPT, data_dir=real_data_dir, train_dir=tmp_path / 'train', max_steps=120, log_frequency=20)
-    assert result.returncode == 0, result.stderr
-    losses = [float(loss) for loss in re.findall(r'loss = (\d+\.\d+)', result.stdout)]
-    assert losses[0] > 4.5 and losses[-1] < 4.2
-    once = run_script('cifar10_eval.py', checkpoint_dir=tmp_path / 'train', eval_dir=tmp_path / 'eval', run_once=True)
-    assert float(re.search(r'precision @ 1 = (\d\.\d+)', once.stdout).group(1)) > 0.25
 
 
 @pytest.mark.classic

@@ -1,6 +1,5 @@
 """Replay: steps of a run that are taken again come out as recorded, and what went wrong in one is found."""
 import json
-import os
 import pathlib
 import re
 import shlex
@@ -24,7 +23,7 @@ from cifar10.tools.replay.rerun import Rerun
 from cifar10.tools.replay.verify import Verification
 from cifar10.training import trainer
 from tests import helpers
-from tests.helpers import ROOT, patient, tf, write_records
+from tests.helpers import ROOT, patient, state_of, tf, write_records
 
 NETWORK = '''
 import math
@@ -116,16 +115,11 @@ def test_runs_in_epochs_with_image_sizes_that_change_come_out_to_the_bit(tmp_pat
         assert_comes_out(train_dir, 10, first)
 
 
-def state(folder):
-    """Returns what would change if a file in a folder did."""
-    return {entry.name: (entry.stat().st_mtime_ns, entry.stat().st_size) for entry in os.scandir(folder)}
-
-
 def test_a_step_is_described_by_its_towers_variables_and_examples_and_nothing_changes(run, look):
     with TrainDir(run).locked():  # the run may be training
-        before = state(run)
+        before = state_of(run)
         status, output, errors = look(f'--train_dir={run}', '--step=7', f'--from={run}/model.ckpt-4')
-        assert (status, errors) == (0, '') and state(run) == before
+        assert (status, errors) == (0, '') and state_of(run) == before
     lines = output.splitlines()
     rows = {word: [line.split()[1:] for line in lines if line.startswith(word)]
             for word in ('step', 'tower', 'variable', 'example')}
