@@ -5,7 +5,7 @@
 
 Trains --num_towers towers on one device to the end. Then trains them on 4 devices, kills the process
 (SIGKILL) and continues on 1 device, on 3, on two workers with 2 each, and on 1 again, each time after a kill.
-Prints the losses of both runs and a fingerprint (SHA-256) of all their variables; the exit status is 1 unless
+Prints the losses of both runs and the SHA-256 of all their variables; the exit status is 1 unless
 they are equal.
 """
 import os
@@ -19,12 +19,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from benchmarks import harness  # noqa: E402
 from cifar10.base import startup  # noqa: E402
 from cifar10.base.errors import RunError  # noqa: E402
-from cifar10.programs import (  # noqa: E402
-    flags,
-    local_cluster,  # noqa: E402
-    program,
-)
-from cifar10.run import metrics  # noqa: E402, saved
+from cifar10.programs import flags, local_cluster, program  # noqa: E402
+from cifar10.run import metrics  # noqa: E402
 
 
 class Stage(NamedTuple):
@@ -82,12 +78,6 @@ def losses(train_dir, every):
             if record['step'] % every == 0}
 
 
-def fingerprint(train_dir):
-    """Returns the SHA-256 of all variables in the newest checkpoint of a run, as hexadecimal digits."""
-    from cifar10.run import saved
-    return saved.digest(train_dir)
-
-
 def draw(path, whole, moved, ends):
     """Draws both loss curves to a PNG, over the devices in use; `ends` are the last steps of the stages."""
     from matplotlib import pyplot
@@ -127,6 +117,7 @@ def main():
     options = parse()
     harness.check(options)
     startup.start_tensorflow()
+    from cifar10.run import saved
     ends = [options.steps * (i + 1) // len(MOVES) for i in range(len(MOVES))]
     with tempfile.TemporaryDirectory() as folder:
         whole_dir = os.path.join(folder, 'whole')
@@ -139,7 +130,7 @@ def main():
             train(options, moved_dir, stage, end + options.steps // 40 if end < options.steps else None)
         whole = losses(whole_dir, options.steps // 60)
         moved = losses(moved_dir, options.steps // 60)
-        prints = [fingerprint(directory) for directory in (whole_dir, moved_dir)]
+        prints = [saved.digest(directory) for directory in (whole_dir, moved_dir)]
     print('| step | on | loss, never stopped | loss, killed and moved |\n|---|---|---|---|')
     for step in sorted(whole)[::5]:
         stage = next(stage for stage, end in zip(MOVES, ends) if step <= end)
