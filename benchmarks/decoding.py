@@ -31,6 +31,7 @@ startup.start_tensorflow()
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from benchmarks import harness  # noqa: E402
+from cifar10.base.cpu_session import cpu_session  # noqa: E402
 from cifar10.base.registry import AUGMENTATIONS, NETWORKS  # noqa: E402
 from cifar10.data import pipeline, records  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
@@ -53,7 +54,7 @@ def write_photos(options, folder):
     data = records.prepare(options.dataset, options.data_dir, records.TEST)
     random = np.random.default_rng(0)
     sizes = []
-    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu()) as session:
+    with cpu_session() as session:
         image = tf.placeholder(tf.uint8, [32, 32, 3])
         grain = tf.placeholder(tf.float32, [*SHAPE, 3])
         enlarged = tf.image.resize_bicubic(image[None], SHAPE, half_pixel_centers=True)[0]
@@ -74,17 +75,12 @@ def write_photos(options, folder):
     return statistics.mean(sizes)
 
 
-def on_cpu():
-    """Returns the configuration of a session without GPUs."""
-    return tf.ConfigProto(device_count={'GPU': 0})
-
-
 def ours(options, folder, size):
     """Returns the photos/s of this program's input pipeline."""
     data = dataclasses.replace(records.prepare(f'{folder}/', '', image_size=max(SIZES)), size=size)
     augmentation = AUGMENTATIONS.load('resized_crop')(None, None, 0, size)
     gpus.claim(0)  # which tf.data would take
-    with tf.Graph().as_default(), tf.device('/cpu:0'), tf.Session(config=on_cpu()) as session:
+    with cpu_session() as session:
         source = pipeline.Source(data, ['/cpu:0'], 1, augmentation, BATCH, seed=0)
         next_batch, starts = source.batches(tf.constant(0, tf.int64), tf.constant(10 ** 9, tf.int64))
         batch = [tensor.op for tensor in next_batch(0)]
@@ -144,15 +140,13 @@ def table(results, sizes):
 
 def main():
     """Writes the photos, measures all cells, prints the table, writes JSON."""
-    parser = harness.parser(__doc__.splitlines()[0])
+    parser = harness.parser(__doc__.splitlines()[0], rounds=5)
     parser.add_argument('--photos', type=flags.at_least(200), default=2000, metavar='N',
                         help='photos to write (default: %(default)s)')
     parser.add_argument('--sizes', type=harness.listed(flags.at_least(16)), default=SIZES, metavar='S,...',
                         help='heights and widths (default: 64,224)')
     parser.add_argument('--batches', type=flags.at_least(3), default=30, metavar='N',
                         help=f'batches of {BATCH} in each measurement (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=5, metavar='N',
-                        help='measurements of each cell (default: %(default)s)')
     parser.add_argument('--tower', type=flags.at_least(16), metavar='S',
                         help='only print the images/s of a tower at this size')
     options = parser.parse_args()

@@ -24,14 +24,22 @@ class Failed(RunError):
     """A process failed; the message says why in one line."""
 
 
-def parser(description):
-    """Returns an argument parser with the flags that every benchmark takes."""
+def parser(description, rounds=None):
+    """Returns an argument parser with the flags that every benchmark takes.
+
+    Args:
+      description: what the benchmark measures, in a line.
+      rounds: the default of --rounds; None: the benchmark does not measure all cells in turn.
+    """
     result = flags.Parser(description)
     result.add_argument('--data_dir', default=DATA_DIR, type=os.path.abspath,
                         help='directory of the data set, which is fetched if absent (default: %(default)s)')
     result.add_argument('--dataset', default=next(iter(DATASETS)), choices=tuple(DATASETS),
                         help='data set; shapes is built in and needs no download (default: %(default)s)')
     result.add_argument('--json', metavar='FILE', help='file to which all single figures are written')
+    if rounds:
+        result.add_argument('--rounds', type=flags.at_least(1), default=rounds, metavar='N',
+                            help='measurements of each cell (default: %(default)s)')
     return result
 
 

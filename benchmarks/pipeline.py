@@ -154,15 +154,13 @@ def tables(results, options):
 
 def main():
     """Measures all cells, prints the tables, writes JSON."""
-    parser = harness.parser(__doc__.splitlines()[0])
+    parser = harness.parser(__doc__.splitlines()[0], rounds=3)
     parser.add_argument('--parts', type=harness.listed(flags.at_least(2)), default=[2, 3], metavar='P,...',
                         help='numbers of parts, each on a device (default: 2,3)')
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 2, 4, 8], metavar='M,...',
                         help='numbers of towers (default: 1,2,4,8)')
     parser.add_argument('--steps', type=flags.at_least(2), default=120, metavar='N',
                         help='steps of the classic network in each measurement (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N',
-                        help='measurements of each cell (default: %(default)s)')
     options = parser.parse_args()
     harness.check(options)
     cells = [*[(parts, towers) for parts in options.parts for towers in options.towers], *ROWS]

@@ -107,7 +107,7 @@ def draw(path, results, modes, counts, label):
 
 def parse():
     """Returns the options of the command line."""
-    parser = harness.parser(__doc__.splitlines()[0])
+    parser = harness.parser(__doc__.splitlines()[0], rounds=3)
     parser.add_argument('--tower_device', default='auto', choices=TOWER_DEVICES,
                         help='kind of device that the towers run on (default: %(default)s)')
     parser.add_argument('--modes', type=harness.listed(str, UPDATE_MODES), default=list(UPDATE_MODES),
@@ -123,8 +123,6 @@ def parse():
                        help='images of one tower in one step, for weak scaling; prints seconds per batch')
     parser.add_argument('--steps', type=flags.at_least(2), default=100, metavar='N',
                         help='steps of all towers in each run (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N',
-                        help='measurements of each cell (default: %(default)s)')
     parser.add_argument('--plot', metavar='FILE', help='PNG file to which the medians are drawn')
     options = parser.parse_args()
     if options.batch_size:

@@ -160,11 +160,9 @@ def draw(path, results):
 def main():
     """Measures all cells, prints the tables, writes JSON and draws a picture."""
     cells = [*RUNS, *PEERS, *COSTS]
-    parser = harness.parser(__doc__.splitlines()[0])
+    parser = harness.parser(__doc__.splitlines()[0], rounds=5)
     parser.add_argument('--steps', type=flags.at_least(4), default=400, metavar='N',
                         help='steps of a training run; the second half is timed (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=5, metavar='N',
-                        help='measurements of each cell (default: %(default)s)')
     parser.add_argument('--quick', action='store_true', help='one round of 80 steps, which takes a few minutes')
     parser.add_argument('--cells', type=harness.listed(str, cells), default=cells, metavar='CELL,...',
                         help='cells to measure (default: all): ' + ', '.join(cells))

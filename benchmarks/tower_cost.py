@@ -45,15 +45,13 @@ def table(results, rows, counts):
 
 def main():
     """Measures all cells, prints the table, writes JSON."""
-    parser = harness.parser(__doc__.splitlines()[0])
+    parser = harness.parser(__doc__.splitlines()[0], rounds=3)
     parser.add_argument('--towers', type=harness.listed(flags.at_least(1)), default=[1, 4, 16, 64], metavar='N,...',
                         help='tower counts (default: 1,4,16,64)')
     parser.add_argument('--rows', type=harness.listed(str, ROWS), default=list(ROWS), metavar='ROW,...',
                         help='rows to measure (default: all): ' + ', '.join(ROWS))
     parser.add_argument('--batch_size', type=flags.at_least(1), default=2, metavar='N',
                         help='images of one tower in one step (default: %(default)s)')
-    parser.add_argument('--rounds', type=flags.at_least(1), default=3, metavar='N',
-                        help='measurements of each cell (default: %(default)s)')
     options = parser.parse_args()
     harness.check(options)
     cells = [(row, n) for n in options.towers for row in options.rows]
