@@ -17,6 +17,7 @@ FEATURES = {
     'random numbers': dict(network=f'{_NETWORKS}:noisy'),
     'stateless dropout': dict(network=f'{_NETWORKS}:stateless'),
     'three parts': dict(network=f'{_NETWORKS}:three_parts'),
+    'frozen weights': dict(network=f'{_NETWORKS}:convolutions', freeze='weights0', learning_rate=0.01),
     # Optimizers.
     'momentum': dict(network='linear', optimizer='momentum', learning_rate=0.01),
     'nesterov': dict(network='linear', optimizer='nesterov', learning_rate=0.01),

@@ -300,20 +300,6 @@ def rewrite(prefix, to=None, without=(), **changes):
         tf.train.Saver(saved).save(session, to or prefix, write_meta_graph=False)
 
 
-def any_size_network(channels, filter_size, stride):
-    """Returns the text of a file with a network for images of any size: two convolutions and a mean over the pixels."""
-    return f'''
-import tensorflow.compat.v1 as tf
-def network(images, num_classes, training):
-    x = images
-    for i, channels in enumerate(({channels}, num_classes)):
-        x = tf.nn.relu(x)
-        shape = [{filter_size}, {filter_size}, x.shape[-1], channels]
-        x = tf.nn.conv2d(x, tf.get_variable(f'weights{{i}}', shape), {stride}, 'SAME')
-    return tf.reduce_mean(x, [1, 2])
-'''
-
-
 def scalars(directory, tag):
     """Returns (step, value) of a scalar in the newest event file of a directory."""
     newest = max((os.path.join(directory, name) for name in os.listdir(directory) if 'tfevents' in name),

@@ -134,9 +134,7 @@ def test_exit_statuses(error, status):
     assert len(result.stderr.splitlines()) == (0 if status == 0 or isinstance(error, BrokenPipeError) else 1)
 
 
-def test_divergence_is_noticed_in_every_tower():
-    with pytest.raises(RunError, match='step 1: the loss of tower 1 is nan; there is no checkpoint yet'):
-        failures.refuse_divergence(1, [1.0, math.nan, 2.0], TrainDir('/nowhere'))
+def test_towers_that_drift_apart_may_need_fewer_local_steps():
     with pytest.raises(RunError, match='try a lower --learning_rate, or fewer --local_steps; to see why'):
         failures.refuse_divergence(1, [math.inf], TrainDir('/nowhere'), drifts=True)
 

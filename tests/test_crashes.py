@@ -37,11 +37,14 @@ from tests.helpers import (
     assert_same_bits,
     checkpoints,
     last_variables,
+    mostly_stress,
     rewrite,
     script_command,
     tf,
     write_records,
 )
+
+EACH = 10 ** 6  # more system calls and power failures than there are
 
 
 def some(items, count):
@@ -92,16 +95,11 @@ def killed_states(run):
     return [state for _, state in distinct(enumerate(run.states))]
 
 
-def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(run, flags, tmp_path, capsys):
+@pytest.mark.parametrize('count', mostly_stress([5, EACH], 5))
+def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(count, run, flags, tmp_path, capsys):
     states = killed_states(run[0])
     assert len(states) > 40
-    for i, state in enumerate(some(states, 5)):
-        assert_resumes(state, tmp_path / str(i), flags, run[1], capsys)
-
-
-@pytest.mark.stress
-def test_killed_at_each_system_call_a_run_goes_on_to_the_same_bits_and_files(run, flags, tmp_path, capsys):
-    for i, state in enumerate(killed_states(run[0])):
+    for i, state in enumerate(some(states, count)):
         assert_resumes(state, tmp_path / str(i), flags, run[1], capsys)
 
 
@@ -126,16 +124,11 @@ def covered(calls):
     return found
 
 
-def test_a_power_failure_loses_no_covered_checkpoint(run, flags, tmp_path, capsys):
+@pytest.mark.parametrize('count', mostly_stress([6, EACH], 6))
+def test_a_power_failure_loses_no_covered_checkpoint(count, run, flags, tmp_path, capsys):
     failures = distinct(power_failures(run[0]))
     assert len(failures) > 200
-    for i, (number, state) in enumerate(some(failures, 6)):
-        assert assert_resumes(state, tmp_path / str(i), flags, run[1], capsys) >= covered(run[0].calls[:number])
-
-
-@pytest.mark.stress
-def test_no_power_failure_loses_a_covered_checkpoint(run, flags, tmp_path, capsys):
-    for i, (number, state) in enumerate(distinct(power_failures(run[0]))):
+    for i, (number, state) in enumerate(some(failures, count)):
         assert assert_resumes(state, tmp_path / str(i), flags, run[1], capsys) >= covered(run[0].calls[:number])
 
 

@@ -1,10 +1,9 @@
-"""The fast network and its parts against NumPy: whitening, convolution, moving statistics, test-time views."""
+"""The fast network and its parts against NumPy: whitening, convolution, moving statistics."""
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.names import MOVING_STATISTICS
-from cifar10.data.shift import average, views
 from cifar10.model import fast
 from cifar10.model.fast import whitening_filters
 from cifar10.model.layers import convolution
@@ -129,14 +128,3 @@ def test_whitening_filters_begin_with_the_largest_eigenvalue_and_stay_finite():
     np.testing.assert_allclose(np.abs(filters[:, 0]), np.eye(12)[0] / np.sqrt(4 + 5e-4), rtol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(filters[:, 1:12], axis=0), 5e-4 ** -0.5, rtol=1e-5)
     np.testing.assert_array_equal(filters[:, 12:], -filters[:, :12])
-
-
-def test_six_views_and_their_average():
-    images = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)
-    padded = np.pad(images, [(0, 0), (1, 1), (1, 1), (0, 0)], 'reflect')
-    expected = [images, padded[:, :4, :5], padded[:, 2:, 2:]]
-    actual = value_of(views(tf.constant(images)))
-    np.testing.assert_array_equal(actual, np.concatenate(expected + [each[:, :, ::-1] for each in expected]))
-    logits = np.random.default_rng(1).normal(size=(6, 2, 10)).astype(np.float32)
-    averaged = value_of(average(tf.constant(logits.reshape(12, 10))))
-    np.testing.assert_allclose(averaged, np.average(logits, 0, [2, 1, 1, 2, 1, 1]), atol=1e-6)

@@ -4,17 +4,12 @@ import os
 import numpy as np
 import pytest
 
-from cifar10.base.errors import UsageError
 from cifar10.data import augment, records, resize, shift
-from cifar10.evaluation import classification, evaluation, export
-from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.training import completed, train_settings
+from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import inputs, trainer
-from tests.helpers import any_size_network, last_variables, mostly_stress, tf, value_of
+from tests.helpers import ROOT, last_variables, mostly_stress, tf, value_of
 from tests.test_picture_files import decoder
-
-ANY_SIZE = any_size_network(channels=8, filter_size=3, stride=2)
 
 
 def weights_of(size, other):
@@ -72,10 +67,6 @@ def test_shift_takes_the_size_of_the_data_or_smaller_ones():
 def test_the_sizes_of_a_preset_are_in_proportion_and_those_that_are_given_stay(size, sizes):
     assert train_settings(preset='fast', image_size=size).recipe.sizes == sizes
     assert train_settings(preset='fast', image_size=size, sizes='12:0.5,16').recipe.sizes == '12:0.5,16'
-
-
-def test_a_run_that_stored_no_size_has_images_of_32():
-    assert completed({}).data.image_size == 32
 
 
 @pytest.mark.classic
@@ -149,57 +140,11 @@ def test_a_folder_is_converted_once_for_each_size(folder, capsys):
     assert found == expected
 
 
-@pytest.fixture(scope='module')
-def trained(tmp_path_factory, data_dir):
-    """A function that makes the settings of runs of two towers on images of 48 pixels, and the train_dir of one."""
-    path = tmp_path_factory.mktemp('trained')
-    (path / 'mine.py').write_text(ANY_SIZE)
-
-    def settings(name, **changes):
-        return train_settings(**dict(dict(
-            dataset='shapes', data_dir=data_dir, train_dir=str(path / name), batch_size=8, max_steps=4, image_size=48,
-            network=f"{path / 'mine.py'}:network", num_towers=2, tower_device='cpu', eval_steps=4), **changes))
-    with tf.Graph().as_default():
-        trainer.train(settings('whole'))
-    return settings, str(path / 'whole')
-
-
-def test_another_size_is_another_run(trained):
-    with pytest.raises(UsageError, match=r'holds a run with image_size=48 \(now 32\)'):
-        trainer.train(trained[0]('whole', image_size=32))
-
-
-@pytest.mark.stress
-def test_evaluation_the_classes_of_a_file_and_an_exported_model_agree(trained, data_dir, tmp_path):
-    _, whole = trained
-    common = dict(checkpoint_dir=whole, tower_device='cpu')
-    evaluation.evaluate(eval_settings(**common, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=3,
-                                      per_class=True))
-    planes = records.prepare('shapes', data_dir, records.TEST).planes(3)
-    resized = value_of(resize.resized_planes(tf.constant(planes), 48)).transpose(0, 2, 3, 1)
-    paths = [str(tmp_path / f'{i}.png') for i in range(3)]
-    for path, content in zip(paths, value_of([tf.io.encode_png(plane.transpose(1, 2, 0)) for plane in planes])):
-        with open(path, 'wb') as stream:
-            stream.write(content)
-    lines = []
-    classification.classify(eval_settings(**common, image=tuple(paths)), lines.append)
-    rows = [line.split()[1:3] for line in lines]
-    export.export(eval_settings(**common, export_dir=str(tmp_path / 'model')))
-    with tf.Graph().as_default(), tf.Session() as session:
-        model = tf.saved_model.load(session, ['serve'], str(tmp_path / 'model'))
-        signature = model.signature_def['serving_default']
-        assert [size.size for size in signature.inputs['images'].tensor_shape.dim] == [-1, 48, 48, 3]
-        names, probabilities = session.run(
-            [signature.outputs[name].name for name in ('class_name', 'probabilities')],
-            {signature.inputs['images'].name: resized})
-    assert rows == [[name.decode(), f'{row.max():.3f}'] for name, row in zip(names, probabilities)]
-
-
-def test_show_inputs_and_check_say_the_sizes(trained, capsys):
-    settings, whole = trained
-    block = inputs.of_run(settings('none'), 4)[0]
+def test_show_inputs_and_check_say_the_sizes(settings, capsys):
+    config = settings(network=f'{ROOT}/tests/networks.py:convolutions', image_size=48)
+    block = inputs.of_run(config, 4)[0]
     assert block.originals.shape == (4, 48, 48, 3) and block.augmented.shape == (4, 36, 36, 3)
-    check(settings('none'))
+    check(config)
     output = capsys.readouterr().out
     assert ' images of 32x32 in ' in output and ', resized to 48x48, fed as 36x36\n' in output
     assert 'memory     30.73 MB for the training images, in each process' in output

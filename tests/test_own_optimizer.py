@@ -1,6 +1,4 @@
 """A user's own optimizer, clipping, AdamW and Muon: the steps of NumPy in every mode, rules that are checked."""
-import pathlib
-import shutil
 
 import numpy as np
 import pytest
@@ -201,14 +199,3 @@ def test_a_mistake_ends_the_program_with_a_line(call, mine, tmp_path):
         status, error = call('multi_gpu_train.py', '--tower_device=cpu', *arguments)
         assert status == 2 and part in error and len(error.strip().splitlines()) == 1
     assert not list((tmp_path / 'train').glob('*'))
-
-
-@pytest.mark.stress
-def test_a_file_that_was_moved_is_still_the_same_optimizer(call, mine, tmp_path):
-    flags = ['--tower_device=cpu', '--learning_rate=0.01', '--batch_size=8']
-    assert call('multi_gpu_train.py', f'--optimizer={mine()}', *flags) == (0, '')
-    (tmp_path / 'elsewhere').mkdir()
-    moved = pathlib.Path(shutil.move(tmp_path / 'mine.py', tmp_path / 'elsewhere'))
-    assert call('multi_gpu_train.py', f'--optimizer={moved}:mine', '--max_steps=2', *flags) == (0, '')
-    status, error = call('multi_gpu_train.py', f'--optimizer={LION}', '--max_steps=3', *flags)
-    assert status == 2 and f'optimizer={moved}:mine (now {LION})' in error

@@ -25,8 +25,8 @@ from cifar10.tools.check import check
 from cifar10.tools.replay import rerun, verify
 from cifar10.training import inputs, trainer
 from tests.helpers import (
+    ROOT,
     Tasks,
-    any_size_network,
     assert_same_bits,
     last_variables,
     mostly_stress,
@@ -344,15 +344,11 @@ def test_images_in_memory_are_cut_out_too(data_dir):
 
 # Runs.
 
-NETWORK = any_size_network(channels=4, filter_size=5, stride=4)
-
-
 @pytest.fixture(scope='module')
 def flags(folder):
     """The flags of a small run on the photos."""
-    (folder.parent / 'mine.py').write_text(NETWORK)
     return dict(dataset=f'{folder}/', test_fraction=0.2, image_size=SIZE,
-                network=f"{folder.parent / 'mine.py'}:network", batch_size=4, max_steps=12, save_steps=3,
+                network=f'{ROOT}/tests/networks.py:convolutions', batch_size=4, max_steps=12, save_steps=3,
                 learning_rate=0.01, tower_device='cpu')
 
 

@@ -97,6 +97,15 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     assert 'changed    learning_rate=0.2 (now 0.1)\n' in capsys.readouterr().out
 
 
+def begun(flags):
+    """Returns the TrainDir of a run with these flags that has a checkpoint."""
+    directory = TrainDir(flags['train_dir'])
+    os.makedirs(directory.path)
+    directory.begin(RunRecord(train_settings(**flags)))
+    open(directory.checkpoint_prefix + '-1.index', 'w').close()
+    return directory
+
+
 @pytest.mark.parametrize('changed, message', [
     (dict(widths='8,16'), r'holds a run with widths=8 \(now 8,16\)'),
     (dict(optimizer='nesterov'), r'holds a run with optimizer=muon \(now nesterov\)'),
@@ -104,21 +113,15 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     (dict(schedule='staircase'), r'holds a run with schedule=linear \(now staircase\)'),
     (dict(epochs=0.2), r'holds a run with epochs=0.064 \(now 0.2\), at whose end the learning rate reaches 0'),
     (dict(preset='classic', widths=None, sizes=None, epochs=None), r'holds a run with preset=fast \(now classic\)')])
-def test_another_recipe_is_another_run(changed, message, fast, tmp_path):
-    directory = TrainDir(fast['train_dir'])
-    os.makedirs(directory.path)
-    directory.begin(RunRecord(train_settings(**fast)))
-    open(directory.checkpoint_prefix + '-1.index', 'w').close()
+def test_another_recipe_is_another_run(changed, message, fast):
+    begun(fast)
     with pytest.raises(UsageError, match=message):
         train(train_settings(**dict(fast, **changed)))
 
 
 def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     config = dict(fast, schedule='staircase')
-    directory = TrainDir(config['train_dir'])
-    os.makedirs(directory.path)
-    directory.begin(RunRecord(train_settings(**config)))
-    open(directory.checkpoint_prefix + '-1.index', 'w').close()
+    directory = begun(config)
     message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; repeat'
     with pytest.raises(UsageError, match=message):
         refuse_another_run(directory, train_settings(**dict(config, epochs=0.2)))

@@ -263,10 +263,6 @@ def test_the_parameter_servers_variables_and_slots_are_on_the_cpu():
     assert devices == dict.fromkeys(['a', 'a/Momentum', 'b', 'b/Momentum', 'unused'], '/device:CPU:0')
 
 
-def test_global_step_is_int64():
-    assert tf.train.create_global_step().dtype.base_dtype == tf.int64
-
-
 def test_replicas_start_from_the_primaries_and_stay_equal_to_the_bit():
     with built('replicated', 4, lambda: tf.train.MomentumOptimizer(RATE, 0.9)) as (session, step):
         replicas = [v for v in tf.local_variables() if v.op.name.endswith(('/a', '/b', '/Momentum'))]

@@ -14,14 +14,12 @@ from cifar10.base.names import AVERAGE as SUFFIX
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.evaluation import evaluation
 from cifar10.model.frozen import freezing, is_frozen
 from cifar10.model.layers import batch_normalisation
 from cifar10.parallel import devices
 from cifar10.run import metrics
 from cifar10.run.record import read_starts
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools import check
 from cifar10.tools.replay import rerun, verify
@@ -266,19 +264,6 @@ def test_frozen_initial_values_are_warned_of(tuned, capsys):
     train(tuned(freeze='first', max_steps=1))
     assert ('warning: --freeze=first leaves first/weights, first/beta, first/moving_mean, first/moving_variance at '
             'initial values, which nothing has trained; start from a model') in capsys.readouterr().out
-
-
-@pytest.mark.stress  # that it is evaluated: test_modes.py
-def test_a_frozen_run_is_evaluated_with_what_it_froze(tuned, source, tmp_path, capsys):
-    train(tuned(warm_start=source[0], freeze='^first/', max_steps=3, learning_rate=0.0, eval_steps=3))
-    within, = metrics.read(tuned().run.train_dir, metrics.EVAL)
-    flags = dict(run_once=True, tower_device='cpu', keep_best=False)
-    evaluation.evaluate(eval_settings(checkpoint_dir=tuned().run.train_dir, eval_dir=str(tmp_path / 'eval'), **flags))
-    with tf.Graph().as_default():
-        evaluation.evaluate(eval_settings(checkpoint_dir=source[0], eval_dir=str(tmp_path / 'of_source'), **flags))
-    beside, = metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
-    of_source, = metrics.read(str(tmp_path / 'of_source'), metrics.EVAL)
-    assert within['correct'] == beside['correct'] == of_source['correct']
 
 
 def needed(settings, data_dir, freeze, mode='parameter_server'):
