@@ -224,6 +224,15 @@ def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_bet
     assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
 
 
+@pytest.mark.stress  # in the other modes: test_modes.py
+def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(tiny, tmp_path):
+    train(tiny(variable_update='async', num_gpus=2, **KEEPING))
+    folder = tiny().run.train_dir
+    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
+                                      eval_dir=str(tmp_path / 'eval')))
+    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == best_of(folder)[0]['correct']
+
+
 def test_nothing_to_compare_is_refused(tiny):
     with pytest.raises(UsageError, match='--keep_best compares the evaluations of --eval_steps, and there are none'):
         tiny(keep_best=True)
