@@ -242,7 +242,7 @@ def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run, tmp_
             found = [tower.loss for tower in probe.at(taken).towers]
             np.testing.assert_allclose(found, taken.losses, rtol=1e-5)
     assert verification.line() == (
-        'verified   as recorded: the loss of steps 10 and 20, the variables of steps 18 and 21')
+        'verified   as recorded: the loss of steps 10, 20 and 21, the variables of steps 18 and 21')
 
 
 def test_the_moving_averages_decay_is_a_power_that_is_bounded():
