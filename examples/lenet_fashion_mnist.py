@@ -24,13 +24,13 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
-from cifar10.data import fashion_mnist  # noqa: E402
 from cifar10.data.download import DownloadError  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.settings.training import TOWER_DEVICES  # noqa: E402
+from examples import fashion_mnist  # noqa: E402
 
 
 def read(data_dir):

@@ -28,8 +28,8 @@ startup.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.data import fashion_mnist  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
+from examples import fashion_mnist  # noqa: E402
 from lessons import common  # noqa: E402
 
 IMAGES = 1024  # for training; 512 more for the test

@@ -11,7 +11,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
-from cifar10.data import fashion_mnist
+from examples import fashion_mnist
 from tests.helpers import ROOT, patient
 
 

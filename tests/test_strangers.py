@@ -7,13 +7,13 @@ import pytest
 
 from cifar10.base import plots
 from cifar10.base.errors import UsageError
-from cifar10.data import fashion_mnist
 from cifar10.evaluation import evaluation
 from cifar10.run import trust
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
+from examples import fashion_mnist
 from tests.helpers import LINEAR, change_record, small_disk, tf
 
 SOMEBODY = 12345  # the id of another user

@@ -13,7 +13,7 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.base.files import new_folder
 from cifar10.data import download
-from cifar10.data.records import CLASSES_FILE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 
 _SITE = 'https://www.cs.toronto.edu/~kriz/'
 _MOST_BYTES = 1 << 28  # of an archive, unpacked: 60,000 records take 184 MB
@@ -37,15 +37,13 @@ class _Archive:
       size: in bytes.
       sha256: its checksum, hexadecimal.
       folder: the folder in it that holds the files.
-      required: the files that it must have.
-      extras: other files to unpack if it has them.
+      files: the files in it that are unpacked.
     """
     name: str
     size: int
     sha256: str
     folder: str
-    required: tuple[str, ...]
-    extras: tuple[str, ...]
+    files: tuple[str, ...]
 
     def fetch(self, folder):
         """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
@@ -66,7 +64,7 @@ class _Archive:
         self._extract(path, folder)
 
     def _extract(self, archive, folder):
-        expected = {f'{self.folder}/{name}' for name in self.required + self.extras}
+        expected = {f'{self.folder}/{name}' for name in self.files}
         with (new_folder(folder) as temporary, _Bounded(archive) as stream,
               tarfile.open(fileobj=stream, mode='r|') as tar):
             for member in tar:
@@ -78,7 +76,7 @@ class _Archive:
                         shutil.copyfileobj(source, copy)
             while stream.read(1 << 20):  # gzip compares its checksum when the end is read
                 pass
-            missing = [name for name in self.required if not os.path.isfile(os.path.join(temporary, name))]
+            missing = [name for name in self.files if not os.path.isfile(os.path.join(temporary, name))]
             if missing:
                 raise tarfile.ReadError(f'{self.folder}/{missing[0]} is not in it')
 
@@ -86,13 +84,12 @@ class _Archive:
 _CIFAR10 = _Archive(
     name='cifar-10-binary.tar.gz', size=170052171,
     sha256='c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
-    folder='cifar-10-batches-bin', required=TRAIN_FILES + TEST_FILES, extras=(CLASSES_FILE, 'readme.html'))
+    folder='cifar-10-batches-bin', files=TRAIN_FILES + TEST_FILES)
 
 _CIFAR100 = _Archive(
     name='cifar-100-binary.tar.gz', size=168513733,
     sha256='58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
-    folder='cifar-100-binary', required=('train.bin', 'test.bin'),
-    extras=('fine_label_names.txt', 'coarse_label_names.txt'))
+    folder='cifar-100-binary', files=('train.bin', 'test.bin'))
 
 _COUNTS = {TRAIN: 50_000, TEST: 10_000}
 

@@ -15,12 +15,13 @@ class DownloadError(Exception):
     """The file could not be downloaded, or is not the one that was published."""
 
 
-def sha256(path: str) -> str:
-    """Returns the SHA-256 of a file, as lower-case hexadecimal digits."""
+def sha256(*paths: str) -> str:
+    """Returns the SHA-256 of files, one after the other, as lower-case hexadecimal digits."""
     digest = hashlib.sha256()
-    with open(path, 'rb') as stream:
-        for chunk in iter(lambda: stream.read(_CHUNK), b''):
-            digest.update(chunk)
+    for path in paths:
+        with open(path, 'rb') as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
     return digest.hexdigest()
 
 

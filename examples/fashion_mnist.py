@@ -1,6 +1,6 @@
 """Fashion-MNIST's four files: their download and format, and generated images of the same form.
 
-The trainer does not use it; examples/lenet_fashion_mnist.py and lessons/split_batch.py do.
+Used by examples/lenet_fashion_mnist.py and lessons/split_batch.py.
 """
 import gzip
 import os
