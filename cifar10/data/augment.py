@@ -2,23 +2,34 @@
 
 Augmentations are pure functions of (seed, position), built as graph operations.
 """
+from collections.abc import Sequence
+
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.draws import Positions, draws
 from cifar10.data.records import SIZE
-from cifar10.data.resize import cut_planes
+from cifar10.data.resize import cut_planes, mirrored
 
 
 class Augmentation:
     """How images of the data set become the input of a network.
 
-    It is made with the arguments of `data.shift.Shift`.
+    Args:
+      sizes, total_examples: as for `data.shift.Shift`, which alone uses them.
+      seed: seed of all random choices.
+      image_size: height and width in pixels of the images of the data.
 
     Attributes:
       test_time_averaging: whether evaluation averages the predictions for several views of an image, unless
         the user says otherwise.
     """
     test_time_averaging = False
+
+    def __init__(self, sizes: Sequence[tuple[float, int]] | None = None, total_examples: int | None = None,
+                 seed: int = 0, image_size: int = SIZE):
+        del sizes, total_examples
+        self._seed = seed
+        self._image_size = image_size
 
     def image_sizes(self) -> list[int]:
         """Returns the sizes (height and width in pixels) that images have in the course of a run."""
@@ -47,7 +58,8 @@ class Augmentation:
           planes: uint8 [n, 3, image_size, image_size].
           positions: where the batch lies; every random choice follows from this and the seed.
         """
-        raise NotImplementedError
+        del positions
+        return self.plain(planes)
 
     def plain(self, planes: tf.Tensor) -> tf.Tensor:
         """Returns a batch for evaluation, without random changes; shapes as in `train`."""
@@ -58,48 +70,11 @@ class Augmentation:
         return self.plain(planes) if positions is None else self.train(planes, positions)
 
 
-def planes_of(pixels: tf.Tensor) -> tf.Tensor:
-    """Returns pixels uint8 [n, height, width, 3] as planes uint8 [n, 3, height, width]."""
-    # Not tf.transpose: on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
-    return tf.stack(tf.unstack(pixels, axis=-1), 1)
-
-
-def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
-    """Returns parts of pictures as `Augmentation.boxes` does, some of them from right to left.
-
-    Args:
-      first, last: int32 [n, 2], the first and the last row and column of each part.
-      mirror: bool [n].
-    """
-    boxes = tf.concat([first, last], 1)
-    return tf.where(mirror, tf.gather(boxes, [0, 3, 2, 1], axis=1), boxes)
-
-
-def centre_boxes(shapes: tf.Tensor, fraction: float) -> tf.Tensor:
-    """Returns the squares in the centre of pictures, as `Augmentation.boxes` returns parts.
-
-    Args:
-      shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
-      fraction: the side of a square, as a fraction of the shorter side of its picture.
-    """
-    side = tf.cast(tf.round(tf.cast(tf.reduce_min(shapes, 1, keepdims=True), tf.float32) * fraction), tf.int32)
-    first = (shapes - side) // 2
-    return tf.concat([first, first + side - 1], 1)
-
-
 class Classic(Augmentation):
-    """The augmentation of the classic recipe: crop, mirror, contrast, standardisation.
-
-    It takes the same arguments as `Shift`, but uses only the seed and the size of the images.
-    """
-
-    def __init__(self, sizes: None, total_examples: int | None, seed: int, image_size: int = SIZE):
-        del sizes, total_examples
-        self._seed = seed
-        self._crop_size = crop_size(image_size)
+    """The augmentation of the classic recipe: crop, mirror, contrast, standardisation."""
 
     def image_sizes(self):
-        return [self._crop_size]
+        return [crop_size(self._image_size)]
 
     def flags_for(self, size):
         return f'--image_size={-(-4 * size // 3)}'
@@ -109,8 +84,9 @@ class Classic(Augmentation):
         return standardise(augment(planes, numbers))
 
     def plain(self, planes):
-        first = (planes.shape[-1] - self._crop_size) // 2
-        last = first + self._crop_size
+        crop = crop_size(self._image_size)
+        first = (planes.shape[-1] - crop) // 2
+        last = first + crop
         return standardise(tf.cast(planes[:, :, first:last, first:last], tf.float32))
 
 

@@ -1,6 +1,4 @@
 """The images of a data set in memory, and batches of them."""
-from collections.abc import Callable
-
 import tensorflow.compat.v1 as tf
 
 from cifar10.data.augment import Augmentation
@@ -75,19 +73,6 @@ class Images:
         boxes = augmentation.boxes(tf.fill([n, 2], self._stored_size), positions)
         planes = stored_parts(planes, boxes, self._size)
         return augmentation(planes, positions), labels
-
-    def batches(self, augmentation: Augmentation, places: tf.data.Dataset, choose: Callable,
-                batch_size: int) -> tf.data.Dataset:
-        """Returns a dataset of what `batch` returns for each of some places.
-
-        Args:
-          augmentation: applied to the images.
-          places: a dataset of tuples of scalars, one for each batch.
-          choose: function place -> (examples, positions) as for `batch`.
-          batch_size: images in each batch; only the last may have less.
-        """
-        del batch_size
-        return places.map(as_graph(lambda *place: self.batch(augmentation, *choose(*place))))
 
     def _stored(self, examples):
         """Returns (labels int32 [n], planes uint8 [n, 3, stored_size, stored_size])."""

@@ -28,18 +28,16 @@ def train_batch(images: Images, augmentation: Augmentation, first_position: tf.T
       images: what `Records.load` returns.
       augmentation: applied to the images.
       first_position, step_position: int64 scalars, the first position of the batch and of its step.
+      seed: seed of the order of the examples.
 
     Returns:
       (images float32 [batch_size, height, width, 3], labels int32 [batch_size]).
     """
-    return images.batch(augmentation, *_chosen(images.count, first_position, step_position, batch_size, seed))
-
-
-def _chosen(count, first_position, step_position, batch_size, seed):
-    """Returns (the examples, the Positions) of a training batch; `count` is that of the examples in an epoch."""
     positions = first_position + tf.range(batch_size, dtype=tf.int64)
-    examples = shuffled(positions, count, seed)
-    return examples, Positions(first_position, step_position, examples, positions // count, count)
+    examples = shuffled(positions, images.count, seed)
+    epochs = positions // images.count
+    return images.batch(
+        augmentation, examples, Positions(first_position, step_position, examples, epochs, images.count))
 
 
 class Source:
@@ -130,8 +128,8 @@ class Source:
     def _batches(self, positions, host, device=None):
         """Returns (an iterator of the batches at positions, the operation that reads the records and starts it)."""
         images = self._loaded[host]
-        batches = images.batches(self._augmentation, positions, lambda first, step: _chosen(
-            images.count, first, step, self._batch_size, self._seed), self._batch_size).prefetch(_AHEAD)
+        batches = positions.map(as_graph(lambda first, step: train_batch(
+            images, self._augmentation, first, step, self._batch_size, self._seed))).prefetch(_AHEAD)
         if device is None:
             return _iterator(batches, [images.read])
         with tf.device(device):
@@ -163,10 +161,9 @@ def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, 
       (a `tf.data.Iterator` of (images float32 [n, height, width, 3], labels int32 [n]), the operation that
       starts it at the first example). n is `batch_size`, except in the last batch.
     """
-    def chosen(first):
+    def batch(first):
         # Not a slice of the rows: slicing a variable that was scattered into copies the whole variable.
-        return tf.range(first, tf.minimum(first + batch_size, num_examples)), None
+        return images.batch(augmentation, tf.range(first, tf.minimum(first + batch_size, num_examples)), None)
 
     starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)
-    batches = images.batches(augmentation, tf.data.Dataset.zip((starts,)), chosen, batch_size)
-    return _iterator(batches.prefetch(2), [])
+    return _iterator(starts.map(as_graph(batch)).prefetch(_AHEAD), [])

@@ -1,4 +1,6 @@
-"""How images are brought to another size, the same for records, for picture files and in an exported model."""
+"""How parts are cut out of images, resized and normalised: the same for records, picture files and exported models."""
+from collections.abc import Sequence
+
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
@@ -63,3 +65,44 @@ def cut_planes(planes: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bi
     images = tf.image.crop_and_resize(tf.reshape(planes, [-1, height, width, 1]), tf.repeat(corners, 3, 0),
                                       tf.range(3 * n), [size, size], method)
     return tf.reshape(images, [-1, 3, size, size])
+
+
+def planes_of(pixels: tf.Tensor) -> tf.Tensor:
+    """Returns pixels uint8 [n, height, width, 3] as planes uint8 [n, 3, height, width]."""
+    # Not tf.transpose: on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
+    return tf.stack(tf.unstack(pixels, axis=-1), 1)
+
+
+def mirrored(first: tf.Tensor, last: tf.Tensor, mirror: tf.Tensor) -> tf.Tensor:
+    """Returns parts of pictures as `Augmentation.boxes` does, some of them from right to left.
+
+    Args:
+      first, last: int32 [n, 2], the first and the last row and column of each part.
+      mirror: bool [n].
+    """
+    boxes = tf.concat([first, last], 1)
+    return tf.where(mirror, tf.gather(boxes, [0, 3, 2, 1], axis=1), boxes)
+
+
+def centre_boxes(shapes: tf.Tensor, fraction: float) -> tf.Tensor:
+    """Returns the squares in the centre of pictures, as `Augmentation.boxes` returns parts.
+
+    Args:
+      shapes: int32 [n, 2], the heights and widths of the pictures in pixels.
+      fraction: the side of a square, as a fraction of the shorter side of its picture.
+    """
+    side = tf.cast(tf.round(tf.cast(tf.reduce_min(shapes, 1, keepdims=True), tf.float32) * fraction), tf.int32)
+    first = (shapes - side) // 2
+    return tf.concat([first, first + side - 1], 1)
+
+
+def normalised(planes: tf.Tensor, mean: Sequence[float], deviation: Sequence[float]) -> tf.Tensor:
+    """Returns planes uint8 [n, 3, height, width] as images float32 [n, height, width, 3], normalised.
+
+    Args:
+      mean, deviation: the means and standard deviations of red, green and blue.
+    """
+    # Before the transposition, because on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
+    scale = 1 / tf.constant(deviation)[:, None, None]
+    images = (tf.cast(planes, tf.float32) - tf.constant(mean)[:, None, None]) * scale
+    return tf.transpose(images, [0, 2, 3, 1])

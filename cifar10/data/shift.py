@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws, permuted
 from cifar10.data.records import SIZE
+from cifar10.data.resize import normalised
 
 # Means and standard deviations of CIFAR-10's red, green and blue, from 0 to 255.
 _MEAN = (125.3, 123.0, 113.9)
@@ -29,17 +30,15 @@ class Shift(Augmentation):
       sizes: (fraction of the run at which it begins, height and width in pixels) of each size, in ascending
         order; the first fraction is 0. None: all images have the size of the data's.
       total_examples: examples of the whole run; may be None where all images have one size.
-      seed: seed of the shifts and of the halves.
-      image_size: height and width in pixels of the images of the data.
+      seed, image_size: as for any Augmentation.
     """
     test_time_averaging = True
 
     def __init__(self, sizes: Sequence[tuple[float, int]] | None, total_examples: int | None, seed: int,
                  image_size: int = SIZE):
+        super().__init__(seed=seed, image_size=image_size)
         self._sizes = sizes or [(0.0, image_size)]
-        self._image_size = image_size
         self._total_examples = total_examples
-        self._seed = seed
 
     def image_sizes(self):
         return [size for _, size in self._sizes]
@@ -80,13 +79,8 @@ def _reflected(index, size):
 
 def _resized(planes, size):
     """Returns planes uint8 [n, 3, height, width] as normalised images float32 [n, size, size, 3]; resized by area."""
-    # Normalised before the transposition: graph optimisation would otherwise transpose the bytes, and oneDNN
-    # prints a line about those.
-    mean = tf.constant(_MEAN)[:, None, None]
-    scale = (1 / tf.constant(_DEVIATION))[:, None, None]
-    images = (tf.cast(planes, tf.float32) - mean) * scale
     return tf.raw_ops.ResizeArea(
-        images=tf.transpose(images, [0, 2, 3, 1]), size=tf.stack([size, size]), align_corners=False)
+        images=normalised(planes, _MEAN, _DEVIATION), size=tf.stack([size, size]), align_corners=False)
 
 
 def _shifted(images, rows, columns, static_size):

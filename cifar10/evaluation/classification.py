@@ -9,10 +9,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import printable, say
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
-from cifar10.data.augment import planes_of
 from cifar10.data.photos import pictures
 from cifar10.data.photos.pictures import NoPicture, shown
 from cifar10.data.photos.serving import images_of
+from cifar10.data.resize import planes_of
 from cifar10.data.shift import average, views
 from cifar10.evaluation import model
 from cifar10.evaluation.evaluator import trained_session

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.data.augment import Augmentation, centre_boxes, planes_of
+from cifar10.data.augment import Augmentation
 from cifar10.data.photos import headers
-from cifar10.data.resize import as_bytes, stored_parts
+from cifar10.data.resize import as_bytes, centre_boxes, planes_of, stored_parts
 
 _SCALES = (1, 2, 4, 8)  # libjpeg decodes at a fraction of the size in less time and memory
 _LEAST = 2  # pixels that a fraction must leave for each pixel of the image, so that little of what it smooths is seen

@@ -6,25 +6,22 @@ import dataclasses
 import hashlib
 import io
 import os
-import time
-from typing import NamedTuple
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.base.cpu_session import cpu_session, lasting_cpu_session
-from cifar10.data import download, pipeline
-from cifar10.data.augment import Augmentation, centre_boxes, planes_of
+from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph
 from cifar10.data.photos import decoding, headers, manifest, pictures
 from cifar10.data.photos.manifest import COLUMNS, SEPARATORS, Photo
 from cifar10.data.records import Records
+from cifar10.data.resize import centre_boxes, planes_of
 
 _PARALLEL = len(os.sched_getaffinity(0))  # photos that are decoded at a time; of the chief, if it has other cores
 _ROW_BYTES = 100  # of a row of the manifest, about
 _BUCKETS = 2 ** 63 - 1  # of fingerprints
-_MEASURED = 100  # photos that are decoded to measure how long it takes
 _EXAMINED = 64  # height and width to which a file is decoded to see whether it can be
 
 
@@ -45,41 +42,11 @@ class Photos(Records):
     def memory_bytes(self):
         return 2 * self.count * _ROW_BYTES
 
-    def digest(self):
-        return download.sha256(self.files[0])  # its rows have the fingerprint of each photo
+    def verified(self):
+        return dataclasses.replace(self, count=manifest.verified_count(self.files[0], self.root))
 
     def fingerprints(self):
         return manifest.fingerprints(self.files[0])
-
-    def describe(self, augmentation, batch_size):
-        lines = super().describe(augmentation, batch_size)
-        if not os.path.exists(self.files[0]):
-            return lines
-        rate = self.decoding_rate(augmentation, _MEASURED)
-        ahead = (1 + pipeline.batches_ahead(False)) * batch_size * 3 * self.size ** 2 * 4  # float32
-        return [*lines, f'decoding   {rate:,.0f} photos/s on {len(os.sched_getaffinity(0))} cores; the batches ahead '
-                f'of each device take {ahead / 1e6:.2f} MB']
-
-    def decoding_rate(self, augmentation: Augmentation, count: int) -> float:
-        """Measures how many photos a second this machine decodes and augments for training; there must be a manifest.
-
-        Args:
-          augmentation: applied to the images.
-          count: about how many photos to decode, some of them several times if there are fewer.
-        """
-        batch_size = max(count // 10, 1)
-        with cpu_session() as session:
-            source = pipeline.Source(self, ['/cpu:0'], 1, augmentation, batch_size, seed=0)
-            batches = tf.placeholder_with_default(tf.constant(10, tf.int64), [])
-            next_batch, starts = source.batches(tf.constant(0, tf.int64), batches * batch_size)
-            batch = next_batch(0)
-            session.run(starts, {batches: 1})
-            session.run(batch)  # the first photos wait for the graph to be prepared
-            session.run(starts)
-            begin = time.perf_counter()  # nothing has been decoded yet, and in the end nothing more is
-            for _ in range(10):
-                session.run(batch)
-            return 10 * batch_size / (time.perf_counter() - begin)
 
     def load(self):
         return PhotoFiles(self)
@@ -92,21 +59,6 @@ class Photos(Records):
 
     def __str__(self):
         return f'{self.dataset}, {self.count:,} photos, read from their files as {self.folder} lists them'
-
-
-class _Wanted(NamedTuple):
-    """The photos to read; each tensor has a row for each photo.
-
-    Attributes:
-      file: string, its path.
-      fingerprint: int64, of its contents.
-      label: int32.
-      part: of the picture.
-    """
-    file: tf.Tensor
-    fingerprint: tf.Tensor
-    label: tf.Tensor
-    part: decoding.Part
 
 
 class PhotoFiles(Images):
@@ -134,65 +86,37 @@ class PhotoFiles(Images):
         return tf.Variable(values, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name)
 
     def take(self, examples):
-        labels, pixels = self._single_batch(self._wanted(examples, centre_boxes(self._shapes(examples), 1.0)))
+        labels, pixels = self._decoded(Augmentation(), examples, None)
         return labels, planes_of(pixels)
 
     def batch(self, augmentation, examples, positions):
-        labels, pixels = self._single_batch(self._wanted(examples, self._boxes(augmentation, examples, positions)))
+        labels, pixels = self._decoded(augmentation, examples, positions)
         return augmentation(planes_of(pixels), positions), labels
 
-    def batches(self, augmentation, places, choose, batch_size):
-        """As `Images.batches`, where photos are decoded ahead."""
-        def wanted(*place):
-            examples, positions = choose(*place)
-            return self._wanted(examples, self._boxes(augmentation, examples, positions))
-
-        def finished(place, batch):
-            labels, pixels = batch
-            examples, positions = choose(*place)
-            pixels.set_shape([examples.shape[0], *pixels.shape[1:]])
-            return augmentation(planes_of(pixels), positions), labels
-        decoded = self._decoded(places.map(as_graph(wanted)).unbatch(), batch_size)
-        return tf.data.Dataset.zip((places, decoded)).map(as_graph(finished))
-
-    def _shapes(self, examples):
-        """Returns the heights and widths of photos, int32 [n, 2]."""
-        return tf.gather(self._facts, examples)[:, 2:]
-
-    def _boxes(self, augmentation, examples, positions):
-        """Returns the boxes that are cut out of photos, as `Augmentation.boxes` does."""
-        shapes = self._shapes(examples)
-        boxes = augmentation.boxes(shapes, positions)
-        return centre_boxes(shapes, 1.0) if boxes is None else boxes
-
-    def _wanted(self, examples, boxes):
-        """Returns the photos to read for a batch."""
+    def _decoded(self, augmentation, examples, positions):
+        """Returns (labels int32 [n], pixels uint8 [n, size, size, 3]) of the parts of photos that are augmented."""
         facts = tf.gather(self._facts, examples)
-        return _Wanted(tf.gather(self._files, examples), tf.gather(self._fingerprints, examples), facts[:, 0],
-                       decoding.parts(facts[:, 1], facts[:, 2:], boxes))
-
-    def _single_batch(self, wanted):
-        """Returns (labels, pixels) of all that is wanted, where a graph needs one batch."""
-        n = wanted.label.shape[0]
-        decoded = self._decoded(tf.data.Dataset.from_tensor_slices(wanted), n)
-        labels, pixels = tf.data.experimental.get_single_element(decoded)
-        return tf.ensure_shape(labels, [n]), tf.ensure_shape(pixels, [n, *pixels.shape[1:]])
-
-    def _decoded(self, wanted, batch_size):
-        """Returns a dataset of (labels, pixels) of batches of what is wanted: in its order, many decoded at a time."""
-        decoded = wanted.map(as_graph(self._decode), num_parallel_calls=_PARALLEL, deterministic=True)
+        labels, orientations, shapes = facts[:, 0], facts[:, 1], facts[:, 2:]
+        boxes = augmentation.boxes(shapes, positions)
+        if boxes is None:
+            boxes = centre_boxes(shapes, 1.0)
+        photos = tf.data.Dataset.from_tensor_slices((
+            tf.gather(self._files, examples), tf.gather(self._fingerprints, examples),
+            decoding.parts(orientations, shapes, boxes)))
+        decoded = photos.map(as_graph(self._decode), num_parallel_calls=_PARALLEL, deterministic=True)
         options = tf.data.Options()
         options.autotune.enabled = False  # as in `pipeline`
-        return decoded.batch(batch_size).with_options(options)
+        batch = decoded.batch(tf.size(examples, out_type=tf.int64)).with_options(options)
+        pixels = tf.data.experimental.get_single_element(batch)
+        return labels, tf.ensure_shape(pixels, [examples.shape[0], *pixels.shape[1:]])
 
-    def _decode(self, wanted):
-        """Returns (label, pixels uint8 [size, size, 3]) of a photo."""
-        contents = tf.io.read_file(wanted.file)
-        same = tf.equal(fingerprint(contents), wanted.fingerprint)
-        message = tf.strings.join([wanted.file, ' has changed since the run began'])
-        with tf.control_dependencies([tf.debugging.Assert(same, [message])]):
+    def _decode(self, path, expected, part):
+        """Returns the pixels of a part of a photo, uint8 [size, size, 3]; fails if it has another fingerprint."""
+        contents = tf.io.read_file(path)
+        message = tf.strings.join([path, ' has changed since the run began'])
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(fingerprint(contents), expected), [message])]):
             contents = tf.identity(contents)
-        return wanted.label, decoding.decoded(contents, wanted.part, self._size)
+        return decoding.decoded(contents, part, self._size)
 
 
 def fingerprint(contents: tf.Tensor) -> tf.Tensor:

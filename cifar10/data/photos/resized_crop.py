@@ -6,9 +6,9 @@ import math
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.data.augment import Augmentation, centre_boxes, mirrored
+from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws
-from cifar10.data.records import SIZE
+from cifar10.data.resize import centre_boxes, mirrored, normalised
 
 # Of the area of the picture, and width / height (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop).
 _AREAS = (0.08, 1.0)
@@ -31,13 +31,7 @@ class ResizedCrop(Augmentation):
     random place. Half of the parts are mirrored. Evaluation takes the centre square of 7/8 of the shorter side.
 
     The images are normalised by the channel means and standard deviations of ImageNet.
-
-    It takes the same arguments as `Shift`, but uses only the seed and the size of the images.
     """
-    def __init__(self, sizes: None, total_examples: int | None, seed: int, image_size: int = SIZE):
-        del sizes, total_examples
-        self._image_size = image_size
-        self._seed = seed
 
     def image_sizes(self):
         return [self._image_size]
@@ -54,15 +48,8 @@ class ResizedCrop(Augmentation):
         first = tf.minimum(tf.cast(numbers[:, :2] * free, tf.int32), shapes - chosen)  # a product may round up
         return mirrored(first, first + chosen - 1, numbers[:, 2] < 0.5)
 
-    def train(self, planes, positions):
-        del positions
-        return self.plain(planes)
-
     def plain(self, planes):
-        # Before the transposition, because on some CPUs oneDNN cannot transpose bytes, and prints a line about it.
-        scale = 1 / tf.constant(_DEVIATION)[:, None, None]
-        images = (tf.cast(planes, tf.float32) - tf.constant(_MEAN)[:, None, None]) * scale
-        return tf.transpose(images, [0, 2, 3, 1])
+        return normalised(planes, _MEAN, _DEVIATION)
 
 
 def _crops(shapes, positions, seed):
