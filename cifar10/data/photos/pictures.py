@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from cifar10.base.console import progress_bar
 from cifar10.base.cpu_session import lasting_cpu_session
@@ -24,10 +24,6 @@ from cifar10.data.photos import decoding
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
 _ENCODED = (b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n')  # how JPEG and PNG begin, which TensorFlow decodes
-# How files of formats begin that Pillow does not tell by their first bytes. (Pillow's AVIF may be missing.)
-_OTHER_FORMATS = {
-    'HEIC': rb'.{4}ftyp(hei|hev|mif|msf)', 'AVIF': rb'.{4}ftypavi', 'JPEG XL': rb'\xff\x0a|.{4}JXL ', 'PDF': rb'%PDF',
-    'SVG': rb'\s*<(\?xml|svg)'}
 _MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
 _MOST_PIXELS = 128_000_000  # of a picture; cameras make 100 million
 _PIXEL_BYTES = 24  # memory per pixel while a picture is decoded, at most (measured)
@@ -71,11 +67,6 @@ class MemoryBudget:
                 self._changed.notify_all()
 
 
-# (a form, what an argument of this form is that names no file).
-_NO_FILES = ((r'\w+://.*', 'a URL; download it and give the file'), ('-?', 'not the name of a file; give one'),
-             (r'.*[*?[].*', 'a pattern that no file has; give the names of files'))
-
-
 class Picture(NamedTuple):
     """A picture that was read from a file.
 
@@ -113,9 +104,7 @@ class Reader:
           NoPicture: the file cannot be read or decoded, or the memory is too little for it.
         """
         if os.path.exists(path) and not os.path.isfile(path):
-            raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
-        if not os.path.exists(path) and (kinds := [kind for form, kind in _NO_FILES if re.fullmatch(form, path)]):
-            raise NoPicture(kinds[0])
+            raise NoPicture('not a file')
         try:
             with open(path, 'rb') as stream:
                 return self._read(path, stream)
@@ -129,11 +118,9 @@ class Reader:
         status = os.fstat(stream.fileno())
         if status.st_size > _MOST_BYTES:
             raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
-        head = stream.read(64)
-        if not head:
-            raise NoPicture('an empty file')
+        is_encoded = stream.read(len(_ENCODED[-1])).startswith(_ENCODED)
         too_large = f'more than {_MOST_PIXELS // 10 ** 6} million; make it smaller'
-        with _plain_errors(_format_of(head)):
+        with _plain_errors('not a picture that can be read'):
             try:
                 image = Image.open(stream, formats=self._formats)
             except Image.DecompressionBombError as error:
@@ -141,8 +128,9 @@ class Reader:
         width, height = image.size
         if width * height > _MOST_PIXELS:
             raise NoPicture(f'{width} x {height} pixels, {too_large}')
-        with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * status.st_size), _plain_errors(image.format):
-            if not head.startswith(_ENCODED):
+        memory = width * height * _PIXEL_BYTES + 2 * status.st_size
+        with self._memory.reserve(memory), _plain_errors(f'a corrupt {image.format} file'):
+            if not is_encoded:
                 return self.make(Picture(path, status, pixels=_pixels(image)))
             stream.seek(0)
             return self.make(Picture(path, status, stream.read()))
@@ -168,36 +156,14 @@ class Reader:
 
 
 @contextlib.contextmanager
-def _plain_errors(name):
-    """Context that turns errors of a file into a NoPicture.
-
-    Args:
-      name: of the format of the file, as Pillow names it; None if it has none.
-    """
+def _plain_errors(reason):
+    """Context that turns the errors of a file, which are of all kinds, into a NoPicture with this reason."""
     try:
         yield
     except (NoPicture, MemoryError, tf.errors.ResourceExhaustedError):
         raise
-    except UnidentifiedImageError as error:
-        if name is None:
-            raise NoPicture('not a picture') from error
-        if name not in _FORMATS:
-            raise NoPicture(f'a picture in the format {name}, which is not read; save it as PNG or JPEG') from error
-        raise NoPicture(f'a corrupt {name} file') from error
-    except Exception as error:  # Pillow's readers raise errors of all kinds
-        raise NoPicture(f'a corrupt {name} file') from error
-
-
-def _format_of(head):
-    """Returns the name of the format in which a file is, judging by its first bytes, or None."""
-    for name, beginning in _OTHER_FORMATS.items():
-        if re.match(beginning, head, re.DOTALL):
-            return name
-    for name in Image.ID:
-        _, accept = Image.OPEN[name]
-        if accept and accept(head[:16].ljust(16, b'\0')) is True:
-            return name
-    return None
+    except Exception as error:
+        raise NoPicture(reason) from error
 
 
 def _pixels(image):
