@@ -187,7 +187,7 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     output = capsys.readouterr().out
     assert '60 images of 32x32 in' in output
-    assert f"begin by converting it, into {tmp_path / 'own' / 'cifar-bin'}" in output
+    assert f"begin by preparing it, into {tmp_path / 'own' / 'cifar-bin'}" in output
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
     (tmp_path / 'own' / 'train' / 'eel').mkdir()
     (tmp_path / 'own' / 'test' / 'eel').mkdir()

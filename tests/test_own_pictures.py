@@ -54,12 +54,13 @@ def test_folders_of_classes_become_records(folder, capsys):
     output = capsys.readouterr().out
     assert output.count('converting') == 1 and 'are training images too' not in output
     assert f'warning: left out 1 of 37 files; the first is {path}train/owl/notes.txt' in output
-    assert 'these 1 files' not in output
+    notice = f'files      1 left out, as {path}cifar-bin/left-out.txt lists\n'
+    assert notice in output
     records.prepare(path, '/nowhere')  # a later start
-    assert capsys.readouterr().out == f'left out   1 files, as {path}cifar-bin/left-out.txt lists them\n'
+    assert capsys.readouterr().out == notice
     os.utime(f'{path}test/eel/1.png', (2 ** 31, 2 ** 31))
     records.prepare(path, '/nowhere')
-    assert 'warning: images were added, removed or changed after the conversion' in capsys.readouterr().out
+    assert f'warning: images were added, removed or changed after {path}cifar-bin was made' in capsys.readouterr().out
 
 
 def test_test_images_that_are_training_images_are_said(folder, capsys):
@@ -84,7 +85,7 @@ def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
     for part in (records.TRAIN, records.TEST):  # the warning is printed once
         records.prepare(path, '/nowhere', part, 0.5)
     assert capsys.readouterr().out.count(
-        f'warning: images were added, removed or changed after the conversion; delete {path}cifar-bin-0.5') == 1
+        f'warning: images were added, removed or changed after {path}cifar-bin-0.5 was made; delete it') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
@@ -96,10 +97,10 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
 
 
 @pytest.mark.parametrize('paths, part', [
-    (['train/a/1.png', 'val/a/1.png'], 'has train/ and val/ but no test/; rename val/ to test/$'),
-    (['train/a/1.png'], 'has train/ but no test/; add test/, or use --dataset=.*/mine/train to set a fraction'),
+    (['train/a/1.png', 'val/a/1.png'], r'has train/ but no test/; add test/ \(a directory such as val/ has to be '
+     'renamed\\), or use --dataset=.*/mine/train to set a fraction'),
     (numbered('train', 'car'), 'if train is a class, rename it'),
-    (numbered('train', 'test', 'car'), r'no class directories in train/; put the images into train/<class>, or, if'),
+    (numbered('train', 'test', 'car'), 'no class directories; put .* its class, which must not be train or test$'),
     (numbered('Train/a', 'Train/b', 'TEST/a', 'TEST/b'), 'has TEST/ among its class directories; rename it to test if'),
     (numbered('train/a', 'train/b\nc', 'test/a', 'test/b'), r"directory 'b\\nc' in .*/train has control characters"),
     (numbered('a', 'b\x1b[31m'), r"'b\\x1b\[31m' in .* has control characters in its name; rename it"),
@@ -111,21 +112,31 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
      'images; rename or remove it'),
     (['train/a/1.png', 'train/b/1.png', 'test/a/1.png'], 'class b is only in one of train/ and test/'),
     (['a/1.png'], 'has one class directory, a/; add a directory with images of another class'),
-    (numbered('photos/a', 'photos/b'), 'has one directory, photos/, in which there are 2; use --dataset=.*/photos/$'),
-    (['1.png', '2.png'], 'has 2 files but no class directories; put each image into a directory that has the name of'),
-    (numbered('a', 'b/x'), 'class b has no training image, but directories such as x/; move their images into .*/b$'),
+    (numbered('photos/a', 'photos/b'), 'has one class directory, photos/; .* in this one, use --dataset=.*/photos/$'),
+    (['1.png', '2.png'], 'has no class directories; put each image into a directory that has the name of'),
+    (numbered('a', 'b/x'), r'class b has no .* image; .* \(images in directories below it are not read\)$'),
     (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
     (numbered('a', 'b') + ['c/1.png'], 'class c has no training image; give it more, or remove'),
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
-    ([f'{i}/1.png' for i in range(257)], 'has 257 class directories; up to --image_size=64 there may be 256, above'),
+    ([f'{i}/{j}.png' for i in range(257) for j in range(2)],
+     'has 257 class directories; up to --image_size=64 there may be 256, above'),
 ])
-def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path):
+def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_path, capsys):
     path = folder(*paths)
     with pytest.raises(UsageError, match=part):
         records.prepare(path, '/nowhere', test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
         records.expected(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
     assert not [name for name in os.listdir(path) if name.startswith('cifar-bin-') or name.startswith('.')]
+    assert 'converting' not in capsys.readouterr().out
+
+
+def test_a_class_whose_files_are_no_images_is_refused(folder, capsys):
+    path = folder(*numbered('a', 'b'), 'c/notes.txt', 'c/more.txt')
+    with pytest.raises(UsageError, match='class c has no training image'):
+        records.prepare(path, '/nowhere', test_fraction=0.1)
+    assert f'left out 2 of 22 files; the first is {path}c/more.txt' in capsys.readouterr().out
+    assert sorted(os.listdir(path)) == ['a', 'b', 'c']
 
 
 CONVERT = '''

@@ -10,8 +10,9 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import math
 import os
-import pickle
+import tempfile
 import unicodedata
 
 from cifar10.base.console import say
@@ -26,10 +27,8 @@ from cifar10.data.records import CLASSES_FILE, LARGEST, SIZE, TEST, TEST_FILES, 
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
-_VALIDATION = ('val', 'valid', 'validation')  # what others name their second part
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
-_SCRATCH = 'scratch'  # the file that holds what was read until the examples are divided
 
 
 def dataset(path: str) -> '_ImageFolder':
@@ -42,83 +41,67 @@ def dataset(path: str) -> '_ImageFolder':
     if len(parts) == 1:
         part = parts[0]
         other = TEST if part == TRAIN else TRAIN
-        alike = [name for name in _VALIDATION if os.path.isdir(os.path.join(path, name))]
-        if alike:
-            raise UsageError(f'--dataset={path} has {part}/ and {alike[0]}/ but no {other}/; rename {alike[0]}/ to '
-                             f'{other}/')
-        raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/, or use '
-                         f'--dataset={os.path.join(path, part)} to set a fraction of it apart for testing, or, if '
-                         f'{part} is a class, rename it')
-    return _ImageFolder(os.path.join(path, _CONVERTED), functools.partial(_convert, path, None, SIZE), path=path,
-                        is_divided=bool(parts))
+        raise UsageError(f'--dataset={path} has {part}/ but no {other}/; add {other}/ (a directory such as val/ has to '
+                         f'be renamed), or use --dataset={os.path.join(path, part)} to set a fraction of it apart for '
+                         f'testing, or, if {part} is a class, rename it')
+    return _ImageFolder(path, make=None, path=path, is_divided=bool(parts))
 
 
 @dataclasses.dataclass(frozen=True)
 class _ImageFolder(Dataset):
-    """The images below a folder.
+    """The images below a folder; they are converted once it is `configured`.
 
     Attributes:
       path: the folder.
       is_divided: whether it has train/ and test/.
       test_fraction: if it has not, the fraction of the images of each class that is for testing; otherwise None.
     """
-    _WHAT, _MADE, _REMEDY = 'the converted images are', 'the conversion', 'convert them again'
-    _MOST_CLASSES = 256  # the label of a record is a byte
-
-    how: str = 'converting it'
     path: str = ''
     is_divided: bool = True
     test_fraction: float | None = None
+
+    _MOST_CLASSES = 256  # the label of a record is a byte
 
     def configured(self, test_fraction, image_size):
         if self.is_divided:
             test_fraction = None
         elif test_fraction is None:
             raise ValueError(f'{self.path} is not divided into train/ and test/, so it needs a test_fraction')
-        name = os.path.join(self.path, _CONVERTED)
+        folder = os.path.join(self.path, _CONVERTED)
         if test_fraction is not None:
-            name += f'-{test_fraction:g}'
+            folder += f'-{test_fraction:g}'
         if image_size > LARGEST:
-            return _PhotoFolder(name + '-manifest', functools.partial(_make_manifest, self.path, test_fraction),
-                                files={part: (file,) for part, file in manifest.EXAMPLES.items()}, path=self.path,
+            return _PhotoFolder(folder + '-manifest', functools.partial(_make_manifest, self.path, test_fraction),
+                                files={part: (f'{part}.tsv',) for part in (TRAIN, TEST)}, path=self.path,
                                 is_divided=self.is_divided, test_fraction=test_fraction)
         if image_size != SIZE:
-            name += f'-{image_size}px'
-        return dataclasses.replace(self, folder=name, test_fraction=test_fraction, size=image_size,
+            folder += f'-{image_size}px'
+        return dataclasses.replace(self, folder=folder, test_fraction=test_fraction, size=image_size,
                                    make=functools.partial(_convert, self.path, test_fraction, image_size))
 
-    def check(self):
-        classes, _ = _layout(self.path, self.test_fraction)
-        if self._MOST_CLASSES and len(classes) > self._MOST_CLASSES:
+    def expected(self):
+        classes, files, _ = _examples(self.path, self.test_fraction)
+        if len(classes) > self._MOST_CLASSES:
             raise UsageError(f'--dataset={self.path} has {len(classes)} class directories; up to '
                              f'--image_size={LARGEST} there may be {self._MOST_CLASSES}, above it any number')
         if not os.access(self.path, os.W_OK):
-            raise UsageError(f'--dataset={self.path} is not writable, but {self._WHAT} stored there; use a writable '
-                             'directory with symbolic links to its class directories')
-
-    def expected(self):
-        classes, folders = _layout(self.path, self.test_fraction)
-        files = {part: [(label, path) for label, path in _files(folder, classes) if not os.path.isdir(path)]
-                 for part, folder in folders.items()}
-        parts = _parts(self.path, classes, files, self.test_fraction)
-        return tuple(classes), {part: len(examples) for part, examples in parts.items()}
-
-    def read_classes(self, folder):
-        return records.read_classes(folder)
+            raise UsageError(f'--dataset={self.path} is not writable, but what is made of its images is stored there; '
+                             'use a writable directory with symbolic links to its class directories')
+        return tuple(classes), {part: len(pairs) for part, pairs in files.items()}
 
     def notices(self):
         left_out = os.path.join(self.folder, _LEFT_OUT)
         if os.path.exists(left_out):
             with open(left_out, encoding='utf-8') as stream:
-                yield f'left out   {sum(1 for _ in stream)} files, as {left_out} lists them'
+                yield f'files      {sum(1 for _ in stream)} left out, as {left_out} lists'
         folders = [self.path]
         if self.is_divided:
             folders = [os.path.join(self.path, part) for part in (TRAIN, TEST)]
         class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
         newest = max(map(self._last_change, class_folders), default=0)
         if newest > os.path.getmtime(self.folder):
-            yield (f'warning: images were added, removed or changed after {self._MADE}; delete {self.folder} to '
-                   f'{self._REMEDY} (a run can go on only with the same classes and number of training images)')
+            yield (f'warning: images were added, removed or changed after {self.folder} was made; delete it to have it '
+                   'made again (a run can go on only with the same classes and number of training images)')
 
     @staticmethod
     def _last_change(class_folder):
@@ -130,16 +113,11 @@ class _ImageFolder(Dataset):
 @dataclasses.dataclass(frozen=True)
 class _PhotoFolder(_ImageFolder):
     """The images below a folder, which stay in their files."""
-    how: str = 'decoding each file once for a manifest'
-    _WHAT, _MADE, _REMEDY = 'the manifest of its photos is', 'the manifest was made', 'have it made again'
-    _MOST_CLASSES = None
+    _MOST_CLASSES = math.inf
     _last_change = staticmethod(os.path.getmtime)  # the manifest has the times of the files
 
-    def records(self, name, folder, part, count, classes, image_size):
-        return Photos(name, (os.path.join(folder, *self.files[part]),), count, classes, size=image_size, root=self.path)
-
-    def verified_count(self, folder, part, num_classes):
-        return manifest.verified_count(folder, part, self.path)
+    def records(self, name, folder, part, classes, image_size):
+        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self.path)
 
 
 def _class_names(folder):
@@ -174,53 +152,96 @@ def _layout(path, test_fraction):
         folders = {part: os.path.join(path, part) for part in (TRAIN, TEST)}
     else:
         folders = {TRAIN: path}
-    classes = _class_names(folders[TRAIN])
+    names = {part: _class_names(folder) for part, folder in folders.items()}
     for part, folder in folders.items():
-        for name in _class_names(folder):
+        for name in names[part]:
             _check_name(folder, name)
             if test_fraction is not None and name.lower() in (TRAIN, TEST):
                 raise UsageError(f'--dataset={path} has {name}/ among its class directories; rename it to '
                                  f'{name.lower()} if it holds class directories, or else to another name')
-        if test_fraction is None and not _class_names(folder):
-            raise UsageError(f'--dataset={path} has no class directories in {part}/; put the images into '
-                             f'{part}/<class>, or, if {part} is a class, rename it')
-    for folder in folders.values():
-        odd = set(_class_names(folder)) ^ set(classes)
-        if odd:
-            raise UsageError(f'class {min(odd)} is only in one of {TRAIN}/ and {TEST}/ in --dataset={path}; give both '
-                             'the same classes')
-    if len(classes) < 2:
-        raise UsageError(f'--dataset={path} {_too_few(folders[TRAIN], classes)}')
+    classes = names[TRAIN]
+    if odd := set(names[TRAIN]) ^ set(names.get(TEST, classes)):
+        raise UsageError(f'class {min(odd)} is only in one of {TRAIN}/ and {TEST}/ in --dataset={path}; give both '
+                         'the same classes')
+    if not classes:
+        raise UsageError(f'--dataset={path} has no class directories; put each image into a directory that has the '
+                         f'name of its class, which must not be {TRAIN} or {TEST}')
+    if len(classes) == 1:
+        raise UsageError(f'--dataset={path} has one class directory, {classes[0]}/; add a directory with images of '
+                         'another class, or, if the classes are in this one, use '
+                         f'--dataset={os.path.join(folders[TRAIN], classes[0])}/')
     return classes, folders
 
 
-def _too_few(folder, classes):
-    """Says what a folder with fewer than two class directories has instead, and the change that makes it right."""
-    files = sum(not entry.is_dir() for entry in os.scandir(folder) if not entry.name.startswith('.'))
-    if not classes:
-        return (f'has {files:,} files but no class directories; put each image into a directory that has the name of '
-                'its class')
-    only = os.path.join(folder, classes[0])
-    deeper = _class_names(only)
-    if len(deeper) > 1:
-        return f'has one directory, {classes[0]}/, in which there are {len(deeper)}; use --dataset={only}/'
-    return f'has one class directory, {classes[0]}/; add a directory with images of another class'
+def _examples(path, test_fraction):
+    """Finds the files below `path`; raises a UsageError if they have another layout or are too few.
+
+    Returns:
+      (the names of the classes, {part: (label, path) pairs}, the paths of directories among the files). The order of
+      the pairs looks random but is always the same.
+    """
+    classes, folders = _layout(path, test_fraction)
+    files, directories = {}, []
+    for part, folder in folders.items():
+        entries = [(label, entry) for label, name in enumerate(classes)
+                   for entry in os.scandir(os.path.join(folder, name)) if not entry.name.startswith('.')]
+        directories += [entry.path for _, entry in entries if entry.is_dir()]
+
+        def digest(labelled_path, folder=folder):
+            _, path = labelled_path
+            return hashlib.sha256(os.fsencode(os.path.relpath(path, folder))).digest()
+        # Not class after class: networks that look at some images before training take the first ones.
+        files[part] = sorted(((label, entry.path) for label, entry in entries if not entry.is_dir()), key=digest)
+    if test_fraction is not None:
+        files = _divide(files[TRAIN], test_fraction)
+    _check_counts(path, classes, {part: [label for label, _ in pairs] for part, pairs in files.items()}, test_fraction)
+    return classes, files, directories
+
+
+def _divide(examples, test_fraction):
+    """Returns the examples of each part: of every class a fraction is for testing, but at least one example."""
+    counts = collections.Counter(label for label, _ in examples)
+    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
+    parts = {TRAIN: [], TEST: []}
+    for label, path in examples:
+        parts[TEST if tests_to_come[label] > 0 else TRAIN].append((label, path))
+        tests_to_come[label] -= 1
+    return parts
+
+
+def _check_counts(path, classes, labels, test_fraction):
+    """Raises a UsageError if a part or a class has too few images, given {part: their labels}."""
+    for part in labels:
+        for missing in set(range(len(classes))) - set(labels[part]):
+            count = sum(part_labels.count(missing) for part_labels in labels.values())
+            kind = 'training' if part == TRAIN else 'test'
+            change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
+            raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image; give it more{change}, '
+                             'or remove its directory (images in directories below it are not read)')
+    if len(labels[TRAIN]) < _LEAST_IMAGES:
+        raise UsageError(f'--dataset={path} has {len(labels[TRAIN])} training images; at least {_LEAST_IMAGES} are '
+                         'needed')
 
 
 def _convert(path, test_fraction, size, folder):
     """Converts the images below `path` to records of square images of a size in a new folder."""
-    def write(temporary, part, count, examples):
-        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
-        records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], count, rows)
+    def write(temporary, part, examples):
+        with tempfile.TemporaryFile(dir=temporary) as stream:
+            for label, image in examples:
+                stream.write(bytes([label]) + image.transpose(2, 0, 1).tobytes())
+            record_bytes = 1 + 3 * size ** 2
+            count = stream.tell() // record_bytes
+            stream.seek(0)
+            names = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part]
+            records.write(temporary, names, count, iter(lambda: stream.read(record_bytes), b''))
     _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
           lambda temporary: pictures.Decoder(Preparation(size, Augmentation(), size)), write)
 
 
 def _make_manifest(path, test_fraction, folder):
     """Examines the images below `path`, and writes a manifest of them into a new folder."""
-    def write(temporary, part, count, examples):
-        del count
-        manifest.write(temporary, part, path, examples)
+    def write(temporary, part, examples):
+        manifest.write(os.path.join(temporary, f'{part}.tsv'), path, examples)
     _make(path, test_fraction, folder, 'examining ', '; later runs look only at sizes and times',
           lambda temporary: Examiner(temporary, folder), write)
 
@@ -231,113 +252,39 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
     Args:
       doing, how: what the line says of it, before and after the files.
       new_reader: function (temporary folder) -> a `pictures.Reader`.
-      write: function (temporary folder, part, count, (label, what the reader made) pairs) that writes the files of a
-        part.
+      write: function (temporary folder, part, (label, what the reader made) pairs) that writes the files of a part.
     """
-    classes, folders = _layout(path, test_fraction)
-    files = {part: _files(part_folder, classes) for part, part_folder in folders.items()}
-    say(f'{doing} {sum(map(len, files.values())):,} files of {len(classes)} classes in {path}{how}')
+    classes, files, directories = _examples(path, test_fraction)
+    total = len(directories) + sum(map(len, files.values()))
+    say(f'{doing} {total:,} files of {len(classes)} classes in {path}{how}')
     with new_folder(folder) as temporary:
-        scratch = os.path.join(temporary, _SCRATCH)
-        numbers, left_out = _read(new_reader(temporary), files, scratch)
-        for part, pairs in _parts(path, classes, numbers, test_fraction).items():
-            write(temporary, part, len(pairs), _examples(scratch, {number for _, number in pairs}))
-        os.remove(scratch)
+        reader = new_reader(temporary)
+        left_out = [(directory, 'a directory') for directory in directories]
+        labels = {part: [] for part in files}
+        for part, pairs in files.items():
+            write(temporary, part, _read(reader, pairs, labels[part], left_out))
         records.write_classes(temporary, classes)
         if left_out:
+            lines = [f'{pictures.shown(path)} ({reason})' for path, reason in sorted(left_out)]
+            say(f'warning: left out {len(lines)} of {total} files; the first is {lines[0]}')
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
-                stream.writelines(f'{line}\n' for line in left_out)
-    if len(left_out) > 1:
-        say(f'left out   these {len(left_out)} files, as {os.path.join(folder, _LEFT_OUT)} lists them')
+                stream.writelines(f'{line}\n' for line in lines)
+        _check_counts(path, classes, labels, test_fraction)
 
 
-def _parts(path, classes, examples, test_fraction):
-    """Returns the examples of both parts; raises a UsageError if a part or a class has too few.
-
-    Args:
-      path: the folder of the images, for messages.
-      classes: the names of the classes.
-      examples: {part: its (label, image or path) pairs}; with a test fraction, all are in the part TRAIN.
-      test_fraction: the fraction to move to the part TEST, or None if the examples are divided already.
-    """
-    if test_fraction is not None:
-        examples = _divide(examples[TRAIN], test_fraction)
-    labels = {part: [label for label, _ in pairs] for part, pairs in examples.items()}
-    for part in examples:
-        for missing in set(range(len(classes))) - set(labels[part]):
-            count = sum(part_labels.count(missing) for part_labels in labels.values())
-            kind = 'training' if part == TRAIN else 'test'
-            folder = os.path.join(path, '' if test_fraction is not None else part, classes[missing])
-            if deeper := _class_names(folder):
-                raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image, but directories '
-                                 f'such as {deeper[0]}/; move their images into {folder}')
-            change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
-            raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image; give it more{change}, '
-                             'or remove its directory')
-    if len(examples[TRAIN]) < _LEAST_IMAGES:
-        raise UsageError(f'--dataset={path} has {len(examples[TRAIN])} training images; at least {_LEAST_IMAGES} are '
-                         'needed')
-    return examples
-
-
-def _files(folder, classes):
-    """Returns (label, path) of all files, in an order that looks random but is always the same."""
-    files = [(label, os.path.join(folder, name, file)) for label, name in enumerate(classes)
-             for file in os.listdir(os.path.join(folder, name)) if not file.startswith('.')]
-
-    def digest(labelled_path):
-        _, path = labelled_path
-        return hashlib.sha256(os.fsencode(os.path.relpath(path, folder))).digest()
-    # Not class after class: networks that look at some images before training take the first ones.
-    return sorted(files, key=digest)
-
-
-def _divide(examples, test_fraction):
-    """Returns the examples of each part: of every class a fraction is for testing, but at least one example."""
-    counts = collections.Counter(label for label, _ in examples)
-    tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
-    parts = {TRAIN: [], TEST: []}
-    for label, image in examples:
-        parts[TEST if tests_to_come[label] > 0 else TRAIN].append((label, image))
-        tests_to_come[label] -= 1
-    return parts
-
-
-def _read(reader, files, scratch):
-    """Reads files, and writes what the reader makes of them to a scratch file; warns about those that it refuses.
+def _read(reader, pairs, labels, left_out):
+    """Yields (label, what a reader makes) of files; those that it refuses are added to `left_out`, with the reason.
 
     Args:
       reader: a `pictures.Reader`.
-      files: {part: (label, path) pairs}.
-      scratch: the path of the new file.
-
-    Returns:
-      ({part: (label, number of the example in the scratch file) pairs}, lines with the path of each file that was
-      refused and the reason).
+      pairs: (label, path) of each file.
+      labels: a list to which the label of each example is added.
+      left_out: a list of (path, reason).
     """
-    numbers, failures = {}, []
-    count = 0
-    with open(scratch, 'wb') as stream:
-        for part, pairs in files.items():
-            numbers[part] = []
-            results = reader.each([path for _, path in pairs], progress=True)
-            for (label, path), result in zip(pairs, results, strict=True):
-                if isinstance(result, pictures.NoPicture):
-                    failures.append((path, result))
-                    continue
-                pickle.dump((label, result), stream)
-                numbers[part].append((label, count))
-                count += 1
-    left_out = [f'{pictures.shown(path)} ({error})' for path, error in sorted(failures, key=lambda failure: failure[0])]
-    if left_out:
-        say(f'warning: left out {len(left_out)} of {sum(map(len, files.values()))} files; the first is {left_out[0]}')
-    return numbers, left_out
-
-
-def _examples(scratch, numbers):
-    """Yields the examples of a scratch file that have certain numbers: (label, what a reader made) pairs."""
-    with open(scratch, 'rb') as stream:
-        for number in range(max(numbers) + 1):
-            example = pickle.load(stream)
-            if number in numbers:
-                yield example
+    results = reader.each([path for _, path in pairs], progress=True)
+    for (label, path), result in zip(pairs, results, strict=True):
+        if isinstance(result, pictures.NoPicture):
+            left_out.append((path, str(result)))
+        else:
+            labels.append(label)
+            yield label, result

@@ -19,6 +19,7 @@ from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, remove_leftovers
 from cifar10.base.registry import DATASETS
+from cifar10.data.download import sha256
 
 SIZE = 32  # height and width of CIFAR's images
 LARGEST = 64  # height and width of a user's images that are converted to records, all of which are held in memory
@@ -51,7 +52,6 @@ class Dataset:
       size: height and width of the images in the files.
       archive: (name, size in bytes) of what `make` downloads unless it is in data_dir; None if it downloads
         nothing.
-      how: how `make` begins, as a phrase, where it downloads nothing.
     """
     folder: str
     make: Callable[[str], None]
@@ -62,62 +62,46 @@ class Dataset:
     label: int = 0
     size: int = SIZE
     archive: tuple[str, int] | None = None
-    how: str = 'making it'
-
-    @property
-    def record_bytes(self) -> int:
-        """The length of a record."""
-        return self.label_bytes + 3 * self.size ** 2
 
     def configured(self, test_fraction: float | None, image_size: int) -> 'Dataset':
         """Returns the data set whose files have this fraction for testing and this size; itself if they are given."""
         del test_fraction, image_size
         return self
 
-    def check(self) -> None:
-        """Raises a UsageError if `make` could not make the files from what is there."""
-
     def expected(self) -> tuple[tuple[str, ...], dict[str, int]]:
-        """Returns (the names of the classes, how many images each part has) as `make` will make them."""
-        return self.classes, self.counts
+        """Returns (the names of the classes, how many images each part has) as `make` will make them.
 
-    def read_classes(self, folder: str) -> tuple[str, ...]:
-        """Returns the names of the classes of the data set that was made in `folder`."""
-        del folder
-        return self.classes
+        Raises a UsageError if it could not make them.
+        """
+        return self.classes, self.counts
 
     def notices(self) -> Iterable[str]:
         """Returns lines about the made files that each start prints."""
         return ()
 
-    def records(self, name: str, folder: str, part: str, count: int, classes: tuple[str, ...],
-                image_size: int) -> 'Records':
-        """Returns the Records of a part that was made in `folder`, or will be; the others are attributes of Records."""
+    def records(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'Records':
+        """Returns the Records of a part that was made in `folder`, or will be; their count is not known yet."""
         paths = tuple(os.path.join(folder, file) for file in self.files[part])
-        return Records(name, paths, count, classes, self.label_bytes, self.label, self.size, image_size)
-
-    def verified_count(self, folder: str, part: str, num_classes: int) -> int:
-        """Returns how many images a part has that was made in `folder`; raises a UsageError if its files are wrong."""
-        return sum(_verified_count(os.path.join(folder, file), self, num_classes) for file in self.files[part])
+        return Records(name, paths, classes, 0, self.label_bytes, self.label, self.size, image_size)
 
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """The verified files of one part of a data set.
+    """The files of one part of a data set.
 
     Attributes:
       dataset: the name of the data set.
       files: their paths, in order.
-      count: records in all of them.
       classes: the names of the classes, in the order of their labels.
+      count: records in all of them; 0 before they are `verified`.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       stored_size: height and width in pixels of the images in the files.
       size: height and width to which the input pipeline brings them.
     """
     dataset: str
     files: tuple[str, ...]
-    count: int
     classes: tuple[str, ...]
+    count: int = 0
     label_bytes: int = 1
     label: int = 0
     stored_size: int = SIZE
@@ -138,6 +122,31 @@ class Records:
         """The size of the records in memory, each with one byte of label."""
         return self.count * (1 + 3 * self.stored_size ** 2)
 
+    def verified(self) -> 'Records':
+        """Returns the records with their count; raises a UsageError if the files are not as they should be."""
+        return dataclasses.replace(self, count=sum(map(self._verified_count, self.files)))
+
+    def _verified_count(self, path):
+        """Returns how many records a file holds, after checking its length and its labels."""
+        remedy = f'delete {self.folder} to have it made again'
+        if not os.path.isfile(path):
+            raise UsageError(f'{path} is missing; {remedy}')
+        size = os.path.getsize(path)
+        if size == 0 or size % self.record_bytes:
+            raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of '
+                             f'{self.record_bytes} bytes; {remedy}')
+        try:
+            with open(path, 'rb') as stream:  # record after record, so that not the whole file is in memory
+                labels = np.array([stream.read(self.record_bytes)[self.label]
+                                   for _ in range(size // self.record_bytes)])
+        except OSError as error:
+            raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
+        wrong = np.flatnonzero(labels >= len(self.classes))
+        if len(wrong):
+            raise UsageError(f'{path} has label {labels[wrong[0]]} in record {wrong[0]}, where labels are 0 to '
+                             f'{len(self.classes) - 1}; {remedy}')
+        return len(labels)
+
     def digest(self) -> str:
         """Returns the SHA-256 of the images and labels, in hexadecimal digits: of the files, one after the other."""
         status = [os.stat(path) for path in self.files]
@@ -151,16 +160,6 @@ class Records:
                 while row := stream.read(self.record_bytes):
                     found.add(hashlib.sha256(row[self.label_bytes:]).digest()[:8])
         return found
-
-    def describe(self, augmentation: Any, batch_size: int) -> list[str]:
-        """Returns lines about the cost of the images in a process with towers.
-
-        Args:
-          augmentation: applied to the images.
-          batch_size: of a tower.
-        """
-        del augmentation, batch_size
-        return [f'memory     {self.memory_bytes / 1e6:.2f} MB for the training images, in each process with towers']
 
     def load(self) -> Any:
         """Returns the images as `data.images.Images`, on the device of the caller."""
@@ -182,12 +181,7 @@ class Records:
 def _sha256(files, status):
     """Returns the SHA-256 of files, which a start asks for several times; `status` tells whether they have changed."""
     del status
-    sha256 = hashlib.sha256()
-    for path in files:
-        with open(path, 'rb') as stream:
-            while some := stream.read(1 << 20):
-                sha256.update(some)
-    return sha256.hexdigest()
+    return sha256(*files)
 
 
 class Expected(NamedTuple):
@@ -211,11 +205,12 @@ def expected(settings: Any) -> Expected | None:
     dataset, folder = _locate(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
     if os.path.isdir(folder):
         return None
-    dataset.check()
     classes, counts = dataset.expected()
-    parts = {part: dataset.records(settings.dataset, folder, part, counts[part], classes, settings.image_size)
-             for part in dataset.files}
-    how, num_bytes = dataset.how, sum(part.count * part.record_bytes for part in parts.values())
+    parts = {}
+    for part in dataset.files:
+        data = dataset.records(settings.dataset, folder, part, classes, settings.image_size)
+        parts[part] = dataclasses.replace(data, count=counts[part])
+    how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
     if dataset.archive:
         name, size = dataset.archive
         how = 'unpacking it'
@@ -254,12 +249,12 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     if not os.path.isdir(folder):
         refuse_of_others(os.path.dirname(folder), given)
         try:
-            dataset.check()
+            dataset.expected()  # raises what can be known before
             with making(folder):
                 if not os.path.isdir(folder):  # another process may have made it meanwhile
                     dataset.make(folder)
                     if DATASETS.is_own(name):
-                        warn_of_shared(*(dataset.records(name, folder, each, 0, (), image_size)
+                        warn_of_shared(*(dataset.records(name, folder, each, (), image_size)
                                          for each in (TRAIN, TEST)))
         except OSError as error:
             where = os.path.dirname(folder) if os.path.isabs(dataset.folder) else f'--data_dir={data_dir}'
@@ -272,11 +267,10 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         if dataset.archive:
             archive_name, _ = dataset.archive
             remove_leftovers(os.path.join(data_dir, archive_name))
-        for line in dataset.notices() if part == TRAIN else ():
-            say(line)
-    classes = dataset.read_classes(folder)
-    count = dataset.verified_count(folder, part, len(classes))
-    return dataset.records(name, folder, part, count, classes, image_size)
+    for line in dataset.notices() if part == TRAIN else ():
+        say(line)
+    classes = dataset.classes or read_classes(folder)
+    return dataset.records(name, folder, part, classes, image_size).verified()
 
 
 def of(settings: Any, part: str = TRAIN) -> Records:
@@ -303,28 +297,6 @@ def stored_size(name: str, image_size: int) -> int | None:
     if not DATASETS.is_own(name):
         return DATASETS.load(name).size
     return image_size if image_size <= LARGEST else None
-
-
-def _verified_count(path, dataset, num_classes):
-    """Returns how many records a file holds, after checking its length and its labels."""
-    remedy = f'delete {os.path.dirname(path)} to have it made again'
-    if not os.path.isfile(path):
-        raise UsageError(f'{path} is missing; {remedy}')
-    size = os.path.getsize(path)
-    record_bytes = dataset.record_bytes
-    if size == 0 or size % record_bytes:
-        raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of {record_bytes} bytes; '
-                         f'{remedy}')
-    try:
-        with open(path, 'rb') as stream:  # record after record, so that not the whole file is in memory
-            labels = np.array([stream.read(record_bytes)[dataset.label] for _ in range(size // record_bytes)])
-    except OSError as error:
-        raise UsageError(f'{describe_os_error(error)}; make it readable, or {remedy}') from error
-    wrong = np.flatnonzero(labels >= num_classes)
-    if len(wrong):
-        raise UsageError(f'{path} has label {labels[wrong[0]]} in record {wrong[0]}, where labels are 0 to '
-                         f'{num_classes - 1}; {remedy}')
-    return len(labels)
 
 
 def write(folder: str, files: tuple[str, ...], count: int, rows: Iterable[bytes]) -> None:

@@ -158,7 +158,7 @@ def _plan(look):
 
 
 def _images(look):
-    return look.data.describe(look.plan.recipe.augmentation, look.plan.settings.towers.batch_size)
+    return [f'memory     {look.data.memory_bytes / 1e6:.2f} MB for the training images, in each process with towers']
 
 
 def _parts(look):

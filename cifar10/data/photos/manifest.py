@@ -12,10 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from cifar10.base.errors import UsageError
-from cifar10.data.records import TEST, TRAIN
 
-EXAMPLES = {part: f'{part}.tsv' for part in (TRAIN, TEST)}
-_SOURCES = {part: f'{part}_sources.tsv' for part in (TRAIN, TEST)}
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
 _THREADS = 8  # a look at a file on another machine is mostly waiting
 _SLAB = 20000  # files that are looked at before the next are read from the manifest
@@ -48,22 +45,25 @@ class Photo(NamedTuple):
 COLUMNS = ('label', *Photo._fields[:4], 'file')  # of a row; separated by tabs, after a row with their names
 
 
-def write(folder: str, part: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
+def write(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
     """Writes a part of the manifest.
 
     Args:
-      folder: of the manifest.
-      part: TRAIN or TEST.
+      path: of its file that has a row for each example.
       root: the folder that the paths in the manifest start from.
       examples: (label, Photo) of each.
     """
-    with open(os.path.join(folder, EXAMPLES[part]), 'w', **_TEXT) as rows, \
-            open(os.path.join(folder, _SOURCES[part]), 'w', **_TEXT) as sources:
+    with open(path, 'w', **_TEXT) as rows, open(_sources(path), 'w', **_TEXT) as sources:
         rows.write('\t'.join(COLUMNS) + '\n')
         for label, photo in examples:
             fields = (label, *photo[:4], os.path.relpath(photo.path, root))
             rows.write('\t'.join(map(str, fields)) + '\n')
             sources.write(f'{photo.bytes}\t{photo.time}\t{os.path.relpath(photo.source, root)}\n')
+
+
+def _sources(path):
+    """Returns the path of the sizes and times of the files whose rows are at `path`."""
+    return os.path.splitext(path)[0] + '_sources.tsv'
 
 
 def fingerprints(path: str) -> set[int]:
@@ -73,31 +73,27 @@ def fingerprints(path: str) -> set[int]:
         return {int(row.split('\t')[COLUMNS.index('fingerprint')]) for row in rows}
 
 
-def verified_count(folder: str, part: str, root: str) -> int:
+def verified_count(path: str, root: str) -> int:
     """Returns how many examples a part of the manifest has, after a look at the size and the time of each file.
 
     Raises a UsageError if a file is missing or has changed, or if the manifest cannot be read. The arguments are those
     of `write`.
     """
+    folder = os.path.dirname(path)
     remedy = f'delete {folder} to have it made again'
     count = 0
-    wrong = []
     try:
-        with open(os.path.join(folder, EXAMPLES[part]), **_TEXT) as rows, \
-                open(os.path.join(folder, _SOURCES[part]), **_TEXT) as sources, \
+        with open(path, **_TEXT) as rows, open(_sources(path), **_TEXT) as sources, \
                 multiprocessing.pool.ThreadPool(_THREADS) as pool:
             if next(rows, '') != '\t'.join(COLUMNS) + '\n':
                 raise ValueError('its first row does not have the names of the columns')
             examples = ((root, source) for _, source in zip(rows, sources, strict=True))
             while slab := list(itertools.islice(examples, _SLAB)):
-                wrong += filter(None, pool.map(_difference, slab, chunksize=500))
+                for change in filter(None, pool.map(_difference, slab, chunksize=500)):
+                    raise UsageError(f'{change} since {folder} was made; {remedy}')
                 count += len(slab)
     except (OSError, ValueError) as error:
-        raise UsageError(f'the manifest {os.path.join(folder, EXAMPLES[part])} cannot be read ({error}); {remedy}'
-                         ) from error
-    if wrong:
-        more = f', as have {len(wrong) - 1:,} others' if len(wrong) > 1 else ''
-        raise UsageError(f'{wrong[0]} since {folder} was made{more}; {remedy}')
+        raise UsageError(f'the manifest {path} cannot be read ({error}); {remedy}') from error
     return count
 
 
