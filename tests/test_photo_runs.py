@@ -121,7 +121,8 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     trainer.train(settings.replace(max_steps=2))
     assert 'changed' not in capsys.readouterr().out
     folder = prepare(copy).folder
-    one, other = (copy / row['file'] for row in rows_of(folder)[:2])
+    files = [copy / row['file'] for row in rows_of(folder)]
+    one, other = [files[i] for i in (14, 26, 32, 24) if files[i].suffix == '.jpg'][:2]  # which step 2 takes
     one.write_bytes(other.read_bytes())
     shutil.rmtree(folder)
     trainer.train(settings.replace(max_steps=3))
