@@ -22,7 +22,8 @@ from cifar10.parallel.session_config import LEADER, absent, session_config
 # A first start may take this many times as long as a return after a loss: TensorFlow is imported, data are
 # downloaded, a container image is pulled.
 _START_FACTOR = 5
-_ANSWER_SECS = 2  # a running TensorFlow server answers within this time
+_ANSWER_SECS = 2  # a running TensorFlow server answers within this time; one of a busy machine, when asked again
+_END_SECS = 10  # in which a peer can be told the end, which is tried once
 
 
 def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,
@@ -77,6 +78,7 @@ class _Member:
         self._return_limit = timeout if may_return else 0
         self._watch = None
         self._had_session = False
+        self._found = {}  # task: the names of the devices that it has reported
         self._server = self._start(local_devices)
         # A server depends on the chief only, except where all processes compute an update together.
         if cluster.is_chief or not may_return:
@@ -122,11 +124,15 @@ class _Member:
         def answers(name, address):
             if self._end_was_announced():
                 return True
+            if not watch.reachable(address):
+                return False
             job, index = name.split()
+            task = job, int(index)
             try:
-                return watch.reachable(address) and bool(self._devices((job, int(index))))
+                self._found[task] = self._devices(task, _ANSWER_SECS)
             except tf.errors.OpError:
                 return False
+            return bool(self._found[task])
         missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
@@ -152,11 +158,11 @@ class _Member:
         own = f'/job:{self._cluster.job}/task:{self._cluster.index}'
         return tf.Session(self._server.target, config=tf.ConfigProto(device_filters=[own]))
 
-    def _devices(self, task):
-        """Returns the names of the devices that a task reports; raises an OpError if it does not answer."""
+    def _devices(self, task, seconds):
+        """Returns the names of the devices that a task reports; raises an OpError if it does not answer in time."""
         with tf.Graph().as_default():
             no_op = tf.no_op()
-            with self._session(task, _ANSWER_SECS) as session:
+            with self._session(task, seconds) as session:
                 # The run makes the session, within its time limit. Listing the devices alone would wait
                 # without a limit, and meanwhile no other thread could handle a signal.
                 session.run(no_op)
@@ -165,12 +171,16 @@ class _Member:
         return [name for name in names if name.startswith(f'/job:{job}/replica:0/task:{index}/')]
 
     def check_devices(self, devices):
-        """Checks that every worker has the devices of its towers: soft placement would silently use others."""
+        """Checks that every worker has the devices of its towers: soft placement would silently use others.
+
+        It takes what they have answered last. A worker that has been lost since then is waited for before a session.
+        """
+        try:
+            self._found['worker', 0] = self._devices(('worker', 0), self._timeout)
+        except tf.errors.OpError as error:
+            raise RunError(f"the chief's own server does not answer: {reason(error)}") from error
         for i, address in enumerate(self._cluster.workers):
-            try:
-                present = self._devices(('worker', i))
-            except tf.errors.OpError as error:
-                raise RunError(f'worker {i} at {address} does not answer: {reason(error)}') from error
+            present = self._found['worker', i]
             task = f'/job:worker/task:{i}/'
             missing = [name for name in absent(devices, present) if name.startswith(task)]
             if missing:
@@ -237,7 +247,7 @@ class _Member:
             if task != (self._cluster.job, self._cluster.index) and watch.reachable(address):
                 with contextlib.suppress(tf.errors.OpError), tf.Graph().as_default():
                     announcement = _end_queue(*task).enqueue(status)
-                    with self._session(task, _ANSWER_SECS) as session:
+                    with self._session(task, _END_SECS) as session:
                         session.run(announcement)
 
     def _session(self, task, seconds):
