@@ -193,22 +193,23 @@ def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_
     assert best_of(folder)[0]['of']['run'] == first
 
 
-def kill_at(monkeypatch, step):
-    """Makes a run end at the evaluation of a step, and leave as they are what it has kept and recorded so far."""
-    report = Validation.report
+def kill_at(monkeypatch, count):
+    """Makes a run end at so many evaluations, and leave as they are what it has kept and recorded so far."""
+    evaluate, calls = Validation.evaluate, []
 
-    def killed(self, at, *arguments):
-        if at == step:
+    def killed(self, values):
+        calls.append(values)
+        if len(calls) == count:
             raise KeyboardInterrupt
-        return report(self, at, *arguments)
-    monkeypatch.setattr(Validation, 'report', killed)
+        return evaluate(self, values)
+    monkeypatch.setattr(Validation, 'evaluate', killed)
 
 
 def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_better(tiny, monkeypatch):
     flags = dict(KEEPING, eval_steps=3, save_steps=5)
     folder = tiny().run.train_dir
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        kill_at(patch, 9)
+        kill_at(patch, 3)
         train(tiny(**dict(flags, max_steps=20, learning_rate=0.1)))
     figures = best_of(folder)[0]
     assert steps(folder) == [5] and figures['step'] in (3, 6)

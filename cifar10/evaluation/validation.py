@@ -11,9 +11,6 @@ from cifar10.evaluation.evaluator import Evaluator, Result, batch_size, trained_
 from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
-from cifar10.run.events import Events
-from cifar10.run.metrics import EVAL, Metrics
-from cifar10.run.progress import Progress
 
 _BATCH_SIZE = 500
 
@@ -40,22 +37,6 @@ class Validation:
                 self._loader = Loader(variables)
         self._session = trained_session(devices, graph)
         self._session.run(self._evaluator.read)
-
-    def report(self, step: int, values: dict, events: Events, metrics: Metrics, progress: Progress) -> Result:
-        """Evaluates the values of a step and reports the Result: a point of each curve, a record, a line.
-
-        Args:
-          step: the global_step of the values.
-          values: arrays by `names`.
-          events: TensorBoard's file.
-          metrics: metrics.jsonl.
-          progress: prints the line.
-        """
-        result = self.evaluate(values)
-        events.add_scalars(result.scalars, step)
-        metrics.add(EVAL, step, **result.figures)
-        progress.say(result.line(step))
-        return result
 
     def evaluate(self, values: dict) -> Result:
         """Returns the Result of a pass over the images with these values of the variables, arrays by `names`."""

@@ -120,7 +120,10 @@ class Reports:
             step, values = run.last_step_taken(), run.variables(self._validation.names)
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
-        result = self._validation.report(step, values, self._events, self._log, progress)
+        result = self._validation.evaluate(values)
+        self._events.add_scalars(result.scalars, step)
+        self._log.add(metrics.EVAL, step, **result.figures)
+        progress.say(result.line(step))
         if self._best and self._best.keep(step, **result.figures):
             progress.say(f'best       {self._best.path}')
 
