@@ -132,6 +132,11 @@ def test_a_power_failure_loses_no_covered_checkpoint(count, run, flags, tmp_path
         assert assert_resumes(state, tmp_path / str(i), flags, run[1], capsys) >= covered(run[0].calls[:number])
 
 
+def best_of(state):
+    """Returns the steps of the checkpoints in the folder `best`."""
+    return sorted(int(index[1]) for path in state if (index := re.fullmatch(r'best/model\.ckpt-(\d+)\.index', path)))
+
+
 @pytest.fixture(scope='module')
 def keeping(flags, tmp_path_factory):
     """(The flags, the Traced and the train_dir of a run that keeps its best checkpoint, where no checkpoint is due)."""
@@ -163,8 +168,7 @@ def test_killed_at_a_system_call_a_run_goes_on_to_the_same_best_checkpoint(keepi
     ended = [state for state in states if 'model.ckpt-40.index' in state]
     assert b'"eval", "step": 40' in ended[0]['metrics.jsonl']  # no checkpoint before all that belongs to its step
     chosen = [ended[0], states[states.index(ended[0]) - 1]]
-    if between := [state for state in ended if 'best/best.json' not in state]:  # the two renames of a replacement
-        chosen.append(between[0])
+    chosen += [state for state in states if len(best_of(state)) == 2][:1]  # a better one beside the one before
     for i, state in enumerate(chosen):
         assert_keeps_the_best(state, tmp_path / str(i), keeping)
 
@@ -219,7 +223,7 @@ def assert_evaluator_goes_on(state, folder, evaluator):
 def test_killed_at_each_system_call_an_evaluator_leaves_the_best_checkpoint_and_nothing_else(evaluator, tmp_path):
     states = [state for _, state in distinct(enumerate(evaluator[1].states))]
     assert len(states) > 20
-    assert any('best/best.json' not in state for state in states)  # between the two renames of a replacement
+    assert [50, 60] in map(best_of, states) and all(map(best_of, states))  # there is a whole one at any moment
     for i, state in enumerate(states):
         assert_evaluator_goes_on(state, tmp_path / str(i), evaluator)
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import files
 from cifar10.base.console import Output, say
 from cifar10.base.directories import make_dir, refuse_of_others
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
@@ -35,8 +35,28 @@ def evaluate(settings: EvalSettings,
     """
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
     _check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
-    while _evaluate_run(settings, directory, devices, done):
-        say(f'run        another run has begun in {directory.path}; its checkpoints are evaluated from here on')
+    if not settings.run_once and not directory.checkpoints():
+        say(f'waiting for the first checkpoint in {directory.path}')
+        while not directory.checkpoints():
+            time.sleep(1)
+    with failures.plain_errors(), seeded_graph():
+        evaluation = _Evaluation(settings, directory, devices)
+        with trained_session(devices) as session:
+            session.run(evaluation.evaluator.read)
+            last = None  # what was evaluated last
+            while not (last and settings.run_once):
+                prefix = saved.newest(directory)
+                if prefix and prefix != last:
+                    if evaluated := evaluation.evaluate(session, prefix):
+                        done(*evaluated)
+                        last = prefix
+                elif settings.run_once:
+                    raise model.no_checkpoint(directory)
+                else:
+                    evaluation.refuse_another_run()
+                    time.sleep(settings.eval_interval_secs)
+            # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
+            evaluation.events.close()
 
 
 def _check_eval_dir(path, checkpoint_dir):
@@ -47,35 +67,6 @@ def _check_eval_dir(path, checkpoint_dir):
         raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')
     if TrainDir(path).checkpoints() or {LIST, SETTINGS} & set(os.listdir(path)):
         raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
-
-
-def _evaluate_run(settings, directory, devices, done):
-    """Evaluates the run in a directory. Returns True if another run takes its place, False if `run_once` is done."""
-    if not settings.run_once and not directory.checkpoints():
-        say(f'waiting for the first checkpoint in {directory.path}')
-        while not directory.checkpoints():
-            time.sleep(1)
-    with failures.plain_errors(), seeded_graph():
-        evaluation = _Evaluation(settings, directory, devices)
-        with trained_session(devices) as session:
-            session.run(evaluation.evaluator.read)
-            last = None  # what was evaluated last
-            while not evaluation.is_over():
-                newest = _newest(directory)
-                if newest and newest != last:
-                    evaluated = evaluation.evaluate(session, newest[0])
-                    if evaluated is None:
-                        continue
-                    done(*evaluated)
-                    last = newest
-                if settings.run_once:
-                    if last is None:
-                        raise model.no_checkpoint(directory)
-                    break
-                time.sleep(settings.eval_interval_secs)
-            # Not in a `finally`: an interrupt may break off a flush of the file, which then cannot be closed.
-            evaluation.events.close()
-            return not settings.run_once or last is None
 
 
 class _Evaluation:
@@ -117,20 +108,21 @@ class _Evaluation:
         self.events = Events(eval_dir)
         self.events.add_graph(tf.get_default_graph())
 
-    def is_over(self):
-        """Returns whether another run has taken the place of this one."""
+    def refuse_another_run(self):
+        """Raises a RunError if the run is gone, or another one has taken its place."""
         stored = self._directory.stored()
-        return (stored.run if stored else None) != self._run.stored.run
+        if (stored.run if stored else None) != self._run.stored.run:
+            raise RunError(f'the run in {self._directory.path} was replaced or removed; start again for the new one, '
+                           'with another --eval_dir')
 
     def evaluate(self, session, prefix):
-        """Returns what `done` of a checkpoint gets; None if the checkpoint is gone, or is one of another run."""
+        """Returns what `done` of a checkpoint gets; None if training has deleted the checkpoint."""
         eval_dir = self._settings.eval_dir
         with files.locked(os.path.join(eval_dir, 'lock'), waiting=f'waiting    for another evaluation in {eval_dir}'):
             try:
                 step = self._restorer.restore(session, prefix)
             except UsageError:
-                if self.is_over():  # it is one of another network
-                    return None
+                self.refuse_another_run()  # it is one of another network
                 raise
             if step is None:
                 return None
@@ -138,8 +130,7 @@ class _Evaluation:
                 self._best.copy(prefix, step)
             # Another run writes its settings before its checkpoints. So if the settings are still those of
             # this run, the checkpoint was too.
-            if self.is_over():
-                return None
+            self.refuse_another_run()
             result = self.evaluator.run(session)
             record = self._report(session, step, result)
         # Without the lock, because a callback may evaluate too.
@@ -187,13 +178,3 @@ def _prepare_data(stored, settings):
                          'images; leave it out to take all')
     say(f'data       {images}')
     return images
-
-
-def _newest(directory):
-    """Returns (the newest readable checkpoint, when it was written), or None if there is none."""
-    prefix = saved.newest(directory)
-    try:
-        # With its time, because a new run may write a checkpoint of the same name.
-        return (prefix, os.path.getmtime(prefix + '.index')) if prefix else None
-    except FileNotFoundError:  # deleted this moment
-        return _newest(directory)
