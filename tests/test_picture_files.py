@@ -152,11 +152,12 @@ def test_an_exported_model_makes_the_same_images_of_files(tmp_path, size, stored
         assert session.run(served_images, {contents: []}).shape == (0, size, size, 3)
         pixels = noise(9, 9)
         others = [
-            (encoded(pixels, 'WEBP'), ''), (b'text', ''), (b'', ''),
-            (encoded(0 * pixels[..., 0], 'GIF', transparency=0), '; of GIF those without transparent colours'),
-            (encoded(pixels[..., 0] > 99, 'BMP'), '; of BMP those without compression and colour masks, with 8, 24')]
+            (encoded(pixels, 'WEBP'), 'this is a WebP file'), (encoded(pixels, 'TIFF'), 'this is a TIFF file'),
+            (b'text', 'this is a file of none of'), (b'', 'this is a file of none of'),
+            (encoded(0 * pixels[..., 0], 'GIF', transparency=0), 'of GIF those without transparent colours'),
+            (encoded(pixels[..., 0] > 99, 'BMP'), 'of BMP those without compression and colour masks, with 8, 24')]
         for other, reason in others:
-            with pytest.raises(tf.errors.InvalidArgumentError, match=f'takes JPEG, PNG, GIF and BMP{reason}'):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=f'takes JPEG, PNG, GIF and BMP; {reason}'):
                 session.run(served_images, {contents: [other]})
     paths = [tmp_path / str(i) for i in range(len(files))]
     for path, content in zip(paths, files):
@@ -210,19 +211,19 @@ SMALL = {name: encoded(noise(40, 40), name) for name in ('JPEG', 'PNG', 'BMP', '
 @pytest.mark.parametrize('contents, reason', [
     (png(13000, 10000, 2, 8), '13000 x 10000 pixels, more than 128 million; make it smaller'),
     (png(20000, 10000, 2, 8), 'too many pixels, more than 128 million; make it smaller'),
-    (b'', 'not a picture that can be read'), (b'text', 'not a picture that can be read'),
-    (encoded(noise(8, 8), 'JPEG2000'), 'not a picture that can be read'),
-    (encoded(noise(8, 8), 'EPS'), 'not a picture that can be read'),
+    (b'', 'an empty file'), (b'text', 'not a picture'), (b'W\0\0\0is a car', 'not a picture'),
+    (encoded(noise(8, 8), 'JPEG2000'), 'a picture in the format JPEG2000, which is not read; save it as PNG or JPEG'),
+    (encoded(noise(8, 8), 'ICO'), 'a picture in the format ICO, which is not read; save it as PNG or JPEG'),
+    (encoded(noise(8, 8), 'EPS'), 'a picture in the format EPS, which is not read; save it as PNG or JPEG'),
+    (b'\0\0\0\x18ftypheic' + bytes(30), 'a picture in the format HEIC, which is not read; save it as PNG or JPEG'),
+    (b'<svg xmlns="...">', 'a picture in the format SVG, which is not read; save it as PNG or JPEG'),
     (encoded(np.zeros([8, 8], np.float32), 'TIFF'), 'a picture with 32 bits for each pixel and channel; save it as PNG '
      'or JPEG'),
     *[(contents[:end], f'a corrupt {name} file') for name, contents in SMALL.items()
       for end in (len(contents) // 2, 20)]])
 def test_the_reason_says_why_a_file_is_refused(tmp_path, capfd, contents, reason):
-    reasons = [reason]
-    if reason.startswith('a corrupt'):  # or even its header is not complete
-        reasons.append('not a picture that can be read')
     for arguments in ((32,), (72,)):
-        assert image_of(contents, tmp_path / 'x', *arguments) in reasons
+        assert image_of(contents, tmp_path / 'x', *arguments) == reason
     assert capfd.readouterr().err == ''  # of libjpeg, libtiff, Pillow
 
 
@@ -316,8 +317,10 @@ def test_large_pictures_are_decoded_one_after_the_other_in_the_memory_that_is_st
     assert limited(128 * 24 + 512, *large, tmp_path / 'small.png') == ['(32, 32, 3)'] * 5
 
 
-@pytest.mark.parametrize('argument, reason', [
-    ('.', 'not a file'), ('/dev/null', 'not a file'), ('cat.png', 'No such file or directory')])
-def test_an_argument_that_is_no_file_is_refused(argument, reason):
+@pytest.mark.parametrize('argument, kind', [
+    ('https://example.org/cat.png', 'a URL; download it'), ('file:///cat.png', 'a URL'), ('*.bmp', 'a pattern that no'),
+    ('cat[1].png', 'a pattern'), ('-', 'not the name of a file'), ('', 'not the name of a file'), ('.', 'a folder'),
+    ('/dev/null', 'not a file'), ('cat.png', 'No such file or directory')])
+def test_an_argument_that_is_no_file_is_refused_as_what_it_is(argument, kind):
     refused, = decoder().each([argument])
-    assert isinstance(refused, pictures.NoPicture) and str(refused) == reason
+    assert isinstance(refused, pictures.NoPicture) and str(refused).startswith(kind)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cifar10.base.console import progress_bar
 from cifar10.base.cpu_session import lasting_cpu_session
@@ -23,6 +23,13 @@ from cifar10.base.startup import quiet_stderr
 from cifar10.data.photos import decoding
 
 _FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
+# How files of formats begin that Pillow does not tell by their first bytes. (Pillow's AVIF may be missing.)
+_OTHER_FORMATS = {
+    'HEIC': rb'.{4}ftyp(hei|hev|mif|msf)', 'AVIF': rb'.{4}ftypavi', 'JPEG XL': rb'\xff\x0a|.{4}JXL ', 'PDF': rb'%PDF',
+    'SVG': rb'\s*<(\?xml|svg)'}
+# (a form, what an argument of this form is that names no file).
+_NO_FILES = ((r'\w+://.*', 'a URL; download it and give the file'), ('-?', 'not the name of a file; give one'),
+             (r'.*[*?[].*', 'a pattern that no file has; give the names of files'))
 _ENCODED = (b'\xff\xd8\xff', b'\x89PNG\r\n\x1a\n')  # how JPEG and PNG begin, which TensorFlow decodes
 _MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
 _MOST_PIXELS = 128_000_000  # of a picture; cameras make 100 million
@@ -104,7 +111,9 @@ class Reader:
           NoPicture: the file cannot be read or decoded, or the memory is too little for it.
         """
         if os.path.exists(path) and not os.path.isfile(path):
-            raise NoPicture('not a file')
+            raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
+        if not os.path.exists(path) and (kinds := [kind for form, kind in _NO_FILES if re.fullmatch(form, path)]):
+            raise NoPicture(kinds[0])
         try:
             with open(path, 'rb') as stream:
                 return self._read(path, stream)
@@ -118,9 +127,11 @@ class Reader:
         status = os.fstat(stream.fileno())
         if status.st_size > _MOST_BYTES:
             raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
-        is_encoded = stream.read(len(_ENCODED[-1])).startswith(_ENCODED)
+        head = stream.read(64)
+        if not head:
+            raise NoPicture('an empty file')
         too_large = f'more than {_MOST_PIXELS // 10 ** 6} million; make it smaller'
-        with _plain_errors('not a picture that can be read'):
+        with _plain_errors(_format_of(head)):
             try:
                 image = Image.open(stream, formats=self._formats)
             except Image.DecompressionBombError as error:
@@ -128,10 +139,11 @@ class Reader:
         width, height = image.size
         if width * height > _MOST_PIXELS:
             raise NoPicture(f'{width} x {height} pixels, {too_large}')
-        memory = width * height * _PIXEL_BYTES + 2 * status.st_size
-        with self._memory.reserve(memory), _plain_errors(f'a corrupt {image.format} file'):
-            if not is_encoded:
-                return self.make(Picture(path, status, pixels=_pixels(image)))
+        with self._memory.reserve(width * height * _PIXEL_BYTES + 2 * status.st_size), _plain_errors(image.format):
+            if not head.startswith(_ENCODED):
+                pixels = _pixels(image)
+                image.close()  # its pixels go before the work on their copy takes memory
+                return self.make(Picture(path, status, pixels=pixels))
             stream.seek(0)
             return self.make(Picture(path, status, stream.read()))
 
@@ -156,26 +168,61 @@ class Reader:
 
 
 @contextlib.contextmanager
-def _plain_errors(reason):
-    """Context that turns the errors of a file, which are of all kinds, into a NoPicture with this reason."""
+def _plain_errors(name):
+    """Context that turns errors of a file into a NoPicture.
+
+    Args:
+      name: of the format of the file, as Pillow names it; None if it has none.
+    """
     try:
         yield
     except (NoPicture, MemoryError, tf.errors.ResourceExhaustedError):
         raise
-    except Exception as error:
-        raise NoPicture(reason) from error
+    except UnidentifiedImageError as error:
+        if name is None:
+            raise NoPicture('not a picture') from error
+        if name not in _FORMATS:
+            raise NoPicture(f'a picture in the format {name}, which is not read; save it as PNG or JPEG') from error
+        raise NoPicture(f'a corrupt {name} file') from error
+    except Exception as error:  # Pillow's readers raise errors of all kinds
+        raise NoPicture(f'a corrupt {name} file') from error
+
+
+def _format_of(head):
+    """Returns the name of the format in which a file is, judging by its first bytes, or None."""
+    for name, beginning in _OTHER_FORMATS.items():
+        if re.match(beginning, head, re.DOTALL):
+            return name
+    for name in Image.ID:
+        _, accept = Image.OPEN[name]
+        if accept and accept(head[:16].ljust(16, b'\0')) is True:
+            return name
+    return None
 
 
 def _pixels(image):
-    """Decodes the first frame of a picture and turns it as it is shown: uint8 [height, width, 1, 3 or 4 channels]."""
+    """Decodes the first frame of a picture and turns it as it is shown: uint8 [height, width, 1 or 3 channels]."""
     image.load()
-    image = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith('I;16'):
         return (np.asarray(image) // 257).astype(np.uint8)[..., None]
     if image.mode in ('I', 'F'):
         raise NoPicture('a picture with 32 bits for each pixel and channel; save it as PNG or JPEG')
     has_alpha = 'transparency' in image.info or 'A' in image.getbands() or 'a' in image.getbands()
-    return np.asarray(image.convert('RGBA' if has_alpha else 'RGB'))
+    return _on_white(np.asarray(image.convert('RGBA'))) if has_alpha else np.asarray(image.convert('RGB'))
+
+
+def _on_white(pixels):
+    """Returns pixels uint8 [height, width, 4] as red, green and blue on white, as `decoding` has those of a PNG.
+
+    Row by row, because a large picture in wider integers takes several times its memory.
+    """
+    result = np.empty((*pixels.shape[:2], 3), np.uint8)
+    for row, stored in zip(result, pixels):
+        wide = stored.astype(np.uint16)  # 255 * 255 fits
+        alpha = wide[:, 3:]
+        row[:] = (wide[:, :3] * alpha + 255 * (255 - alpha) + 127) // 255
+    return result
 
 
 class Decoder(Reader):

@@ -9,13 +9,16 @@ _BMP_HEAD = 34  # bytes of a BMP that say how it is stored
 _GIF_HEAD = 4096  # bytes in which the first frame of a GIF begins
 _GIF_CONTROL = b'!\xf9\4'  # before a frame; the next byte is odd if a colour is transparent
 _BMP_BITS = (8, 24, 32)  # a pixel
+# (first byte, what is there, name) of the formats that are refused by name; a file may be of none of them.
+_OTHERS = ((8, b'WEBP', 'WebP'), (0, b'II*\0', 'TIFF'), (0, b'MM\0*', 'TIFF'), (4, b'ftypavif', 'AVIF'),
+           (4, b'ftypheic', 'HEIC'), (4, b'jP  ', 'JPEG 2000'))
 _TAKEN = 'classify_bytes takes JPEG, PNG, GIF and BMP'
 
 
 def images_of(files: tf.Tensor, preparation: Preparation) -> tf.Tensor:
     """Returns the images of picture files as classification prepares them, uint8 [n, size, size, 3].
 
-    At another format the operation fails. Of a GIF it takes the first frame.
+    At another format the operation fails, with its name. Of a GIF it takes the first frame.
 
     Args:
       files: string [n], the contents of the files.
@@ -26,16 +29,21 @@ def images_of(files: tf.Tensor, preparation: Preparation) -> tf.Tensor:
 
 
 def _image(contents, preparation):
-    is_encoded = _begins(contents, b'\xff\xd8\xff') | _begins(contents, b'\x89PNG\r\n\x1a\n')
-    is_gif = _begins(contents, b'GIF8')
-    contents = _checked(contents, is_encoded | is_gif | _begins(contents, b'BM'), _TAKEN)
+    is_encoded = _has(contents, 0, b'\xff\xd8\xff') | _has(contents, 0, b'\x89PNG\r\n\x1a\n')
+    is_gif = _has(contents, 0, b'GIF8')
+    name = tf.constant('a file of none of these formats')
+    for first, beginning, other in _OTHERS:
+        name = tf.where(_has(contents, first, beginning), f'a {other} file', name)
+    contents = _checked(contents, is_encoded | is_gif | _has(contents, 0, b'BM'),
+                        tf.strings.join([_TAKEN + '; this is ', name]))
     return tf.case([(is_encoded, lambda: preparation.of_file(contents)),
                     (is_gif, lambda: preparation.of_pixels(_gif_pixels(contents)))],
                    lambda: preparation.of_pixels(_bmp_pixels(contents)))
 
 
-def _begins(contents, beginning):
-    return tf.equal(tf.strings.substr(contents, 0, len(beginning)), beginning)
+def _has(contents, first, beginning):
+    padded = tf.strings.join([contents, b'\0' * 16])  # a file may be shorter
+    return tf.equal(tf.strings.substr(padded, first, len(beginning)), beginning)
 
 
 def _checked(contents, condition, message):
