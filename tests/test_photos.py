@@ -120,7 +120,7 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     assert f'files      3 left out, as {listed} lists' in output
     first, second, third = listed.read_text().splitlines()
     assert first in output and first.endswith("a\\tb.jpg' (its name has a tab or a line break; rename it)")
-    assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (not a picture that can be read)' in third
+    assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (a picture in the format JPEG2000' in third
 
 
 @pytest.mark.stress

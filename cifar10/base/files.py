@@ -50,6 +50,15 @@ def sync(*paths: str) -> None:
             os.close(descriptor)
 
 
+def remove_empty(folder: str, above: str) -> None:
+    """Removes a folder and those that contain it, below the folder `above`, as far as they are empty."""
+    folder = os.path.abspath(folder)
+    while folder != above:
+        with contextlib.suppress(OSError):  # not empty: another process uses it
+            os.rmdir(folder)
+        folder = os.path.dirname(folder)
+
+
 @contextlib.contextmanager
 def new_folder(folder: str) -> Iterator[str]:
     """Context with the path of a private folder, which is renamed to `folder` at the end if all went well."""

@@ -125,7 +125,11 @@ class TrainDir:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Context in which no other process trains here; makes the directory if it does not exist."""
+        """Context in which no other process trains here; makes the directory if it does not exist.
+
+        After an error, a directory where nothing was written is left as it was found.
+        """
+        first = files.existing(self.path)
         make_dir(self.path, '--train_dir')
         with contextlib.ExitStack() as stack:
             with self._lock_errors():
@@ -136,6 +140,12 @@ class TrainDir:
             try:
                 self._lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
                 yield
+            except BaseException:
+                is_only_ours = not self._lock.missing and not self._lock.is_lost()
+                if is_only_ours and os.listdir(self.path) == [_LOCK]:
+                    os.remove(self._lock_path)
+                    files.remove_empty(self.path, first)
+                raise
             finally:
                 self._lock = None
 
