@@ -1,40 +1,11 @@
 #!/usr/bin/env python3
-"""Trains a CIFAR-10 network in towers on one or more GPUs; resumes the run in train_dir if there is one.
+"""Trains a CIFAR-10 network in towers on one or more GPUs: `cifar10-train`, by the name of the tutorial's script.
 
     python multi_gpu_train.py --num_gpus=4
 """
 import sys
 
-from cifar10.base import plots, signals, startup
-from cifar10.programs import flags, program
-from cifar10.settings.training import GROUPS, train_settings
-from cifar10.training import api
-
-
-def main():
-    """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
-    given = flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:])
-    settings = train_settings(**given)
-    termination = signals.Termination()
-    if settings.run.plot:
-        plots.check_plot(settings.run.plot)
-    # After the flags: TensorFlow takes seconds to import.
-    if settings.run.check:
-        startup.start_tensorflow()
-        from cifar10.tools import check
-        check.check(settings)
-    elif settings.run.explain:
-        startup.start_tensorflow(verbose=settings.reports.log_device_placement)
-        from cifar10.tools.explain.program import explain
-        api.take_part(settings, termination, explain)
-    else:
-        api.train(say=print, termination=termination, **given)
-
-
-def run():
-    """Runs the script; returns the exit status."""
-    return program.run(main)
-
+from cifar10.programs.train import run
 
 if __name__ == '__main__':
     sys.exit(run())

@@ -5,7 +5,7 @@ From Python: `from cifar10 import train, evaluate` (docs/python.md). They are im
 
 Each line below is a layer; a file imports only from lower layers and from its own room:
 
-    programs           flags, exit statuses, and the commands of `python -m cifar10`
+    programs           flags, exit statuses, and the programs, which `python -m cifar10` lists
     tools              what looks at a run: explain, replay, check, show_inputs, timeline
     training           the plan of a run, the graph of a step, the loop, and both from Python
     evaluation         a trained model: evaluated, classified with, exported
@@ -16,6 +16,8 @@ Each line below is a layer; a file imports only from lower layers and from its o
     base               errors, output, registered names, files, signals
 """
 import importlib
+
+__version__ = '1.0.0.dev0'
 
 _MODULES = {
     'train': 'training.api', 'evaluate': 'training.api', 'TrainResult': 'training.api', 'EvalResult': 'training.api',

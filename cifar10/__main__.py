@@ -1,29 +1,36 @@
-"""The programs beside the two scripts: `python -m cifar10 replay`, `show_inputs` and `local_cluster`."""
+"""All programs: `python -m cifar10` lists them, and `python -m cifar10 train` starts one."""
 import importlib
 import sys
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
+from cifar10.settings.definition import did_you_mean
 
 COMMANDS = {
+    'train': 'trains a network, or resumes its training',
+    'eval': 'evaluates the checkpoints of a run, classifies images, or exports the model',
     'replay': 'takes a step of a run again and shows what happened in it, or where two runs part',
     'show_inputs': 'plots the images that a run feeds its network',
     'local_cluster': 'starts a cluster of processes on this machine, for testing'}
 
 
 def main() -> None:
-    """Runs the command that is named first."""
-    command = sys.argv[1] if len(sys.argv) > 1 else None
-    if command in (None, '-h', '--help'):
-        say('usage: python -m cifar10 COMMAND [--help] ...')
+    """Runs the program that is named first."""
+    argument = sys.argv[1] if len(sys.argv) > 1 else '--help'
+    command = argument.replace('-', '_')
+    if command in COMMANDS:
+        sys.argv[:2] = [f'python -m cifar10 {command}']  # the name of the program
+        importlib.import_module(f'cifar10.programs.{command}').main()
+    elif argument in ('-h', '--help'):
+        say('usage: python -m cifar10 PROGRAM [--help] ...')
         for name, what in COMMANDS.items():
             say(f'  {name:15}{what}')
-    elif command in COMMANDS:
-        del sys.argv[:1]  # the command is the name of the program
-        importlib.import_module(f'cifar10.programs.{command}').main()
+    elif argument == '--version':
+        say(program.versions())
     else:
-        raise UsageError(f"there is no command {command}; give one of {', '.join(COMMANDS)}")
+        raise UsageError(f"there is no program {argument}{did_you_mean(command, COMMANDS)}; choose from: "
+                         f"{', '.join(COMMANDS)}")
 
 
 if __name__ == '__main__':

@@ -8,11 +8,10 @@ import sys
 
 import pytest
 
-import cifar10_eval
-import multi_gpu_train
 from cifar10.base import signals
 from cifar10.data import records
-from cifar10.programs import local_cluster, program
+from cifar10.programs import eval, local_cluster, program
+from cifar10.programs import train as train_program
 from cifar10.settings.training import train_settings
 from tests.features import flags_of
 from tests.helpers import ROOT, WITH_GPUS, tf, train, trainer  # it starts TensorFlow with the GPUs hidden
@@ -119,7 +118,7 @@ def call(monkeypatch, capsys, data_dir, tmp_path):
         monkeypatch.setattr(sys.stdout, 'reconfigure', lambda **options: None, raising=False)
         monkeypatch.setattr(signals, 'Termination', type(None))  # pytest keeps its own signal handlers
         with tf.Graph().as_default():
-            status = program.run(multi_gpu_train.main if script == 'multi_gpu_train.py' else cifar10_eval.main)
+            status = program.run((train_program if script == 'multi_gpu_train.py' else eval).main)
         return status, capsys.readouterr().err
     return run
 

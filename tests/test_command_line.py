@@ -1,11 +1,15 @@
 """Flags and bad input: one line, the right status, no traceback."""
+import importlib.metadata
 import os
 import re
 import subprocess
 import sys
 
 import pytest
+import tensorflow.compat.v1 as tf
 
+import cifar10
+from cifar10.__main__ import COMMANDS
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
 from cifar10.settings import evaluation, training
@@ -171,11 +175,30 @@ def test_settings_check_types(wrong):
         train_settings(**wrong)
 
 
+PROGRAMS = 'train', 'eval', 'replay', 'show_inputs', 'local_cluster'
+
+
+def run_program(*arguments, cwd=ROOT):
+    """Runs `python -m cifar10` with arguments; returns the CompletedProcess with text output."""
+    return subprocess.run([sys.executable, '-X', 'importtime', '-m', 'cifar10', *arguments], cwd=cwd, text=True,
+                          capture_output=True)
+
+
 @pytest.mark.parametrize('arguments, status, part', [
-    ([], 0, 'usage: python -m cifar10 COMMAND'), (['--help'], 0, '  local_cluster  starts a cluster'),
-    (['nowhere'], 2, 'cifar10: error: there is no command nowhere; give one of replay, show_inputs, local_cluster'),
-    (['replay', '--help'], 0, 'usage: replay '), (['replay', '--nostep'], 2, 'replay: error: '),
-    (['show_inputs', '--step=1'], 2, 'show_inputs: error: '), (['local_cluster'], 2, 'local_cluster: error: ')])
-def test_the_programs_beside_the_scripts_are_commands_of_one(arguments, status, part):
-    result = subprocess.run([sys.executable, '-m', 'cifar10', *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == status and part in result.stdout + result.stderr
+    ([], 0, 'usage: python -m cifar10 PROGRAM'), (['--help'], 0, '  local_cluster  starts a cluster'),
+    (['repaly'], 2, 'python -m cifar10: error: there is no program repaly (did you mean replay?); choose from: train'),
+    *(([name, '--help'], 0, f'usage: python -m cifar10 {name} ') for name in PROGRAMS),
+    *(([name, '--stepp=1'], 2, f'python -m cifar10 {name}: error: unknown flag --stepp') for name in PROGRAMS),
+    *(([*name, '--version'], 0, f'cifar10 {cifar10.__version__}, TensorFlow {tf.__version__}, Python ')
+      for name in ([], ['show-inputs'], *([name] for name in PROGRAMS)))])
+def test_all_programs_are_started_by_one_and_answer_without_tensorflow(arguments, status, part):
+    result = run_program(*arguments)
+    lines = [line for line in result.stderr.splitlines() if not line.startswith('import time:')]
+    assert result.returncode == status and part in result.stdout + '\n'.join(lines)
+    assert 'tensorflow' not in result.stderr.replace('TensorFlow', '')
+
+
+def test_each_program_has_a_command_of_its_own_in_the_package():
+    commands = {point.name: point.value for point in importlib.metadata.distribution('cifar10-towers').entry_points}
+    assert commands == {f"cifar10-{name.replace('_', '-')}": f'cifar10.programs.{name}:run' for name in PROGRAMS}
+    assert set(COMMANDS) == set(PROGRAMS)

@@ -185,8 +185,8 @@ import sys
 from cifar10.base import startup
 startup.start_tensorflow()
 import tensorflow.compat.v1 as tf
-import multi_gpu_train
 from cifar10.cluster import member
+from cifar10.programs import train
 def take_part(*arguments):
     try:
         tf.random.uniform([1])
@@ -194,7 +194,7 @@ def take_part(*arguments):
     except RuntimeError as error:
         print('deterministic' if 'determinism' in str(error) else error)
 member.take_part = take_part
-multi_gpu_train.main()
+train.main()
 """
 
 

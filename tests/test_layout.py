@@ -18,7 +18,7 @@ DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').glob('*.md'))
 # The layers, the lowest last, as the package's docstring has them.
 LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    \w.*', cifar10.__doc__, re.M)]
 ROOMS = [room for layer in LAYERS for room in layer]
-_PROGRAMS = ('local_cluster.py', 'replay.py', 'show_inputs.py', '__main__.py')
+_PROGRAMS = ('train.py', 'eval.py', 'local_cluster.py', 'replay.py', 'show_inputs.py', '__main__.py')
 
 
 def room_of(path):
@@ -44,7 +44,7 @@ def test_every_file_has_its_room():
 @pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_downwards(path):
     if path.parent == PACKAGE:
-        assert imports_of(path) <= ({'base', 'programs'} if path.name == '__main__.py' else set())
+        assert imports_of(path) <= ({'base', 'programs', 'settings'} if path.name == '__main__.py' else set())
         return
     layer = next(i for i, layer in enumerate(LAYERS) if room_of(path) in layer)
     assert imports_of(path) <= {room for layer in LAYERS[layer + 1:] for room in layer} | {room_of(path)}

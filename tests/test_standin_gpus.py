@@ -266,14 +266,13 @@ def test_a_cluster_has_the_bits_of_a_single_process_in_replicated(gpus, train, d
 
 EVALUATE = """
 import sys
-import cifar10_eval
-from cifar10.programs import program
+from cifar10.programs import eval
 kind, checkpoint_dir, eval_dir, image = sys.argv[1:]
 common = ['', '--checkpoint_dir=' + checkpoint_dir, '--tower_device=' + kind]
 for more in (['--eval_dir=' + eval_dir, '--run_once', '--num_examples=600'], ['--image', image],
              ['--export_dir=' + eval_dir + '/exported']):
     sys.argv = common + more
-    status = program.run(cifar10_eval.main)
+    status = eval.run()
     if status:
         sys.exit(status)
 """

@@ -11,7 +11,7 @@ def check_plot(path: str) -> None:
     try:
         import matplotlib
     except ImportError:
-        raise UsageError("plotting needs matplotlib; pip install -e '.[plots]'") from None
+        raise UsageError('plotting needs matplotlib; pip install matplotlib') from None
     matplotlib.use('Agg')
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):

@@ -1,1 +1,1 @@
-"""The programs: flags, exit statuses, and what `python -m cifar10` offers beside the two scripts."""
+"""The programs, their flags and their exit statuses."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
 from cifar10.settings.definition import did_you_mean, fields, flag_of, forms
@@ -19,9 +20,27 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, description: str, **options):
         options.setdefault('prog', program.name())
         super().__init__(description=description, allow_abbrev=False, **options)
+        self.add_argument('--version', action=_Version, nargs=0, default=argparse.SUPPRESS,
+                          help='print the versions of the program, TensorFlow and Python, and exit')
+
+    def parse_args(self, args=None, namespace=None):
+        values, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            name = unknown[0].split('=')[0]
+            kind = 'flag' if name.startswith('-') else 'argument'
+            self.error(f'unknown {kind} {name}{did_you_mean(name, self._option_string_actions)}')
+        return values
 
     def error(self, message):
         raise UsageError(f'{message}; see --help')
+
+
+class _Version(argparse.Action):
+    """The flag `--version`."""
+
+    def __call__(self, parser, *_):
+        say(program.versions())
+        parser.exit()
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
@@ -60,13 +79,8 @@ def parse(groups: Sequence[type], description: str, arguments: Sequence[str],
         parser_group = parser.add_argument_group(group.TITLE)
         for field in fields(group):
             _add_flag(parser_group, field, shown is None or group.TITLE in shown)
-    values, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        name = unknown[0].split('=')[0]
-        hint = did_you_mean(name, [flag_of(field) for field in fields(*groups)])
-        kind = 'flag' if name.startswith('-') else 'argument'
-        raise UsageError(f'unknown {kind} {name}{hint}; see --help')
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in vars(values).items()}
+    values = vars(parser.parse_args(arguments))
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def add_cluster(parser: Parser) -> None:

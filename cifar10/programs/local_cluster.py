@@ -1,12 +1,14 @@
 """Starts a cluster of processes on this machine, for testing.
 
-    python -m cifar10 local_cluster --workers=2 --ps=1 -- python multi_gpu_train.py --num_gpus=1
+    cifar10-local-cluster --workers=2 --ps=1 -- cifar10-train --num_gpus=1
 
 Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
 free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
 task fails, the others are ended, and this program exits with the status of the first that failed.
 """
+import argparse
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -19,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 from cifar10.base import console, signals
 from cifar10.base.errors import UsageError
-from cifar10.programs import flags
+from cifar10.programs import flags, program
 
 _TICK_SECS = 0.1  # between two looks at the tasks
 _GRACE = 150  # ticks from the first SIGTERM to SIGKILL
@@ -59,7 +61,7 @@ def commands(command: Sequence[str], addresses: Sequence[str], workers: int) -> 
             for job, count in (('worker', workers), ('ps', len(addresses) - workers)) for i in range(count)}
 
 
-def run(tasks: dict[str, list[str]]) -> int:
+def run_tasks(tasks: dict[str, list[str]]) -> int:
     """Runs the commands of all tasks to their end; returns the status of the first that failed, or 0.
 
     Args:
@@ -118,22 +120,22 @@ def main() -> None:
         separator = arguments.index('--')
         command = arguments[separator + 1:]
         arguments = arguments[:separator]
-    parser = flags.Parser(__doc__.splitlines()[0], prog='local_cluster', usage=(
-        'python -m cifar10 local_cluster [--workers=N] [--ps=N] -- COMMAND'))
+    parser = flags.Parser(__doc__.splitlines()[0], usage='%(prog)s [--workers=N] [--ps=N] -- COMMAND')
     parser.add_argument('--workers', type=flags.at_least(1), default=2, metavar='N',
                         help='number of workers (default: %(default)s)')
     parser.add_argument('--ps', type=flags.at_least(0), default=0, metavar='N',
                         help='number of parameter servers (default: %(default)s)')
-    options, unknown = parser.parse_known_args(arguments)
-    if not command:
-        raise UsageError('there is no command; give it after --, as in: -- python multi_gpu_train.py --num_gpus=1')
-    if unknown:
-        parser.error(f'unknown argument {unknown[0]}')
+    parser.add_argument('before', nargs='*', help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.before or not command:
+        raise UsageError('there is no command; give it after --, as in: -- cifar10-train --num_gpus=1')
     try:
         with free_addresses(options.workers + options.ps) as addresses:
-            status = run(commands(command, addresses, options.workers))
+            status = run_tasks(commands(command, addresses, options.workers))
     except (FileNotFoundError, PermissionError) as error:
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}') from error
     if status:
         raise SystemExit(status)
 
+
+run = functools.partial(program.run, main)

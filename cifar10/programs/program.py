@@ -2,11 +2,14 @@
 
 This module must not import TensorFlow, so that `--help` and a mistyped flag are answered at once.
 """
+import importlib.metadata
 import os
+import platform
 import signal
 import sys
 from collections.abc import Callable
 
+import cifar10
 from cifar10.base.console import discard, printable
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.signals import Termination
@@ -46,9 +49,15 @@ def run(main: Callable[[], None]) -> int:
 
 
 def name() -> str:
-    """Returns the name of the program that runs: its file, or the command of `python -m cifar10`."""
+    """Returns the name of the program that runs: its file or command, or `python -m cifar10` with its name."""
     folder, file = os.path.split(sys.argv[0])
-    return os.path.basename(folder) if file == '__main__.py' else file
+    return f'python -m {os.path.basename(folder)}' if file == '__main__.py' else file
+
+
+def versions() -> str:
+    """Returns the versions of this package, of TensorFlow, which is not imported, and of Python, as a line."""
+    return (f"cifar10 {cifar10.__version__}, TensorFlow {importlib.metadata.version('tensorflow')}, "
+            f'Python {platform.python_version()}')
 
 
 def _reopen_closed():

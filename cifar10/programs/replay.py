@@ -1,20 +1,21 @@
 """Replays a step of a run, in memory, and shows what happened in it: losses, gradients, updates, examples.
 
-    python -m cifar10 replay --train_dir=DIR --step=7020
-    python -m cifar10 replay --train_dir=DIR --against=DIR2
+    cifar10-replay --train_dir=DIR --step=7020
+    cifar10-replay --train_dir=DIR --against=DIR2
 
 It starts from the newest checkpoint before the step. Nothing in the train_dir is changed. With --against it says where
 two runs part: the first step that differs, the tower and the variable.
 """
 import contextlib
 import dataclasses
+import functools
 import sys
 
 from cifar10.base import console, plots, startup
 from cifar10.base.directories import TRAIN_DIR, warn_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS
-from cifar10.programs import flags
+from cifar10.programs import flags, program
 from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
 from cifar10.settings.training import TOWER_DEVICES, step_range
 
@@ -139,3 +140,5 @@ def _print(lines):
     for line in lines:
         console.say(line)
 
+
+run = functools.partial(program.run, main)

@@ -1,14 +1,15 @@
 """Plots the images that a run feeds its network, before and after augmentation, with the names of their classes.
 
-    python -m cifar10 show_inputs --out=inputs.png --preset=fast
+    cifar10-show-inputs --out=inputs.png --preset=fast
 
 Accepts all flags of multi_gpu_train.py, so the flags of a run can be repeated; `--help` shows those that matter here.
 """
 import dataclasses
+import functools
 import sys
 
 from cifar10.base import console, plots, startup
-from cifar10.programs import flags
+from cifar10.programs import flags, program
 from cifar10.settings.definition import setting
 from cifar10.settings.training import GROUPS, train_settings
 
@@ -33,3 +34,6 @@ def main() -> None:
     from cifar10.training import inputs
     show_inputs.draw(out, inputs.of_run(settings))
     console.say(f'written    {out}')
+
+
+run = functools.partial(program.run, main)

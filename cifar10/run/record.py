@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+import cifar10
 from cifar10.base import own_files
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, Registry
@@ -39,7 +40,7 @@ class RunRecord(NamedTuple):
       groups: how many groups of devices the towers had.
       on_gpus: whether the devices were GPUs.
       threads: the CPUs that the process could use, and so the threads that its operations were divided over.
-      versions: name -> version of Python, TensorFlow and NumPy, and the model of the processor or GPUs.
+      versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
     settings: TrainSettings
     run: str | None = None
@@ -169,14 +170,14 @@ def _identity(name, value):
 
 
 def versions(on_gpus: bool) -> dict[str, str]:
-    """Returns the versions of the software in this process, and the model of the processor or of the GPUs."""
+    """Returns the versions of the software in this process, and the model of its processor or GPUs."""
     if on_gpus:
         names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
                  for gpu in tf.config.get_visible_devices('GPU')]
     else:
         names = [_processor()]
-    return {'Python': platform.python_version(), 'TensorFlow': tf.__version__, 'NumPy': np.__version__,
-            'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names)))}
+    return {'cifar10': cifar10.__version__, 'Python': platform.python_version(), 'TensorFlow': tf.__version__,
+            'NumPy': np.__version__, 'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names)))}
 
 
 def _processor():

@@ -1,0 +1,36 @@
+"""Trains a network in towers on one or more GPUs; resumes the run in train_dir if there is one.
+
+    cifar10-train --num_gpus=4
+    cifar10-train --preset=fast --train_dir=/tmp/fast
+    cifar10-train --dataset=PHOTOS/ --check
+"""
+import functools
+import sys
+
+from cifar10.base import plots, signals, startup
+from cifar10.programs import flags, program
+from cifar10.settings.training import GROUPS, train_settings
+from cifar10.training import api
+
+
+def main() -> None:
+    """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
+    given = flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:])
+    settings = train_settings(**given)
+    termination = signals.Termination()
+    if settings.run.plot:
+        plots.check_plot(settings.run.plot)
+    # After the flags: TensorFlow takes seconds to import.
+    if settings.run.check:
+        startup.start_tensorflow()
+        from cifar10.tools import check
+        check.check(settings)
+    elif settings.run.explain:
+        startup.start_tensorflow(verbose=settings.reports.log_device_placement)
+        from cifar10.tools.explain.program import explain
+        api.take_part(settings, termination, explain)
+    else:
+        api.train(say=print, termination=termination, **given)
+
+
+run = functools.partial(program.run, main)
