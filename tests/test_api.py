@@ -147,6 +147,17 @@ def test_paths_and_numbers_may_be_those_of_other_libraries(small):
         train_settings(num_towers=np.float64(2))
 
 
+def test_a_folder_that_exists_needs_no_slash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r'--dataset=photos is unknown; choose from: .*, FOLDER/'):
+        train_settings(dataset='photos')
+    for name in ('photos', 'shapes'):
+        os.mkdir(name)
+    assert train_settings(dataset='photos').data == train_settings(dataset='photos/').data
+    assert train_settings(dataset='shapes').data.dataset == 'shapes'  # the name of a data set comes first
+    assert train_settings(dataset='shapes/').data.dataset == str(tmp_path / 'shapes')
+
+
 def test_what_a_person_should_know_reaches_a_caller_who_asked_for_nothing(small, tmp_path):
     network = tmp_path / 'mine.py'
     network.write_text(pathlib.Path(LINEAR.rpartition(':')[0]).read_text())

@@ -84,13 +84,13 @@ REFUSED = [
         ('--image_size=513', '--image_size=513 is too large; the maximum is 512'),
         ('--image_size=64 --data_dir=%(none)s',
          '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of --image_size=64; use '
-         '--image_size=32, or another network'),
+         '--network=fast, or '),
         ('--augmentation=shift --data_dir=%(none)s',
          '--network=classic takes images of 24 pixels, and --augmentation=shift makes 32 of --image_size=32; use '
-         '--sizes=24, or another network'),
+         '--sizes=24, or --network=fast'),
         ('--network=fast --widths=8,8,8,8,8 --data_dir=%(none)s',
          '--network=fast takes no images below 33 pixels, and --augmentation=classic makes 24 of --image_size=32; use '
-         '--image_size=44, or another'),
+         '--image_size=44'),
         ('--num_gpus=2 --num_towers=4 --variable_update=async --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=async, which has one tower on each device, 2 in all; '
          'leave it out'),

@@ -4,10 +4,13 @@ import os
 import numpy as np
 import pytest
 
+from cifar10.base.errors import UsageError
 from cifar10.data import augment, records, resize, shift
-from cifar10.settings.training import train_settings
+from cifar10.programs import flags
+from cifar10.settings.training import GROUPS, train_settings
 from cifar10.tools.check import check
 from cifar10.training import inputs, trainer
+from cifar10.training.start import Start, check_network
 from tests.helpers import ROOT, last_variables, mostly_stress, tf, value_of
 from tests.test_picture_files import decoder
 
@@ -81,6 +84,19 @@ def test_the_fast_network_takes_any_size_from_16(settings, size):
     config = settings(network='fast', widths='8,8,8', augmentation='shift', image_size=size, max_steps=1)
     trainer.train(config)
     assert last_variables(config.run.train_dir)['head/weights'].shape == (8, 10)
+
+
+@pytest.mark.parametrize('given', [
+    dict(dataset='photos/', image_size=128), dict(image_size=64), dict(augmentation='shift'),
+    dict(augmentation='resized_crop', image_size=48), dict(network='fast', widths='8,8,8,8,8'),
+    dict(preset='fast', widths='8,8,8,8,8')], ids=str)
+def test_where_a_network_does_not_take_the_images_each_remedy_is_flags_and_the_first_keeps_those_given(given):
+    with pytest.raises(UsageError) as refused:
+        check_network(Start(train_settings(**given)))
+    remedies = [flags.parse(GROUPS, '', text.split()) for text in str(refused.value).split('; use ')[1].split(', or ')]
+    for remedy in remedies:
+        check_network(Start(train_settings(**{**given, **remedy})))
+    assert not remedies[0].keys() & given.keys()
 
 
 FIXED = '''

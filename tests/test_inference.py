@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -154,9 +155,12 @@ def test_tables_of_a_confusion():
                                                      ['eel', '0', '0', '0']]
     assert '| dog | 9 | 10 | 0.900 | 0.818 | eel (1) |' in confusion.markdown(counts, ['cat', 'dog', 'eel'])
     assert lines[-5] == 'row: the true class; column: the predicted class'
-    alike = confusion.lines(counts, ['large cat', 'large dog', 'large eel'])
-    assert [line.split() for line in alike[-4:-1]] == [['0', '1', '2'], ['0', 'large', 'cat', *map(str, counts[0])],
-                                                       ['1', 'large', 'dog', *map(str, counts[1])]]
+    assert lines[-4].split() == ['cat', 'dog', 'eel'] and len({len(line) for line in lines[-4:]}) == 1
+    whole = ['forest', 'street at night', 'street']
+    assert re.split(' {2,}', confusion.lines(counts, whole)[-4].strip()) == whole
+    wide = confusion.lines(counts, ['street' * 5, 'dog', 'eel'])  # names that would make it too wide
+    assert [line.split() for line in wide[-4:-1]] == [['0', '1', '2'], ['0', 'street' * 5, *map(str, counts[0])],
+                                                      ['1', 'dog', *map(str, counts[1])]]
     many = np.eye(100, dtype=int)
     assert len(confusion.lines(many, [f'class {i}' for i in range(100)])) == 101  # no matrix
     pixels = confusion.image(counts)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 _MOST_COLUMNS = 20  # classes; a wider matrix is unreadable as text
+_WIDTH = 100  # characters of a line of the matrix with the names of the classes at its head
 _SIDE = 320  # pixels of the image, at least
 
 
@@ -42,13 +43,12 @@ def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
 
 
 def _matrix_lines(confusion, classes):
-    cell = max(6, len(str(confusion.max())) + 1)
-    labels = list(classes)
-    heads = [name[:cell - 1] for name in classes]
-    if len(set(heads)) < len(heads):  # names that begin alike: numbers in their place
+    labels = heads = list(classes)
+    if (len(classes) + 1) * max(map(len, classes)) > _WIDTH:  # numbers in place of the names
         labels = [f'{i:2} {name}' for i, name in enumerate(classes)]
         heads = [str(i) for i in range(len(classes))]
     width = max(map(len, labels))
+    cell = max(*map(len, heads), len(str(confusion.max()))) + 2
     result = [' ' * width + ''.join(f'{head:>{cell}}' for head in heads)]
     for label, row in zip(labels, confusion):
         result.append(f'{label:{width}}' + ''.join(f'{count:{cell}}' for count in row))

@@ -73,13 +73,25 @@ class Recipe:
 
     def _refuse_other_sizes(self, taken):
         """Raises a UsageError if the augmentation makes images of sizes that are not in a range."""
-        for size in self.augmentation.image_sizes():
+        made = self.augmentation.image_sizes()
+        for size in made:
             if size not in taken:
                 takes = f'images of {taken[0]} pixels' if len(taken) == 1 else f'no images below {taken[0]} pixels'
+                remedies = [self.augmentation.flags_for(taken[0]), *self._networks_for(made)]
+                if self.image_size != records.SIZE:  # the user has given it
+                    remedies.append(remedies.pop(0))
                 raise UsageError(
                     f'--network={self._settings.network} takes {takes}, and --augmentation='
                     f'{self._settings.augmentation} makes {size} of --image_size={self.image_size}; use '
-                    f'{self.augmentation.flags_for(taken[0])}, or another network')
+                    f"{', or '.join(remedies)}")
+
+    def _networks_for(self, made):
+        """Returns the flags of other networks that take images of these sizes."""
+        if self._settings.widths:  # which only this network has
+            return []
+        others = {name: NETWORKS.load(name).image_sizes for name in NETWORKS if name != self._settings.network}
+        return [f'--network={name}' for name, image_sizes in others.items()
+                if not image_sizes or all(size in image_sizes(**self._options) for size in made)]
 
     def learn(self, data: records.Records) -> Mapping[str, Any]:
         """Returns the options of `inference` that the network computes from training images before it is trained.

@@ -74,10 +74,8 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
         if name not in by_name:
             raise UsageError(f'unknown setting {name}{did_you_mean(name, by_name)}; see docs/flags.md')
         is_path, value = isinstance(value, os.PathLike), _plain(value)
-        if is_path and _is_own(value + '/', by_name[name]):
-            value += '/'  # with which a folder is written, and which a path of pathlib loses
-        if isinstance(value, str) and _is_own(value, by_name[name]):
-            value = os.path.abspath(value)
+        if isinstance(value, str):
+            value = _whole_path(value, is_path, by_name[name])
         _check(by_name[name], value)
         result[name] = value
     return result
@@ -96,6 +94,17 @@ def _plain(value):
     if isinstance(value, numbers.Real) and not isinstance(value, (bool, int, float)):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     return float(value) if isinstance(value, float) else value
+
+
+def _whole_path(value, is_path, field):
+    """Returns the absolute path of something of the user's own; another string as it is.
+
+    A folder that exists needs no slash, unless a name of the setting is the same. A path of pathlib has lost its slash.
+    """
+    is_name = value in (field.metadata['choices'] or ())
+    if _is_own(value + '/', field) and (is_path or not is_name and os.path.isdir(value)):
+        value += '/'
+    return os.path.abspath(value) if _is_own(value, field) else value
 
 
 def _is_own(value, field):
@@ -117,8 +126,6 @@ def _check(field, value):
     choices = field.metadata['choices']
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
-        if os.path.isdir(value) and _is_own(value + '/', field):
-            hint = f' (did you mean {value}/?)'
         if value.endswith('.py') and _is_own(value + ':f', field):
             hint = f' (did you mean {value}:FUNCTION?)'
         raise UsageError(f"{flag_of(field)}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")
