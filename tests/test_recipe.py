@@ -122,7 +122,7 @@ def test_another_recipe_is_another_run(changed, message, fast):
 def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     config = dict(fast, schedule='staircase')
     directory = begun(config)
-    message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; repeat'
+    message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; go on with'
     with pytest.raises(UsageError, match=message):
         refuse_another_run(directory, train_settings(**dict(config, epochs=0.2)))
     one_size = dict(config, sizes='20')

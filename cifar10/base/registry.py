@@ -123,6 +123,9 @@ DATASETS = Registry({
     'cifar100-coarse': 'cifar10.data.cifar:CIFAR100_COARSE',
     'shapes': 'cifar10.data.shapes:SHAPES'}, Own('FOLDER/', r'.*/.*', 'cifar10.data.folders:dataset'))
 
+# What may be the user's own, by the names of the settings.
+OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS)
+
 # A `model.precision.Precision`.
 PRECISIONS = Registry({
     'fp32': 'cifar10.model.precision:FP32',

@@ -8,18 +8,23 @@ import functools
 import sys
 
 from cifar10.base import plots, signals, startup
+from cifar10.base.console import say
 from cifar10.programs import flags, program
-from cifar10.settings.training import GROUPS, train_settings
+from cifar10.settings.training import GROUPS
 from cifar10.training import api
+from cifar10.training.continued import settings_of
 
 
 def main() -> None:
     """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
     given = flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:])
-    settings = train_settings(**given)
+    settings, lines = settings_of(given)
     termination = signals.Termination()
     if settings.run.plot:
         plots.check_plot(settings.run.plot)
+    if settings.run.check or settings.run.explain:
+        for line in lines:
+            say(line)
     # After the flags: TensorFlow takes seconds to import.
     if settings.run.check:
         startup.start_tensorflow()

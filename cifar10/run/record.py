@@ -5,6 +5,7 @@ kind `start` for each start that took some of the run's steps.
 """
 import os
 import platform
+import shlex
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,12 +15,10 @@ import tensorflow.compat.v1 as tf
 import cifar10
 from cifar10.base import own_files
 from cifar10.base.errors import UsageError, difference, listed
-from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, Registry
+from cifar10.base.registry import OWN, Registry
 from cifar10.run import metrics
-from cifar10.settings.definition import fields
-from cifar10.settings.training import GROUPS, TrainSettings, completed
-
-OWN = dict(dataset=DATASETS, network=NETWORKS, optimizer=OPTIMIZERS)  # what may be the user's own, by the settings
+from cifar10.settings.definition import Of, fields
+from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
 
 class RunRecord(NamedTuple):
@@ -86,10 +85,17 @@ class RunRecord(NamedTuple):
         return cls(completed(settings), **facts)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the record, without the run's identity, as values that JSON can hold."""
-        values = dict(self._asdict(), settings=self.settings.flat())
+        """Returns the record, without the run's identity, and the run's command, as values that JSON can hold."""
+        values = dict(self._asdict(), settings=self.settings.flat(), command=self.command)
         del values['run']
         return values
+
+    @property
+    def command(self) -> str:
+        """The command that goes on with the run, for a shell, from any working directory."""
+        train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
+        flags = flags_of(self.settings, Of.RUN, Of.MACHINE)
+        return ' '.join(['multi_gpu_train.py', f'--train_dir={train_dir}', *flags])
 
     def flat(self) -> dict[str, Any]:
         """Returns all settings, versions and other facts by their names, without the run's identity and its place."""

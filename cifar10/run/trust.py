@@ -6,12 +6,16 @@ user's home, so that they hold on every machine that shares it.
 import contextlib
 import hashlib
 import os
+from typing import TYPE_CHECKING
 
 from cifar10.base import files
 from cifar10.base.console import say
 from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import UsageError
-from cifar10.run.record import OWN, RunRecord
+from cifar10.base.registry import OWN
+
+if TYPE_CHECKING:
+    from cifar10.run.record import RunRecord
 
 
 def remember(run: str | None, name: str) -> None:
@@ -24,7 +28,7 @@ def remember(run: str | None, name: str) -> None:
                 stream.write(mark + '\n')
 
 
-def located(record: RunRecord, path: str, **given: str | None) -> RunRecord:
+def located(record: 'RunRecord', path: str, **given: str | None) -> 'RunRecord':
     """Returns the record of a run with the present locations of the user's own files.
 
     Args:
@@ -46,14 +50,26 @@ def located(record: RunRecord, path: str, **given: str | None) -> RunRecord:
             if name:
                 remember(record.run, name)
             else:
-                _refuse_code_of_others(flag, present, record.run, path)
-                say(f"code       {present.rpartition(':')[0]} is executed, as the run names it")
+                say(check(flag, present, record.run, path))
     return record._replace(settings=record.settings.replace(
         **{flag: name for flag, name in given.items() if name is not None}))
 
 
-def _refuse_code_of_others(flag, name, run, path):
-    """Raises a UsageError if the file of 'FILE.py:FUNCTION' that a run names may be somebody else's."""
+def check(flag: str, name: str, run: str | None, path: str) -> str:
+    """Checks that the code which only a run names is this user's.
+
+    Args:
+      flag: the flag that would name it.
+      name: 'FILE.py:FUNCTION'.
+      run: the id of the run.
+      path: its train_dir.
+
+    Returns:
+      A line that says that the file is executed.
+
+    Raises:
+      UsageError: it may be somebody else's.
+    """
     file = name.rpartition(':')[0]
     names = f'the run in {path} names the Python file {file}'
     if not _holds(*_place(run, name)):
@@ -62,6 +78,7 @@ def _refuse_code_of_others(flag, name, run, path):
     # The folder, too: a package, or compiled code, that somebody adds there is imported in place of the user's module.
     for each in (file, os.path.dirname(os.path.abspath(file))):
         refuse_of_others(each, names)
+    return f'code       {file} is executed, as the run names it'
 
 
 def _place(run, name):

@@ -27,8 +27,15 @@ class Change(enum.Enum):
     FREE = enum.auto()
 
 
+class Of(enum.Enum):
+    """What a setting describes. A run that goes on by its name keeps what describes the run."""
+    RUN = enum.auto()
+    MACHINE = enum.auto()
+    START = enum.auto()  # one start, or one process of it
+
+
 def setting(default: Any, help: str, *, minimum: int | None = None, choices: Collection[str] | None = None,
-            change: Change = Change.FREE, only_with: tuple[str, str] | None = None,
+            change: Change = Change.FREE, of: Of = Of.RUN, only_with: tuple[str, str] | None = None,
             checks: Iterable[Callable[[str, Any], None]] = ()) -> Any:
     """Returns a dataclass field for one setting.
 
@@ -38,12 +45,13 @@ def setting(default: Any, help: str, *, minimum: int | None = None, choices: Col
       minimum: the smallest valid value.
       choices: the valid values.
       change: whether the setting may change when a run is resumed.
+      of: what the setting describes.
       only_with: (name of another setting, a value of it). With any other value of that setting, this one has
         no meaning and is None, whatever its default.
       checks: functions (name, value) that raise a UsageError if the value is not valid.
     """
     return dataclasses.field(default=default, metadata=dict(
-        help=help, minimum=minimum, choices=choices, change=change, only_with=only_with, checks=tuple(checks)))
+        help=help, minimum=minimum, choices=choices, change=change, of=of, only_with=only_with, checks=tuple(checks)))
 
 
 def fields(*groups: type) -> list[dataclasses.Field]:

@@ -4,6 +4,7 @@ This is the only place that defines them. A preset is a table of values for a re
 """
 import dataclasses
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,13 +21,25 @@ from cifar10.base.registry import (
     TO_THE_END,
     UPDATE_MODES,
 )
-from cifar10.settings.definition import LARGEST_INT, Change, absolute_utf8, checked, fields, no_wildcard, setting, utf8
+from cifar10.settings.definition import (
+    LARGEST_INT,
+    Change,
+    Of,
+    absolute_utf8,
+    checked,
+    fields,
+    flag_of,
+    no_wildcard,
+    setting,
+    utf8,
+)
 from cifar10.settings.presets import (
     CLASSIC,
     LARGEST_IMAGE,
     OF_LARGE_IMAGES,
     PRESETS,
     SMALL_IMAGE,
+    default_rates,
     parse_sizes,
     parse_widths,
     scaled_sizes,
@@ -82,7 +95,7 @@ class RunSettings:
     TITLE = 'Run'
     train_dir: str = setting(
         TRAIN_DIR, 'directory for checkpoints and TensorBoard files; a run found there is resumed',
-        checks=[no_wildcard, utf8])
+        checks=[no_wildcard, utf8], of=Of.START)
     max_steps: int = setting(
         None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
@@ -90,20 +103,21 @@ class RunSettings:
         checks=[_above_0, _countable])
     warm_start: str = setting(
         None, 'checkpoint, or directory with checkpoints, of a model whose variables a new run takes where they fit',
-        checks=[no_wildcard, absolute_utf8])
+        checks=[no_wildcard, absolute_utf8], of=Of.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
-    check: bool = setting(False, 'report what a run would do, or what prevents it, and exit')
-    explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit')
-    plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib')
-    restart: bool = setting(False, "delete this program's files in train_dir and start a new run")
+    check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
+    explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
+    plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib', of=Of.START)
+    restart: bool = setting(False, "delete this program's files in train_dir and start a new run", of=Of.START)
 
 
 @dataclasses.dataclass(frozen=True)
 class DataSettings:
     """The images."""
     TITLE = 'Data'
-    data_dir: str = setting(DATA_DIR, 'directory of the data set, created if necessary', checks=[absolute_utf8])
+    data_dir: str = setting(
+        DATA_DIR, 'directory of the data set, created if necessary', checks=[absolute_utf8], of=Of.MACHINE)
     dataset: str = setting(
         'cifar10', 'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ contains your own images',
         choices=DATASETS, change=Change.NEVER, checks=[utf8])
@@ -164,16 +178,17 @@ class RecipeSettings:
 class TowerSettings:
     """The towers, their devices, and how they update the variables."""
     TITLE = 'Towers'
-    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1)
+    num_gpus: int = setting(1, 'number of GPUs, or of CPU devices where there are none', minimum=1, of=Of.MACHINE)
     gpus_per_tower: int = setting(
-        1, 'GPUs of one tower, each of which computes a part of the network', minimum=1)
+        1, 'GPUs of one tower, each of which computes a part of the network', minimum=1, of=Of.MACHINE)
     num_towers: int = setting(
         None, "number of towers (default: the run's, else one per device)", minimum=1, change=Change.REPORTED)
     batch_size: int = setting(
         None, "examples of one tower in one step (default: the run's, else the preset's)", minimum=1,
         change=Change.REPORTED)
     tower_device: str = setting(
-        'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES)
+        'auto', 'devices of the towers; auto: GPUs, or the CPU where there are none', choices=TOWER_DEVICES,
+        of=Of.MACHINE)
     variable_update: str = setting(
         'parameter_server', "update mode: how the towers' gradients update the variables", choices=UPDATE_MODES,
         change=Change.REPORTED)
@@ -183,28 +198,28 @@ class TowerSettings:
     precision: str = setting(
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
         "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.REPORTED)
-    use_fp16: bool = setting(False, "the tutorial's name for --precision=fp16")
+    use_fp16: bool = setting(False, "the tutorial's name for --precision=fp16", of=Of.START)
     deterministic: bool = setting(False, 'deterministic operations for GPUs, at some cost in speed')
-    xla: bool = setting(False, 'compile the towers with XLA; GPUs only')
+    xla: bool = setting(False, 'compile the towers with XLA; GPUs only', of=Of.MACHINE)
 
 
 @dataclasses.dataclass(frozen=True)
 class ClusterSettings:
     """The processes of a cluster, and which of them this process is."""
     TITLE = 'Cluster'
-    job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS)
-    task_index: int = setting(0, 'number of this process within its job', minimum=0)
-    worker_hosts: str = setting(None, 'host:port of every worker, comma-separated')
+    job_name: str = setting(None, 'job of this process; worker 0 is the chief', choices=JOBS, of=Of.START)
+    task_index: int = setting(0, 'number of this process within its job', minimum=0, of=Of.START)
+    worker_hosts: str = setting(None, 'host:port of every worker, comma-separated', of=Of.START)
     ps_hosts: str = setting(
-        None, 'host:port of the processes that hold the variables (default: the chief holds them)')
-    cluster_timeout_secs: int = setting(60, 'seconds that a lost process may take to come back', minimum=1)
+        None, 'host:port of the processes that hold the variables (default: the chief holds them)', of=Of.START)
+    cluster_timeout_secs: int = setting(60, 'seconds that a lost process may take to come back', minimum=1, of=Of.START)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportSettings:
     """How often a run prints, summarises, evaluates, saves and traces."""
     TITLE = 'Reports'
-    log_device_placement: bool = setting(False, 'print the device of every operation')
+    log_device_placement: bool = setting(False, 'print the device of every operation', of=Of.START)
     log_frequency: int = setting(10, 'steps between two log lines', minimum=1)
     summary_steps: int = setting(100, 'steps between two summaries for TensorBoard; 0: none', minimum=0)
     eval_steps: int = setting(
@@ -215,7 +230,7 @@ class ReportSettings:
     keep_every: int = setting(
         0, 'steps between two checkpoints that are kept for good, besides the newest; 0: none', minimum=0)
     profile_steps: str = setting(
-        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range])
+        None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range], of=Of.START)
 
     @property
     def traced_steps(self) -> tuple[int, int]:
@@ -276,13 +291,33 @@ def train_settings(**given: Any) -> TrainSettings:
     return settings
 
 
+def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
+    """Returns the flags of a run, for a shell: those that differ from its preset's values and the defaults.
+
+    Args:
+      settings: of the run.
+      kinds: what the settings describe.
+    """
+    values = settings.flat()
+    preset, optimizer = values['preset'], values['optimizer']
+    usual = _with_preset({name: values[name] for name in ('preset', 'image_size')}).flat()
+    usual.update(preset=CLASSIC['preset'], image_size=DataSettings.image_size,
+                 batch_size=PRESETS[preset]['batch_size'])
+    if not OPTIMIZERS.is_own(optimizer):
+        usual.update(default_rates(preset, optimizer)._asdict())
+    shown = {flag_of(field): values[field.name] for field in fields(*GROUPS)
+             if field.metadata['of'] in kinds and values[field.name] not in (None, usual[field.name])}
+    return [f"{flag}={shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))}"
+            for flag, value in shown.items()]
+
+
 def completed(stored: Mapping[str, Any]) -> TrainSettings:
     """Returns the settings of a run from those that it recorded. The tutorial recorded none: its recipe is the classic.
 
     Nothing is checked.
     """
     values = {**CLASSIC, **stored}
-    return _grouped({**values, **dict.fromkeys(_meaningless(values))})
+    return _grouped({**values, **dict.fromkeys(meaningless(values))})
 
 
 def _grouped(values):
@@ -309,16 +344,16 @@ def _with_preset(values):
     if from_preset.get('sizes'):
         from_preset['sizes'] = scaled_sizes(from_preset['sizes'], image_size)
     values = {**values, **from_preset}
-    meaningless = _meaningless(values)
-    for name, (other, required, present) in meaningless.items():
+    without = meaningless(values)
+    for name, (other, required, present) in without.items():
         if name in given:
             raise UsageError(f'--{name} is for --{other}={required}, but this run has --{other}={present}; leave it '
                              f'out, or add --{other}={required}')
-    return _grouped({**values, **dict.fromkeys(meaningless)})
+    return _grouped({**values, **dict.fromkeys(without)})
 
 
-def _meaningless(values):
-    """Returns the settings that have no meaning because of another setting.
+def meaningless(values: Mapping[str, Any]) -> dict[str, tuple[str, Any, Any]]:
+    """Finds the settings that have no meaning because of another setting.
 
     Args:
       values: settings by their names; a missing one has its default.

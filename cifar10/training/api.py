@@ -17,7 +17,8 @@ from cifar10.base.signals import Termination
 from cifar10.cluster import membership
 from cifar10.run import metrics
 from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.training import TrainSettings, train_settings
+from cifar10.settings.training import TrainSettings
+from cifar10.training.continued import settings_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -102,8 +103,10 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       RunError: the run failed under way.
     """
     _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
-    given = train_settings(**settings)
+    given, lines = settings_of(settings)
     with _prepared(say, on_record, given.reports.log_device_placement) as output:
+        for line in lines:
+            console.say(line)
         from cifar10.training import trainer
         ended = take_part(given, termination, trainer.train)
     if ended is None:

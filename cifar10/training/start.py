@@ -20,7 +20,7 @@ from cifar10.parallel.devices import Devices, choose
 from cifar10.run import deletion, saved, warm_start
 from cifar10.run.record import RunRecord, own_sha256, versions
 from cifar10.run.train_dir import ANOTHER_RUN, TrainDir
-from cifar10.settings.definition import Change, fields
+from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
 from cifar10.training import undecided
 from cifar10.training.plan import Plan, plan_of
@@ -141,7 +141,7 @@ def decide(start: Start) -> list[str]:
     if plan.finished:
         return []
     recipe, towers = settings.recipe, settings.towers
-    changes = stored.difference_to(_chosen(settings, Change.REPORTED)) if stored else {}
+    changes = stored.difference_to(_chosen(settings, Change.REPORTED, Change.FREE)) if stored else {}
     return [*undecided.emulated(towers, start.devices),
             *([f"changed    {', '.join(changes.values())}"] if changes else []),
             *undecided.waiting(towers, start.devices),
@@ -184,14 +184,15 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if preset and len(changes) > 1:
         changes = dict(preset=preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
     if changes:
-        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; repeat its "
-                         f'flags to go on with it, {ANOTHER_RUN}')
+        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; go on with it "
+                         f'by {stored.command}, {ANOTHER_RUN}')
 
 
-def _chosen(settings, change):
-    """Returns the settings that may change in a run as `change` says, by their names."""
+def _chosen(settings, *changes):
+    """Returns the settings of the run that may change as one of `changes` says, by their names; not its length."""
     values = settings.flat()
-    return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['change'] is change}
+    return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN
+            and field.metadata['change'] in changes and field.name not in ('max_steps', 'epochs')}
 
 
 def _replaces(start):

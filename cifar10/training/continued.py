@@ -1,0 +1,86 @@
+"""A run goes on by its name: what a start with --train_dir is not given has the value that the run there has.
+
+Importing this module must not import TensorFlow.
+"""
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from cifar10.base import files
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import OWN
+from cifar10.cluster import membership
+from cifar10.run import trust
+from cifar10.run.names import SETTINGS
+from cifar10.settings.definition import Of, fields, flag_of
+from cifar10.settings.training import (
+    GROUPS,
+    RecipeSettings,
+    TrainSettings,
+    completed,
+    flags_of,
+    meaningless,
+    train_settings,
+)
+
+_LENGTH = {'max_steps', 'epochs'}
+# A resumed run keeps its number of towers in any case, and some update modes know no other than that of the devices.
+_DECIDED = {'num_towers'}
+_OF_ALL_TASKS = ('variable_update', 'dataset', 'image_size', 'network', 'deterministic')
+
+
+def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
+    """Returns the settings of a start, and the lines that a person should read about them.
+
+    With `train_dir`, what describes the run is that of the run there, unless it is given. What describes the machine or
+    this start is not taken from it. `restart` begins with what is given.
+
+    Args:
+      given: the settings that the user gave, by their names; None stands for one that is not given.
+
+    Raises:
+      UsageError: a setting is wrong, or the run names code that may be somebody else's.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    directory = given.get('train_dir')
+    if directory is None or given.get('restart'):
+        return train_settings(**given), []
+    stored = _stored(directory)
+    if not stored:
+        settings = train_settings(**given)
+        return settings, _not_here(settings, given)
+    values = stored['settings']
+    kept = {field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN} - given.keys() - _DECIDED
+    if given.get('preset', values['preset']) != values['preset']:  # a recipe as a whole is another one, or is refused
+        kept -= {field.name for field in fields(RecipeSettings)} | _LENGTH | {'batch_size', 'precision'}
+    if _LENGTH & given.keys():
+        kept -= _LENGTH
+    kept -= meaningless({**values, **given}).keys()
+    taken = {name: values[name] for name in kept if values.get(name) is not None}
+    lines = [trust.check(flag, taken[flag], stored.get('run'), directory) for flag in ('network', 'optimizer')
+             if flag in taken and OWN[flag].is_own(taken[flag])]
+    shown = [flag for flag in flags_of(completed(values), Of.RUN) if flag.partition('=')[0][2:] in taken]
+    if shown:
+        lines.append(f"taken      from the run: {' '.join(shown)}")
+    return train_settings(**{**taken, **given}), lines
+
+
+def _stored(directory):
+    """Returns what config.json holds, or None if there is none that can be read; the stages of a start say why."""
+    try:
+        with open(files.opened(os.path.join(directory, SETTINGS)), encoding='utf-8') as stream:
+            stored = json.load(stream)
+        return stored if 'preset' in stored['settings'] else None
+    except (OSError, ValueError, KeyError, TypeError, UsageError):
+        return None
+
+
+def _not_here(settings, given):
+    """Returns a line if a task other than the chief cannot see the run's directory, which may have what it needs."""
+    cluster = membership.resolve(settings.cluster)
+    if not cluster or cluster.is_chief or os.path.isdir(given['train_dir']):
+        return []
+    flags = [flag_of(field) for field in fields(*GROUPS) if field.name in _OF_ALL_TASKS and field.name not in given]
+    return [f"not here   --train_dir={given['train_dir']}; if the chief goes on with a run, this task needs its "
+            f"{', '.join(flags)}"] if flags else []

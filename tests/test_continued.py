@@ -1,0 +1,135 @@
+"""A run goes on by its name: which settings are the run's where they are not given, and the command of a run."""
+import json
+import shlex
+
+import pytest
+
+import cifar10
+from cifar10.base.errors import UsageError
+from cifar10.programs import flags
+from cifar10.run import trust
+from cifar10.run.record import RunRecord
+from cifar10.settings.definition import Of, fields
+from cifar10.settings.training import GROUPS, train_settings
+from cifar10.training.continued import settings_of
+from tests.helpers import assert_same_bits, last_variables, run_script
+
+OF_RUN = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN and field.name != 'num_towers']
+RUNS = {
+    'default': {},
+    'classic': dict(
+        max_steps=7, seed=5, dataset='shapes', image_size=40, optimizer='adamw', learning_rate=0.3, weight_decay=0.2,
+        clip_norm=1.5, schedule='staircase', warmup_epochs=1.0, label_smoothing=0.1, moving_averages=False,
+        freeze='conv1 ', batch_size=8, variable_update='local', local_steps=4, precision='bf16', deterministic=True,
+        data_dir='a b', log_frequency=3, summary_steps=0, eval_steps=20, save_steps=40, max_to_keep=3, keep_best=True,
+        keep_every=80),
+    'fast': dict(preset='fast', epochs=1.5, auxiliary_learning_rate=0.5, widths='8,8,8', sizes='24', num_gpus=2),
+    'steps of fast': dict(
+        preset='fast', max_steps=5, schedule='staircase', sizes='24', optimizer='nesterov'),
+    'photos': dict(dataset='photos/', test_fraction=0.3, image_size=128, network='fast'),
+    'own': dict(network='net.py:network', optimizer='opt.py:optimizer', learning_rate=1.0, num_gpus=2)}
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A function that writes the config.json of a run with these settings; returns (its folder, its settings)."""
+    def store(**given):
+        settings = train_settings(**given)
+        (tmp_path / 'train').mkdir(exist_ok=True)
+        (tmp_path / 'train' / 'config.json').write_text(json.dumps(dict(run='17', settings=settings.flat())))
+        return str(tmp_path / 'train'), settings
+    return store
+
+
+@pytest.mark.parametrize('run', RUNS)
+def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(stored, run):
+    folder, settings = stored(**RUNS[run])
+    for name in (settings.recipe.network, settings.recipe.optimizer):
+        trust.remember('17', name)
+    found, lines = settings_of(dict(train_dir=folder))
+    now, before = found.flat(), settings.flat()
+    assert {name: now[name] for name in OF_RUN} == {name: before[name] for name in OF_RUN}
+    usual = train_settings().flat()
+    others = now.keys() - {*OF_RUN, 'train_dir'}
+    assert {name: now[name] for name in others} == {name: usual[name] for name in others}
+    assert any(line.startswith('taken      from the run: --') for line in lines) == bool(RUNS[run])
+
+
+@pytest.mark.parametrize('run', RUNS)
+def test_the_command_of_a_run_has_its_settings(run):
+    settings = train_settings(**RUNS[run])
+    record = RunRecord(settings)
+    program, *arguments = shlex.split(record.to_json()['command'])
+    parsed = train_settings(**flags.parse(GROUPS, '', arguments)).flat()
+    of_start = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.START]
+    undecided = dict(batch_size=parsed['batch_size'])  # the preset's, where it is left out
+    assert program == 'multi_gpu_train.py'
+    assert {**parsed, **undecided} == {**settings.flat(), **undecided, **{name: parsed[name] for name in of_start}}
+
+
+@pytest.mark.parametrize('given, expected', [
+    (dict(epochs=2.0), dict(epochs=2.0, max_steps=None, seed=5)), (dict(max_steps=9), dict(max_steps=9, epochs=None)),
+    (dict(seed=0), dict(seed=0, max_steps=7)), (dict(batch_size=None), dict(batch_size=8)),
+    (dict(preset='classic'), dict(optimizer='adamw', seed=5)),
+    (dict(preset='fast'), dict(optimizer='muon', seed=5, max_steps=None, epochs=2.75)),
+    (dict(variable_update='replicated'), dict(variable_update='replicated', local_steps=None)),
+    (dict(restart=True), dict(seed=0, optimizer='sgd')), (dict(train_dir=None), dict(seed=0, optimizer='sgd'))])
+def test_what_is_given_counts(stored, given, expected):
+    folder, _ = stored(**RUNS['classic'])
+    found = settings_of({**dict(train_dir=folder), **given})[0].flat()
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize('text', ['', '[]', '{"settings": {}}', '{"settings": 3}'])
+def test_a_record_that_is_none_is_left_to_the_start_to_refuse(tmp_path, text):
+    (tmp_path / 'config.json').write_text(text)
+    assert settings_of(dict(train_dir=str(tmp_path))) == (train_settings(train_dir=str(tmp_path)), [])
+
+
+def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
+    (tmp_path / 'net.py').write_text('')
+    folder, settings = stored(network=f"{tmp_path / 'net.py'}:network")
+    with pytest.raises(UsageError, match='you have not named it for this run so far; give --network='):
+        settings_of(dict(train_dir=folder))
+    trust.remember('17', settings.recipe.network)
+    line, _ = settings_of(dict(train_dir=folder))[1]
+    assert line == f"code       {tmp_path / 'net.py'} is executed, as the run names it"
+
+
+def test_a_task_that_does_not_see_the_run_names_the_flags_that_it_needs(tmp_path):
+    hosts = dict(worker_hosts='a:1,b:1', job_name='worker', train_dir=str(tmp_path / 'none'), dataset='shapes')
+    line, = settings_of(dict(hosts, task_index=1))[1]
+    assert line.endswith('needs its --image_size, --network, --variable_update, --deterministic')
+    assert settings_of(dict(hosts, task_index=0))[1] == []
+    assert settings_of(dict(hosts, task_index=1, train_dir=str(tmp_path)))[1] == []
+
+
+@pytest.mark.parametrize('explicit', [False, True])
+def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(data_dir, tmp_path, explicit):
+    machine = dict(data_dir=data_dir, tower_device='cpu')
+    run = dict(dataset='shapes', network='linear', batch_size=8, clip_norm=0.5, seed=3, num_towers=2, summary_steps=0)
+    whole, broken = tmp_path / 'whole', tmp_path / 'broken'
+    cifar10.train(train_dir=whole, max_steps=6, **run, **machine)
+    cifar10.train(train_dir=broken, max_steps=4, **run, **machine)
+    lines = []
+    cifar10.train(train_dir=broken, max_steps=6, say=lines.append, **machine, **(run if explicit else {}))
+    assert_same_bits(last_variables(whole), last_variables(broken))
+    taken = [line for line in lines if line.startswith('taken')]
+    expected = '--seed=3 --dataset=shapes --network=linear --clip_norm=0.5 --batch_size=8 --summary_steps=0'
+    assert taken == ([] if explicit else [f'taken      from the run: {expected}'])
+
+
+def test_a_refusal_has_the_command_of_the_run(data_dir, tmp_path, call):
+    machine = dict(data_dir=data_dir, tower_device='cpu')
+    cifar10.train(train_dir=tmp_path, max_steps=1, dataset='shapes', network='linear', batch_size=8, **machine)
+    flags_here = [f'--train_dir={tmp_path}', f'--data_dir={data_dir}', '--tower_device=cpu']
+    status, error = call('multi_gpu_train.py', *flags_here, '--seed=1', '--max_steps=2')
+    assert status == 2 and f'multi_gpu_train.py --train_dir={tmp_path} --max_steps=1 ' in error and 'seed=0' in error
+
+
+def test_a_check_says_what_a_start_would_take(data_dir, tmp_path):
+    machine = dict(data_dir=data_dir, tower_device='cpu', train_dir=tmp_path)
+    cifar10.train(max_steps=1, dataset='shapes', network='linear', batch_size=8, **machine)
+    result = run_script('multi_gpu_train.py', **machine, max_steps=2, check=True)
+    assert result.returncode == 0 and 'taken      from the run: --dataset=shapes' in result.stdout
+    assert 'resumed at step 1 of 2' in result.stdout
