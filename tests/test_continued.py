@@ -10,6 +10,7 @@ from cifar10.programs import flags
 from cifar10.run import trust
 from cifar10.run.record import RunRecord
 from cifar10.settings.definition import Of, fields
+from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.training.continued import settings_of
 from tests.helpers import assert_same_bits, last_variables, run_script
@@ -125,6 +126,12 @@ def test_a_refusal_has_the_command_of_the_run(data_dir, tmp_path, call):
     flags_here = [f'--train_dir={tmp_path}', f'--data_dir={data_dir}', '--tower_device=cpu']
     status, error = call('multi_gpu_train.py', *flags_here, '--seed=1', '--max_steps=2')
     assert status == 2 and f'multi_gpu_train.py --train_dir={tmp_path} --max_steps=1 ' in error and 'seed=0' in error
+
+
+def test_an_evaluation_takes_the_same_flag():
+    assert eval_settings(train_dir='a').checkpoint_dir == 'a'
+    with pytest.raises(UsageError, match='--checkpoint_dir=b and --train_dir=a both say what to evaluate'):
+        eval_settings(train_dir='a', checkpoint_dir='b')
 
 
 def test_a_check_says_what_a_start_would_take(data_dir, tmp_path):

@@ -113,6 +113,7 @@ def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
 def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path):
     older, newest = checkpoints(run)
     for flags, part in ((dict(checkpoint_dir=run), 'both say what to evaluate; leave one of them out'),
+                        (dict(train_dir=run), 'both say what to evaluate; leave one of them out'),
                         (dict(run_once=False), '--run_once=false waits for new checkpoints, but'),
                         (dict(keep_best=True), '--keep_best compares the checkpoints of a run, but')):
         with pytest.raises(UsageError, match=part):

@@ -17,6 +17,7 @@ class _Checkpoints:
     """The checkpoints to evaluate, and where the results go."""
     TITLE = 'Checkpoints'
     checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', checks=[no_wildcard, utf8])
+    train_dir: str = setting(None, 'the same as --checkpoint_dir', checks=[no_wildcard, utf8])
     checkpoint: str = setting(
         None, 'prefix of a single checkpoint to evaluate once, or to use, instead of the newest in checkpoint_dir',
         checks=[no_wildcard, utf8])
@@ -84,7 +85,14 @@ def eval_settings(**given: Any) -> EvalSettings:
 
     Raises a UsageError if a value is not valid, or if settings contradict each other.
     """
-    settings = EvalSettings(**checked(GROUPS, given))
+    values = checked(GROUPS, given)
+    directories = {name: values[name] for name in ('checkpoint_dir', 'train_dir', 'checkpoint') if values.get(name)}
+    if len(directories) > 1:
+        raise UsageError(f"{' and '.join(f'--{name}={path}' for name, path in directories.items())} both say "
+                         'what to evaluate; leave one of them out')
+    settings = EvalSettings(**values)
+    if settings.train_dir:
+        settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir)
     if settings.image and settings.export_dir:
         raise UsageError('--image and --export_dir cannot be combined; leave one of them out')
     if settings.json and not settings.image:
@@ -94,9 +102,6 @@ def eval_settings(**given: Any) -> EvalSettings:
 
 def _of_single_checkpoint(settings, given):
     """Returns the settings that follow from `checkpoint`; raises a UsageError if it contradicts a given one."""
-    if given.get('checkpoint_dir') is not None:
-        raise UsageError(f'--checkpoint={settings.checkpoint} and --checkpoint_dir={settings.checkpoint_dir} both say '
-                         'what to evaluate; leave one of them out')
     if given.get('run_once') is False:
         raise UsageError(f'--run_once=false waits for new checkpoints, but --checkpoint={settings.checkpoint} is a '
                          'single one; leave it out')
