@@ -1,4 +1,5 @@
 """Flags and bad input: one line, the right status, no traceback."""
+import importlib
 import importlib.metadata
 import os
 import re
@@ -12,8 +13,10 @@ import cifar10
 from cifar10.__main__ import COMMANDS
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
+from cifar10.programs.replay import ReplaySettings
+from cifar10.programs.show_inputs import OutputSettings
 from cifar10.settings import evaluation, training
-from cifar10.settings.definition import fields
+from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import train_settings
@@ -106,7 +109,7 @@ REFUSED = [
         ('--eval_dir=%(checkpoints)s', 'holds checkpoints'),
         ('--tower_device=gpu', '--tower_device=cpu'),
         ('--image=a.png --export_dir=x', 'leave one of them out'),
-        ('--json', '--json requires --image'),
+        ('--json --export_dir=x', '--json is for evaluations and --image'),
         ('--image', 'expected at least one argument'),
         ('--image=a.png --checkpoint_dir=/nowhere', 'no checkpoint in --checkpoint_dir=/nowhere')))]
 
@@ -132,30 +135,64 @@ def test_a_mistake_of_the_user_ends_with_2_and_one_line_and_nothing_is_written(c
 def test_as_a_process_the_status_and_the_stream_are_the_same():
     result = run_script('multi_gpu_train.py', num_gpus='many')
     assert (result.returncode, result.stdout) == (2, '')
-    assert result.stderr == "multi_gpu_train.py: error: argument --num_gpus: 'many' is not a whole number; see --help\n"
+    assert result.stderr == "multi_gpu_train.py: error: --num_gpus: 'many' is not a whole number; see --help\n"
 
 
-@pytest.mark.parametrize('script, groups', [
-    ('multi_gpu_train.py', training.GROUPS), ('cifar10_eval.py', evaluation.GROUPS)])
-def test_help_shows_our_flags_in_groups_and_needs_no_tensorflow(script, groups):
-    command = [sys.executable, '-X', 'importtime', str(ROOT / script), '--help']
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0
-    assert 'tensorflow' not in result.stderr
-    shown = set(re.findall(r'^  --(\w+)', result.stdout, re.M))
-    assert shown == {field.name for field in fields(*groups)}
-    assert {group.TITLE + ':' for group in groups} <= set(result.stdout.splitlines())
+GROUPS = {'train': training.GROUPS, 'eval': evaluation.GROUPS, 'replay': [ReplaySettings],
+          'show_inputs': [OutputSettings, *training.GROUPS], 'local_cluster': []}
+METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N,N|N:X,N|HOST:PORT,...'
 
 
-@pytest.mark.parametrize('written, value', [
-    ('--restart', True), ('--restart=true', True), ('--restart=False', False), ('--norestart', False), ('', False)])
-def test_boolean_flags_have_four_forms(written, value):
-    assert flags.parse(training.GROUPS, '', written.split()).get('restart', False) is value
+def help_of(program, flag, columns, monkeypatch, capsys):
+    """Returns the lines that a program prints for a flag that asks for help, and those of each of its flags."""
+    monkeypatch.setenv('COLUMNS', str(columns))
+    monkeypatch.setattr(sys, 'argv', [f"cifar10-{program.replace('_', '-')}", flag])
+    with pytest.raises(SystemExit):
+        importlib.import_module(f'cifar10.programs.{program}').main()
+    text = capsys.readouterr().out
+    flags = re.findall(r'^  --(\w+)(.*(?:\n {5,}.*)*)', text, re.M)
+    return text.splitlines(), {name: ' '.join(words.split()) for name, words in flags}
 
 
-def test_flags_become_values_of_settings():
-    parsed = flags.parse(training.GROUPS, '', ['--num_gpus=4', '--batch_size', '32', '--train_dir=/x y'])
-    assert parsed == dict(num_gpus=4, batch_size=32, train_dir='/x y')
+@pytest.mark.parametrize('program', GROUPS)
+def test_help_is_a_screen_with_examples_and_all_of_it_says_every_default(program, monkeypatch, capsys):
+    lines, shown = help_of(program, '--help', 80, monkeypatch, capsys)
+    assert len(lines) <= 40 and max(map(len, lines)) <= 84
+    assert any(line.startswith(f"  cifar10-{program.replace('_', '-')} ") for line in lines)
+    assert len(shown) <= 12 and 'version' in shown
+    every, whole = help_of(program, '--help=all', 120, monkeypatch, capsys)
+    by_flag = {flag_of(field)[2:]: field for field in fields(*GROUPS[program])}
+    assert by_flag.keys() <= whole.keys() and {group.TITLE + ':' for group in GROUPS[program]} <= set(every)
+    for name, field in by_flag.items():
+        assert '(default: ' in whole[name]
+        assert field.metadata['choices'] or re.match(rf'\[?({METAVARS})[\] ]', whole[name]), whole[name]
+
+
+HINTS = [
+    ('--train-dirr=x', 'did you mean --train_dir?'), ('-num_gpus=2', 'did you mean --num_gpus?'),
+    ('--data=x', 'did you mean --data_dir or --dataset?'), ('--gpus=2', 'did you mean --num_gpus or --gpus_per_tower?'),
+    ('--no-restrat', 'did you mean --norestart?'), ('--restar', 'did you mean --restart?'),
+    ('--nocheckk', 'did you mean --nocheck?'), ('--zzz', 'unknown flag --zzz; see --help'),
+    ('--preset=Fast', 'did you mean fast?'), ('--preset=fst', 'did you mean fast?'),
+    ('--optimizer=adm', 'did you mean adam?'), ('--variable_update=repl', 'did you mean replicated?'),
+    ('--dataset=cifar', 'did you mean cifar10 or cifar100 or cifar100-coarse?')]
+
+
+@pytest.mark.parametrize('written, hint', HINTS)
+def test_what_is_mistyped_gets_a_hint_and_never_its_opposite(written, hint):
+    with pytest.raises(UsageError) as refused:
+        train_settings(**flags.parse(training.GROUPS, '.', [written]))
+    assert hint in str(refused.value)
+    assert ('mean --no' in str(refused.value)) == written.startswith('--no')
+
+
+@pytest.mark.parametrize('written, name, value', [
+    *((form, 'restart', True) for form in ('--restart', '--restart=true', '--restart=yes', '--restart=On')),
+    *((form, 'restart', False) for form in ('--restart=False', '--restart=no', '--norestart', '--no-restart')),
+    ('--max-steps=1e3', 'max_steps', 1000), ('--max_steps=1_000', 'max_steps', 1000), ('--num_gpus=4', 'num_gpus', 4),
+    ('--batch_size 32', 'batch_size', 32), ('--train-dir=/a-b=c', 'train_dir', '/a-b=c')])
+def test_flags_become_values_of_settings(written, name, value):
+    assert flags.parse(training.GROUPS, '.', written.split()) == {name: value}
 
 
 def test_classic_defaults_are_kept():

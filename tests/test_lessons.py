@@ -333,7 +333,7 @@ def test_towers_by_hand_print_the_losses_of_the_page(count, call_lesson):
     ('towers.py', '--device=gpu', '--device=gpu: this takes 2 GPUs, but TensorFlow finds 0; use --device=cpu'),
     ('all_reduce.py', '--devices=5', 'choose from 2, 4'),
     ('split_batch.py', '--epochs=0', 'the minimum is 1'),
-    ('split_batch.py', '--epoch=1', 'unrecognized arguments: --epoch=1'),
+    ('split_batch.py', '--epoch=1', 'unknown flag --epoch (did you mean --epochs?)'),
     ('processes.py', '--processes=0', '0 is too small; the minimum is 1'),
     ('processes.py', '--processes=51', '--processes=51, but 50 points can be split over at most 50; use fewer'),
     ('processes.py', '--device=gpu', 'this takes 3 GPUs, but TensorFlow finds 0; use --device=cpu'),

@@ -169,7 +169,7 @@ def test_a_mode_is_one_file_and_one_line(settings, monkeypatch, tmp_path):
         '        return super().reduce(tower_grads[:1])\n')
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(UPDATE_MODES, 'first_tower', 'first_tower_alone:FirstTowerAlone')
-    tower_flags = flags.parse([TowerSettings], '', ['--variable_update=first_tower'])
+    tower_flags = flags.parse([TowerSettings], '.', ['--variable_update=first_tower'])
     variables_of_two = train(settings(**tower_flags, network='linear', num_gpus=2, max_steps=1))
     expected = train(settings(network='linear', max_steps=1, train_dir=str(tmp_path / 'alone')))
     assert variables_of_two.pop('examples_seen') == 2 * expected.pop('examples_seen')

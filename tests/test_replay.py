@@ -321,7 +321,7 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
     (['--step=4', '--from={run}/model.ckpt-4'], 'is of step 4, which is not before step 4; give an older one'),
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
-    (['--step=4', '--steps=1:4'], 'give the step to look into as --step=N, or --steps=FROM:TO'),
+    (['--step=4', '--steps=1:4'], 'give one of --step=N, for a step to look into, --steps=FROM:TO'),
     (['--steps=4:1'], '--steps=4:1 ends before it begins'),
     (['--steps=1:4', '--images=a.png'], '--images shows the examples of one step'),
     (['--step=4', '--from='], '--from is empty')])

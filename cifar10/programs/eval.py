@@ -6,6 +6,7 @@
 """
 import contextlib
 import functools
+import json
 import sys
 
 from cifar10.base import console, signals, startup
@@ -13,28 +14,34 @@ from cifar10.programs import flags, program
 from cifar10.settings.evaluation import GROUPS, eval_settings
 from cifar10.training import api
 
+# The flags that `--help` shows.
+_OFTEN = ('checkpoint_dir', 'checkpoint', 'eval_dir', 'run_once', 'per_class', 'image', 'json', 'export_dir',
+          'eval_data', 'tower_device')
+
 
 def main() -> None:
     """Reads the flags, then evaluates until a signal comes, or once; or classifies pictures, or exports."""
-    given = flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:])
+    given = flags.parse(GROUPS, __doc__, sys.argv[1:], _OFTEN)
     settings = eval_settings(**given)
     signals.Termination()
-    if not (settings.image or settings.export_dir):
-        api.evaluate(say=print, **{**given, 'run_once': settings.run_once})
-        if not settings.run_once:
-            console.say('stopped')
-        return
     output = sys.stdout
+    show = functools.partial(print, file=output)
     # Where JSON goes to standard output for a program to read, nothing else does, whoever prints it.
     with contextlib.redirect_stdout(sys.stderr if settings.json else output):
         # After the flags: TensorFlow takes seconds to import.
-        startup.start_tensorflow()
         if settings.image:
+            startup.start_tensorflow()
             from cifar10.evaluation import classification
-            classification.classify(settings, functools.partial(print, file=output))
-        else:
+            classification.classify(settings, show)
+        elif settings.export_dir:
+            startup.start_tensorflow()
             from cifar10.evaluation import export
             export.export(settings)
+        else:
+            on_record = (lambda record: show(json.dumps(record))) if settings.json else None
+            api.evaluate(say=print, on_record=on_record, **{**given, 'json': False, 'run_once': settings.run_once})
+            if not settings.run_once:
+                console.say('stopped')
 
 
 run = functools.partial(program.run, main)

@@ -3,36 +3,84 @@
 Programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `show_inputs` and `replay`.
 """
 import argparse
+import contextlib
 import math
-from collections.abc import Callable, Collection, Sequence
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
 from cifar10.settings.definition import did_you_mean, fields, flag_of, forms
-from cifar10.settings.training import ClusterSettings
+from cifar10.settings.presets import PRESETS
+from cifar10.settings.training import ClusterSettings, RecipeSettings
+
+_WIDEST = 100  # columns of a help text, however wide the terminal is
+_TRUE, _FALSE = ('true', 'yes', 'on', '1'), ('false', 'no', 'off', '0')
+# What stands in help texts for the value of a string, by the last word of its setting's name.
+_METAVARS = {
+    'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'from': 'PREFIX', 'against': 'DIR', 'plot': 'FILE.png',
+    'images': 'FILE.png', 'out': 'FILE.png', 'freeze': 'REGEX', 'steps': 'FROM:TO', 'widths': 'N,N,N',
+    'sizes': 'N:X,N', 'hosts': 'HOST:PORT,...'}
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises a UsageError where argparse would print its usage and exit."""
+    """An argument parser that raises a UsageError where argparse would print its usage and exit.
 
-    def __init__(self, description: str, **options):
-        options.setdefault('prog', program.name())
-        super().__init__(description=description, allow_abbrev=False, **options)
-        self.add_argument('--version', action=_Version, nargs=0, default=argparse.SUPPRESS,
-                          help='print the versions of the program, TensorFlow and Python, and exit')
+    Dashes in the names of flags count as underscores.
+
+    Args:
+      doc: the program's docstring, of which `--help` shows the first line, and as examples the indented lines, with the
+        name under which the program was started in place of its command.
+      options: of `argparse.ArgumentParser`.
+
+    Attributes:
+      short: the parser whose help `--help` prints; None: this one's, which `--help=all` prints.
+    """
+    short: 'Parser | None' = None
+
+    def __init__(self, doc: str, **options):
+        width = min(shutil.get_terminal_size().columns, _WIDEST) - 2
+        prog = f'python {sys.argv[0]}' if sys.argv[0].endswith('.py') else program.name()
+        examples = [re.sub(r'^cifar10-\S+', prog, line) for line in re.findall(r'^    (\S.*)', doc, re.M)]
+        super().__init__(
+            prog=prog, description='\n  '.join([textwrap.fill(doc.splitlines()[0], width), *examples]),
+            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=width),
+            add_help=False, allow_abbrev=False, **options)
+        about = self.add_argument_group('Help')
+        about.add_argument('-h', '--help', action=_Help, nargs='?', choices=['all'], metavar='all',
+                           default=argparse.SUPPRESS, help='show this help, or that of all flags')
+        about.add_argument('--version', action=_Version, nargs=0, default=argparse.SUPPRESS,
+                           help='show the versions that are installed')
+
+    def parse_known_args(self, args=None, namespace=None):
+        arguments = sys.argv[1:] if args is None else args
+        return super().parse_known_args([_with_underscores(argument) for argument in arguments], namespace)
 
     def parse_args(self, args=None, namespace=None):
         values, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].split('=')[0]
+            # A flag that turns something off is not what was meant by one that turns it on.
+            known = [flag for flag in self._option_string_actions if flag.startswith('--no') == name.startswith('--no')]
             kind = 'flag' if name.startswith('-') else 'argument'
-            self.error(f'unknown {kind} {name}{did_you_mean(name, self._option_string_actions)}')
+            self.error(f'unknown {kind} {name}{did_you_mean(name, known)}')
         return values
 
     def error(self, message):
-        raise UsageError(f'{message}; see --help')
+        raise UsageError(f"{message.removeprefix('argument ')}; see --help")
+
+
+class _Help(argparse.Action):
+    """The flag `--help`."""
+
+    def __call__(self, parser, namespace, value, flag=None):
+        (parser.short if parser.short and not value else parser).print_help()
+        parser.exit()
 
 
 class _Version(argparse.Action):
@@ -41,6 +89,14 @@ class _Version(argparse.Action):
     def __call__(self, parser, *_):
         say(program.versions())
         parser.exit()
+
+
+def _with_underscores(argument):
+    """Returns an argument with its flag, if it is one, as it is defined: `--train_dir` for `--train-dir`."""
+    name, equals, value = argument.partition('=')
+    if name.startswith('--'):
+        name = re.sub('^--no_', '--no', '--' + name[2:].replace('-', '_'))
+    return name + equals + value
 
 
 def at_least(minimum: int) -> Callable[[str], int]:
@@ -61,24 +117,29 @@ def positive(text: str) -> float:
     return value
 
 
-def parse(groups: Sequence[type], description: str, arguments: Sequence[str],
-          shown: Collection[str] | None = None) -> dict[str, Any]:
+def parse(groups: Sequence[type], doc: str, arguments: Sequence[str], often: Sequence[str] = ()) -> dict[str, Any]:
     """Returns the values that a command line gives to settings, by the names of the settings.
 
     Flags are written `--name=value` or `--name value`; those of bool settings also `--name` and `--noname`.
 
     Args:
       groups: the groups of settings that have flags.
-      description: the first line of `--help`.
+      doc: of the program, as `Parser` takes it.
       arguments: the command line without the program.
-      shown: titles of the groups that `--help` shows; default: all.
+      often: names of the settings that `--help` shows, while `--help=all` shows all; default: it shows all.
     """
-    parser = Parser(description, argument_default=argparse.SUPPRESS,
-                    formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=32, width=100))
+    usage = '%(prog)s [--FLAG=VALUE ...]'
+    parser = Parser(doc, argument_default=argparse.SUPPRESS, usage=usage)
     for group in groups:
         parser_group = parser.add_argument_group(group.TITLE)
         for field in fields(group):
-            _add_flag(parser_group, field, shown is None or group.TITLE in shown)
+            _add_flag(parser_group, field)
+    if often:
+        by_name = {field.name: field for field in fields(*groups)}
+        parser.short = Parser(doc, usage=usage, epilog=f'--help=all shows all {len(by_name)} flags.')
+        shown = parser.short.add_argument_group('The flags that are used most')
+        for name in often:
+            _add_flag(shown, by_name[name])
     values = vars(parser.parse_args(arguments))
     return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
@@ -90,13 +151,11 @@ def add_cluster(parser: Parser) -> None:
         parser.set_defaults(**{field.name: field.default})
 
 
-def _add_flag(group, field, shown=True):
-    """Adds the flag of a setting to a parser or to a group of its flags; `--help` leaves it out unless `shown`."""
-    flag = flag_of(field)
-    text = field.metadata['help'] if shown else argparse.SUPPRESS
-    if shown and field.default is not None:
-        default = str(field.default).lower() if field.type is bool else field.default
-        text += f' (default: {default})'
+def _add_flag(group, field):
+    """Adds the flag of a setting to a parser or to a group of its flags."""
+    flag, text = flag_of(field), field.metadata['help']
+    if '(default: ' not in text:
+        text += f' (default: {_default(field)})'
     if field.type is tuple:
         group.add_argument(flag, dest=field.name, action='extend', nargs='+', metavar='FILE', help=text)
     elif field.type is bool:
@@ -108,20 +167,30 @@ def _add_flag(group, field, shown=True):
         group.add_argument(flag, dest=field.name, type=parse_value, metavar=_metavar(field), help=text)
 
 
+def _default(field):
+    """Returns the default of a setting for `--help`."""
+    if field.default is None:
+        of_presets = field in fields(RecipeSettings) and any(preset.get(field.name) for preset in PRESETS.values())
+        return "the preset's" if of_presets else 'none'
+    return str(field.default).lower() if field.type is bool else field.default
+
+
 def _metavar(field):
     """Returns what stands for the value of a flag in `--help`, such as N, a|b|c, or DIR for `--train_dir`."""
     if field.metadata['choices']:
         return '|'.join(forms(field.metadata['choices']))
     last_word = field.name.rstrip('_').rsplit('_', 1)[-1]
-    return {int: 'N', float: 'X'}.get(field.type, last_word.upper())
+    return {int: 'N', float: 'X'}.get(field.type) or _METAVARS.get(last_word, last_word.upper())
 
 
 def whole_number(text: str) -> int:
-    """An argparse type: a whole number."""
-    try:
+    """An argparse type: a whole number, such as 5, 1_000 or 1e3."""
+    with contextlib.suppress(ValueError):
         return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f'{text!r} is not a whole number') from None
+    with contextlib.suppress(ValueError):
+        if (value := float(text)).is_integer():
+            return int(value)
+    raise argparse.ArgumentTypeError(f'{text!r} is not a whole number')
 
 
 def _number(text):
@@ -132,6 +201,6 @@ def _number(text):
 
 
 def _boolean(text):
-    if text.lower() not in ('true', 'false', '1', '0'):
-        raise argparse.ArgumentTypeError(f'{text!r} is neither true nor false')
-    return text.lower() in ('true', '1')
+    if text.lower() not in (*_TRUE, *_FALSE):
+        raise argparse.ArgumentTypeError(f'{text!r} is neither true nor false, nor yes, no, on, off, 1 or 0')
+    return text.lower() in _TRUE

@@ -120,7 +120,7 @@ def main() -> None:
         separator = arguments.index('--')
         command = arguments[separator + 1:]
         arguments = arguments[:separator]
-    parser = flags.Parser(__doc__.splitlines()[0], usage='%(prog)s [--workers=N] [--ps=N] -- COMMAND')
+    parser = flags.Parser(__doc__, usage='%(prog)s [--workers=N] [--ps=N] -- COMMAND')
     parser.add_argument('--workers', type=flags.at_least(1), default=2, metavar='N',
                         help='number of workers (default: %(default)s)')
     parser.add_argument('--ps', type=flags.at_least(0), default=0, metavar='N',

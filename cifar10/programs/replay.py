@@ -40,18 +40,21 @@ class ReplaySettings:
         'auto', 'device of the towers; auto: as the run had, where this machine has it', choices=TOWER_DEVICES)
     data_dir: str = setting(None, "directory of the data set (default: the run's)", checks=[absolute_utf8])
     dataset: str = setting(
-        None, "new location of the run's own images, if they were moved", choices=DATASETS, checks=[utf8])
-    network: str = setting(None, "new location of the run's own network, if its file was moved", choices=NETWORKS)
+        None, "new location of the run's own images, if they were moved (default: the run's)", choices=DATASETS,
+        checks=[utf8])
+    network: str = setting(
+        None, "new location of the run's own network, if its file was moved (default: the run's)", choices=NETWORKS)
     optimizer: str = setting(
-        None, "new location of the run's own optimizer, if its file was moved", choices=OPTIMIZERS)
+        None, "new location of the run's own optimizer, if its file was moved (default: the run's)",
+        choices=OPTIMIZERS)
 
 
 def replay_settings(**given: object) -> ReplaySettings:
     """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings contradict."""
     settings = ReplaySettings(**checked([ReplaySettings], given))
     if [settings.step, settings.steps, settings.against].count(None) != 2:
-        raise UsageError('give the step to look into as --step=N, or --steps=FROM:TO for a table, or --against=DIR to '
-                         'compare two runs')
+        raise UsageError('give one of --step=N, for a step to look into, --steps=FROM:TO, for a table, and '
+                         '--against=DIR, to compare two runs')
     if settings.against is not None and (settings.from_ or settings.images):
         raise UsageError('--from and --images are about one run; leave them out, or --against')
     if settings.steps and settings.images:
@@ -61,7 +64,7 @@ def replay_settings(**given: object) -> ReplaySettings:
 
 def main() -> None:
     """Reads the flags and replays."""
-    settings = replay_settings(**flags.parse([ReplaySettings], __doc__.splitlines()[0], sys.argv[1:]))
+    settings = replay_settings(**flags.parse([ReplaySettings], __doc__, sys.argv[1:]))
     warn_of_others(settings.train_dir, f'--train_dir={settings.train_dir}')
     if settings.against is not None:
         warn_of_others(settings.against, f'--against={settings.against}')

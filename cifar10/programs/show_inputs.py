@@ -2,7 +2,7 @@
 
     cifar10-show-inputs --out=inputs.png --preset=fast
 
-Accepts all flags of multi_gpu_train.py, so the flags of a run can be repeated; `--help` shows those that matter here.
+Accepts all flags of the training, so those of a run can be repeated; `--help` shows the ones that matter here.
 """
 import dataclasses
 import functools
@@ -23,8 +23,9 @@ class OutputSettings:
 
 def main() -> None:
     """Reads the flags and writes the plot."""
-    description = __doc__.splitlines()[0] + ' Accepts all other flags of multi_gpu_train.py too.'
-    given = flags.parse([OutputSettings, *GROUPS], description, sys.argv[1:], ('Output', 'Data', 'Recipe'))
+    often = ('out', 'dataset', 'data_dir', 'image_size', 'preset', 'augmentation', 'sizes', 'network', 'batch_size',
+             'seed')
+    given = flags.parse([OutputSettings, *GROUPS], __doc__, sys.argv[1:], often)
     out = given.pop('out', OutputSettings.out)
     settings = train_settings(**given)
     plots.check_plot(out)

@@ -14,10 +14,14 @@ from cifar10.settings.training import GROUPS
 from cifar10.training import api
 from cifar10.training.continued import settings_of
 
+# The flags that `--help` shows.
+_OFTEN = ('train_dir', 'dataset', 'preset', 'epochs', 'num_gpus', 'batch_size', 'learning_rate', 'eval_steps', 'check',
+          'restart')
+
 
 def main() -> None:
     """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
-    given = flags.parse(GROUPS, __doc__.splitlines()[0], sys.argv[1:])
+    given = flags.parse(GROUPS, __doc__, sys.argv[1:], _OFTEN)
     settings, lines = settings_of(given)
     termination = signals.Termination()
     if settings.run.plot:

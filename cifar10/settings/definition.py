@@ -8,6 +8,7 @@ import enum
 import math
 import numbers
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -90,9 +91,15 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Returns a hint for messages at the one of some names that is most like a mistyped one; '' if none is like it."""
-    similar = difflib.get_close_matches(name, names, 1, cutoff=0.8)
-    return f' (did you mean {similar[0]}?)' if similar else ''
+    """Returns a hint for messages at a mistyped name; '' if none of some names is like it.
+
+    It names up to three of which a word begins with the mistyped name, or else the one that is most like it.
+    """
+    word = name.strip('-').lower()
+    similar = [each for each in names if len(word) > 2 and re.search(f'(^|_|-){re.escape(word)}', each)]
+    if not 1 <= len(similar) <= 3:
+        similar = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.8)
+    return f" (did you mean {' or '.join(similar)}?)" if similar else ''
 
 
 def _plain(value):

@@ -32,7 +32,8 @@ class _Checkpoints:
     test_time_averaging: bool = setting(
         None, 'also average the predictions of six views of each image (default: if the run has the shift '
         'augmentation)')
-    network: str = setting(None, "new location of the run's own network, if its file was moved", choices=NETWORKS)
+    network: str = setting(
+        None, "new location of the run's own network, if its file was moved (default: the run's)", choices=NETWORKS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ class _Use:
     """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
     image: tuple = setting(None, 'image files to classify: --image A B, or --image=A --image=B')
-    json: bool = setting(False, 'print the classes of each --image as one JSON object per line')
+    json: bool = setting(False, 'print each evaluation, or the classes of each --image, as a JSON object in a line')
     export_dir: str = setting(
         None, 'write a SavedModel to this directory, which must be new or empty', checks=[utf8])
 
@@ -95,8 +96,8 @@ def eval_settings(**given: Any) -> EvalSettings:
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir)
     if settings.image and settings.export_dir:
         raise UsageError('--image and --export_dir cannot be combined; leave one of them out')
-    if settings.json and not settings.image:
-        raise UsageError('--json requires --image; add --image or leave --json out')
+    if settings.json and settings.export_dir:
+        raise UsageError('--json is for evaluations and --image, and --export_dir prints neither; leave it out')
     return _of_single_checkpoint(settings, given) if settings.checkpoint else settings
 
 
