@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import seeded_graph
-from cifar10.base.names import AVERAGE, EXAMPLES_SEEN
+from cifar10.base.names import AVERAGE
 from cifar10.base.variables import Loader
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.run import sessions
@@ -66,14 +66,12 @@ class Run:
             yield
 
     @contextlib.contextmanager
-    def opened(self, values: Mapping[str, np.ndarray] | None = None, position: int | None = None,
-               is_final: bool = True) -> Iterator[None]:
+    def opened(self, values: Mapping[str, np.ndarray] | None = None, is_final: bool = True) -> Iterator[None]:
         """Context with a session, in which the next step is the one that follows the given values.
 
         Args:
           values: arrays by the names of their variables, as `saved.read` returns them; default: the initial
             values, or the values of a warm start.
-          position: of the first example of the next step; default: where the values end.
           is_final: whether nothing is added to the graph any more.
 
         Raises:
@@ -92,8 +90,6 @@ class Run:
                 values = {name: first[variable] for name in self.saved
                           if (variable := name.removesuffix(AVERAGE)) in first}
             self.load({name: value for name, value in values.items() if name in self.saved})
-            if position is not None:
-                self.load({EXAMPLES_SEEN: np.int64(position)})
             self.session.run(self.graph.start_inputs)
             self.step = self.last_step_taken()
             if self.graph.average:  # whatever the schedule is now, the values may be the mean of an average on another
@@ -140,11 +136,6 @@ class Run:
     def last_step_taken(self) -> int:
         """Returns the number of the last step, whichever thread took it."""
         return int(self.session.run(self._reads[tf.GraphKeys.GLOBAL_STEP]))
-
-    @property
-    def position(self) -> int:
-        """The position in the stream of examples of the first one that no step has taken."""
-        return int(self.session.run(self._reads[EXAMPLES_SEEN]))
 
     def variables(self, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
         """Returns the values of variables by their names; default: of all, with the copies of the towers."""
