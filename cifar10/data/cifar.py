@@ -38,30 +38,35 @@ class _Archive:
       sha256: its checksum, hexadecimal.
       folder: the folder in it that holds the files.
       files: the files in it that are unpacked.
+      pickled: the names of its version for Python and of the folder in that, which other programs leave.
     """
     name: str
     size: int
     sha256: str
     folder: str
     files: tuple[str, ...]
+    pickled: tuple[str, str]
 
     def fetch(self, folder):
         """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
-        path = os.path.join(os.path.dirname(folder), self.name)
-        if os.path.isfile(path):
-            if not download.is_published(path, self.size, self.sha256):
-                say(f'warning: {path} is not the published archive (its checksum differs); using it as it is')
+        data_dir, url = os.path.dirname(folder), _SITE + self.name
+        path = os.path.join(data_dir, self.name)
+        if not os.path.isfile(path):
+            say(f'downloading {url}')
             try:
-                return self._extract(path, folder)
-            except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-                say(f'warning: {path} cannot be read ({error}); replacing it')
-        say(f'downloading {_SITE}{self.name}')
+                download.fetch(url, path, self.size, self.sha256)
+            except download.DownloadError as error:
+                seen = [name for name in self.pickled if os.path.exists(os.path.join(data_dir, name))]
+                found = f', and {seen[0]} in {data_dir} is the version for Python' if seen else ''
+                raise UsageError(f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand, or '
+                                 'use --dataset=shapes, which needs no network') from error
         try:
-            download.fetch(_SITE + self.name, path, self.size, self.sha256)
-        except download.DownloadError as error:
-            raise UsageError(f'{error}; put {self.name} into {os.path.dirname(folder)} by hand, or use '
-                             '--dataset=shapes, which needs no network') from error
-        self._extract(path, folder)
+            self._extract(path, folder)
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(f'{path} cannot be unpacked ({error}); delete it to have it downloaded, or put that of '
+                             f'{url} (SHA-256 {self.sha256}) in its place') from error
+        if not download.is_published(path, self.size, self.sha256):
+            say(f'warning: {path} is not the published archive (its checksum differs); it was used as it is')
 
     def _extract(self, archive, folder):
         expected = {f'{self.folder}/{name}' for name in self.files}
@@ -84,12 +89,14 @@ class _Archive:
 _CIFAR10 = _Archive(
     name='cifar-10-binary.tar.gz', size=170052171,
     sha256='c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd',
-    folder='cifar-10-batches-bin', files=TRAIN_FILES + TEST_FILES)
+    folder='cifar-10-batches-bin', files=TRAIN_FILES + TEST_FILES,
+    pickled=('cifar-10-python.tar.gz', 'cifar-10-batches-py'))
 
 _CIFAR100 = _Archive(
     name='cifar-100-binary.tar.gz', size=168513733,
     sha256='58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec',
-    folder='cifar-100-binary', files=('train.bin', 'test.bin'))
+    folder='cifar-100-binary', files=('train.bin', 'test.bin'),
+    pickled=('cifar-100-python.tar.gz', 'cifar-100-python'))
 
 _COUNTS = {TRAIN: 50_000, TEST: 10_000}
 

@@ -55,7 +55,7 @@ def _stream(url, path, size, timeout):
         response = urllib.request.urlopen(url, timeout=timeout)
     except (OSError, HTTPException) as error:  # a URLError is an OSError
         cause = getattr(error, 'reason', error)
-        raise DownloadError(f'{url} cannot be reached ({cause})') from error
+        raise DownloadError(f'{url} cannot be reached{_through(url)} ({cause})') from error
     with response, open(path, 'wb') as stream, progress_bar(
             total=size, unit='B', unit_scale=True, desc=os.path.basename(url)) as bar:
         received = 0
@@ -65,6 +65,15 @@ def _stream(url, path, size, timeout):
                 break
             stream.write(chunk)
             bar.update(len(chunk))
+
+
+def _through(url):
+    """Returns a phrase with the proxy of a download, without its password; '' if there is none."""
+    parts = urllib.parse.urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if not proxy or urllib.request.proxy_bypass(parts.netloc):
+        return ''
+    return f" through the proxy {proxy.rpartition('@')[2]} of {parts.scheme}_proxy"
 
 
 def _read(response, url):
