@@ -15,14 +15,14 @@ COMMANDS = {
     'local_cluster': 'starts a cluster of processes on this machine, for testing'}
 
 
-def main() -> None:
+def main() -> int | None:
     """Runs the program that is named first."""
     argument = sys.argv[1] if len(sys.argv) > 1 else '--help'
     command = argument.replace('-', '_')
     if command in COMMANDS:
         sys.argv[:2] = [f'python -m cifar10 {command}']  # the name of the program
-        importlib.import_module(f'cifar10.programs.{command}').main()
-    elif argument in ('-h', '--help'):
+        return importlib.import_module(f'cifar10.programs.{command}').main()
+    if argument in ('-h', '--help'):
         say('usage: python -m cifar10 PROGRAM [--help] ...')
         for name, what in COMMANDS.items():
             say(f'  {name:15}{what}')

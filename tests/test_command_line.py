@@ -11,8 +11,8 @@ import tensorflow.compat.v1 as tf
 
 import cifar10
 from cifar10.__main__ import COMMANDS
-from cifar10.base.errors import UsageError
-from cifar10.programs import flags
+from cifar10.base.errors import RunError, TemporaryError, UsageError
+from cifar10.programs import flags, program
 from cifar10.programs.replay import ReplaySettings
 from cifar10.programs.show_inputs import OutputSettings
 from cifar10.settings import evaluation, training
@@ -239,3 +239,22 @@ def test_each_program_has_a_command_of_its_own_in_the_package():
     commands = {point.name: point.value for point in importlib.metadata.distribution('cifar10-towers').entry_points}
     assert commands == {f"cifar10-{name.replace('_', '-')}": f'cifar10.programs.{name}:run' for name in PROGRAMS}
     assert set(COMMANDS) == set(PROGRAMS)
+
+
+@pytest.mark.parametrize('program_name', PROGRAMS)
+def test_every_program_ends_with_the_same_statuses(program_name):
+    module = importlib.import_module(f'cifar10.programs.{program_name}')
+    assert module.run.func is program.run and module.run.args == (module.main,)  # test_console.py has its statuses
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = subprocess.run([sys.executable, '-m', 'cifar10', program_name, '--help'], cwd=ROOT, stdout=writing,
+                             stderr=subprocess.PIPE)
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (program.UNREAD, b'')
+
+
+def test_the_page_has_every_exit_status():
+    table = (ROOT / 'docs' / 'outputs.md').read_text().split('## Exit status')[1].split('\n## ')[0]
+    assert re.findall(r'^\| (\d+)', table, re.M) == [str(int(status)) for status in sorted([
+        program.FINISHED, program.STOPPED, program.UNREAD, UsageError.status, RunError.status, TemporaryError.status,
+        128])]

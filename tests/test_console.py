@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import console
-from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, rate
 from cifar10.run.train_dir import TrainDir
@@ -121,11 +121,11 @@ def test_text_that_could_control_a_terminal_is_escaped(capsys):
 
 
 @pytest.mark.parametrize('error, status', [
-    (UsageError('a'), 2), (RunError('a'), 1), (OSError(28, 'No space left on device', '/x'), 1),
-    (KeyboardInterrupt(), 130), (BrokenPipeError(), 1), (None, 0)])
+    (UsageError('a'), 2), (RunError('a'), 1), (TemporaryError('a'), 75),
+    (OSError(28, 'No space left on device', '/x'), 1), (KeyboardInterrupt(), 130), (BrokenPipeError(), 141), (None, 0)])
 def test_exit_statuses(error, status):
     result = python('import sys; from cifar10.programs.program import run\n'
-                    'from cifar10.base.errors import RunError, UsageError\n'
+                    'from cifar10.base.errors import RunError, TemporaryError, UsageError\n'
                     'def main():\n'
                     f'    error = {error!r}\n'
                     '    if error: raise error\n'

@@ -12,7 +12,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import files
-from cifar10.base.errors import RunError, UsageError
+from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import evaluation, model
 from cifar10.model.recipe import Recipe
@@ -142,14 +142,14 @@ def test_no_checkpoint_is_an_error_when_run_once(evaluate, tmp_path):
         evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
     assert not os.path.exists(tmp_path / 'eval')  # nothing was made for it
     (tmp_path / 'nothing').mkdir()
-    with pytest.raises(RunError, match='no checkpoint in .*; train first'):
+    with pytest.raises(UsageError, match='no checkpoint in .*; train first'):
         evaluate(checkpoint_dir=str(tmp_path / 'nothing'))
 
 
 def test_a_run_that_has_saved_nothing_yet_is_not_taken_for_none(evaluate, run, tmp_path):
     begun = tmp_path / 'begun'
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns('model.ckpt*', 'checkpoint'))
-    with pytest.raises(RunError, match='no checkpoint in .*; the run there has saved none yet'):
+    with pytest.raises(TemporaryError, match='no checkpoint in .*; the run there has saved none yet'):
         evaluate(checkpoint_dir=str(begun))
 
 

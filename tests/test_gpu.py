@@ -139,7 +139,7 @@ def test_memory_grows_as_needed_and_an_evaluator_fits_beside_a_trainer(data_dir,
         assert result.returncode == 0 and 'precision @ 1' in result.stdout, result.stderr
         trainer.send_signal(signal.SIGTERM)
         output, _ = trainer.communicate(timeout=patient(60))
-        assert trainer.returncode == 0, output
+        assert trainer.returncode == 3, output
     finally:
         trainer.kill()
         trainer.wait()

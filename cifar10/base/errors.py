@@ -1,7 +1,7 @@
-"""The two exceptions that end a program with one line instead of a traceback, and the wording of such lines.
+"""The exceptions that end a program with one line instead of a traceback, and the wording of such lines.
 
-Any module may raise them. `cli.program.run` catches them, prints 'PROGRAM: error: MESSAGE' on standard error
-and returns the exit status. Other exceptions, apart from an OSError or an interrupt, are bugs and show their
+Any module may raise them. `programs.program.run` catches them, prints 'PROGRAM: error: MESSAGE' on standard error
+and returns their exit status. Other exceptions, apart from an OSError or an interrupt, are bugs and show their
 traceback.
 """
 import errno
@@ -35,6 +35,7 @@ class UsageError(Exception):
     (`--flag=value`) if there is one, and after a semicolon what to do: '--xla compiles for GPUs, and the
     towers are on CPU devices; leave it out'.
     """
+    status = 2
 
 
 class RunError(Exception):
@@ -43,6 +44,15 @@ class RunError(Exception):
     The message is one line. It names the step, task or file that failed and, where a run can go on, the
     checkpoint or the remedy: starting the same command again resumes from the newest checkpoint.
     """
+    status = 1
+
+
+class TemporaryError(RunError):
+    """The run failed, but the same command may succeed when it is started again: a process or a device was lost.
+
+    Exit status 75, which sysexits.h calls EX_TEMPFAIL, so that a scheduler can tell it from other failures.
+    """
+    status = 75
 
 
 def listed(names: Sequence[str]) -> str:

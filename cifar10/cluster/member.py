@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
-from cifar10.base.errors import RunError, UsageError, reason
+from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.base.signals import Termination
 from cifar10.cluster import listener, watch
 from cifar10.cluster.address import split_address
@@ -53,7 +53,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
         member.serve()
         say('done       the training has ended')
         return None
-    status = 1
+    status = RunError.status
     try:
         member.wait_for_peers()
         devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.target)
@@ -62,6 +62,9 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
         ended = train(devices, lambda: member.before_session(devices, files))
         status = 0
         return ended
+    except TemporaryError as error:
+        status = error.status
+        raise
     finally:
         member.tell_end(status)
 
@@ -140,8 +143,8 @@ class _Member:
                 raise RunError(f'something listens at {address}, but does not answer as {name} of this cluster '
                                f'within {limit} s: is it another program, is it stopped, or was it started with '
                                'other hosts?')
-            raise RunError(f'{watch.listed(missing)} cannot be reached after {limit} s; is it running, and is its '
-                           'address right?')
+            raise TemporaryError(f'{watch.listed(missing)} cannot be reached after {limit} s; is it running, and is '
+                                 'its address right?')
 
     def _end_was_announced(self):
         """Returns whether the chief has announced the end; it may be gone before this process has reached it."""
@@ -217,7 +220,7 @@ class _Member:
                     raise UsageError(f'worker {i} at {address} cannot read the data: {reason(error)}; '
                                      'give every worker the same --data_dir') from error
                 except tf.errors.OpError as error:
-                    raise RunError(f'worker {i} at {address} does not answer: {reason(error)}') from error
+                    raise TemporaryError(f'worker {i} at {address} does not answer: {reason(error)}') from error
             if chiefs_prints is None:  # the chief is worker 0
                 chiefs_prints = worker_prints
             if worker_prints != chiefs_prints:
@@ -234,10 +237,11 @@ class _Member:
                 status = session.run(ended)
         self._watch.stop()
         if status:
-            raise RunError(f'the chief, worker 0 at {cluster.workers[0]}, ended with an error; see its output')
+            error = TemporaryError if status == TemporaryError.status else RunError
+            raise error(f'the chief, worker 0 at {cluster.workers[0]}, ended with an error; see its output')
 
     def tell_end(self, status):
-        """Tells the other processes that the training has ended, with 0 if it succeeded, else 1.
+        """Tells the other processes that the training has ended, with 0 if it succeeded, else with the error's status.
 
         Those that are away learn it from their watch.
         """

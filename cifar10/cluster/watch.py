@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from cifar10.base.console import say
+from cifar10.base.errors import TemporaryError
 from cifar10.cluster.address import reachable
 
 _INTERVAL_SECS = 0.5  # between two checks
@@ -102,7 +103,7 @@ class Watch:
                     stream.write(text)
                     stream.flush()
         finally:
-            os._exit(1)
+            os._exit(TemporaryError.status)
 
 
 def _say(line):

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.directories import warn_of_others
-from cifar10.base.errors import RunError, UsageError
+from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.names import AVERAGE
 from cifar10.base.registry import DATASETS
 from cifar10.base.variables import Loader
@@ -196,11 +196,11 @@ class Restorer:
 
 
 def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
-    """Returns an error that says that a directory has no usable checkpoint; a UsageError if it does not exist."""
+    """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if directory.checkpoints():
         return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
-    error = RunError if os.path.isdir(directory.path) else UsageError
-    remedy = 'train first, or name the train_dir of a run'
+    error, remedy = UsageError, 'train first, or name the train_dir of a run'
     if directory.stored():
+        error = TemporaryError
         remedy = 'the run there has saved none yet; without --run_once its first one is waited for'
     return error(f'no checkpoint in --checkpoint_dir={directory.path}; {remedy}')

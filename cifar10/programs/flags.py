@@ -79,7 +79,9 @@ class _Help(argparse.Action):
     """The flag `--help`."""
 
     def __call__(self, parser, namespace, value, flag=None):
-        (parser.short if parser.short and not value else parser).print_help()
+        text = (parser.short if parser.short and not value else parser).format_help()
+        for line in text.splitlines():  # argparse would say nothing of a reader that is gone
+            say(line)
         parser.exit()
 
 

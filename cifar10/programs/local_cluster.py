@@ -90,7 +90,7 @@ def run_tasks(tasks: dict[str, list[str]]) -> int:
     while None in (statuses := [process.poll() for process in processes.values()]):
         failures = [code for code in statuses if code]
         if unread.is_set():
-            failures.append(1)
+            failures.append(program.UNREAD)
         if failures:
             status = status or failures[0]
             if ticks % _REPEAT == 0:  # after the first signal alone, a task may wait for a chief that is gone
@@ -112,7 +112,7 @@ def _relay(prefix, process, unread):
                 sys.stdout.flush()
 
 
-def main() -> None:
+def main() -> int:
     """Reads the flags and runs the cluster."""
     arguments = sys.argv[1:]
     command = []
@@ -134,8 +134,7 @@ def main() -> None:
             status = run_tasks(commands(command, addresses, options.workers))
     except (FileNotFoundError, PermissionError) as error:
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}') from error
-    if status:
-        raise SystemExit(status)
+    return status
 
 
 run = functools.partial(program.run, main)

@@ -14,29 +14,31 @@ from cifar10.base.console import discard, printable
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.signals import Termination
 
+# Exit statuses of programs that ended without an error. Those of errors are their `status`.
+FINISHED = 0
+STOPPED = 3  # by a signal, and saved; there is more to do
+UNREAD = 128 + signal.SIGPIPE  # nobody reads the output any more; a shell says so of other programs
 
-def run(main: Callable[[], None]) -> int:
-    """Calls a script's `main` and returns the exit status of the process.
+
+def run(main: Callable[[], int | None]) -> int:
+    """Calls a program's `main` and returns the exit status of the process.
 
     Returns:
-      0; 2 after a UsageError; 1 after a RunError or an error of the operating system; 128 + the number of a
-      signal that came before there was anything to save.
+      What `main` returned, or FINISHED; the status of a UsageError, RunError or TemporaryError; 1 after an error of the
+      operating system; UNREAD; 128 + the number of a signal that came before there was anything to save.
     """
     _reopen_closed()
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:
-        main()
-        status = 0
-    except UsageError as error:
-        status = _fail(error, 2)
-    except RunError as error:
-        status = _fail(error, 1)
+        status = main() or FINISHED
+    except (UsageError, RunError) as error:
+        status = _fail(error, error.status)
     except BrokenPipeError:
         discard(sys.stdout)  # the reader is gone
-        status = 1
+        status = UNREAD
     except OSError as error:
-        status = _fail(describe_os_error(error), 1)
+        status = _fail(describe_os_error(error), RunError.status)
     except BaseException as error:
         # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
         number = Termination.interrupted

@@ -19,7 +19,7 @@ _OFTEN = ('train_dir', 'dataset', 'preset', 'epochs', 'num_gpus', 'batch_size', 
           'restart')
 
 
-def main() -> None:
+def main() -> int:
     """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
     given = flags.parse(GROUPS, __doc__, sys.argv[1:], _OFTEN)
     settings, lines = settings_of(given)
@@ -39,7 +39,10 @@ def main() -> None:
         from cifar10.tools.explain.program import explain
         api.take_part(settings, termination, explain)
     else:
-        api.train(say=print, termination=termination, **given)
+        result = api.train(say=print, termination=termination, **given)
+        if result and not result.finished:
+            return program.STOPPED if termination.requested else program.UNREAD
+    return program.FINISHED
 
 
 run = functools.partial(program.run, main)

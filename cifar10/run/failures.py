@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own_files
-from cifar10.base.errors import RunError, reason
+from cifar10.base.errors import RunError, TemporaryError, reason
 from cifar10.run import saved
+from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import TrainDir
 
 
@@ -67,4 +68,5 @@ def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
         latest = f'; {describe_latest(directory)}' if directory else ''
         # The message has where the operation was made, and where Python code of the user's raised an exception.
         frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
-        raise RunError(f'{reason(error)}{own_files.place(frames)}{latest}') from error
+        failure = TemporaryError if isinstance(error, LOST) else RunError
+        raise failure(f'{reason(error)}{own_files.place(frames)}{latest}') from error
