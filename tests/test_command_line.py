@@ -258,3 +258,14 @@ def test_the_page_has_every_exit_status():
     assert re.findall(r'^\| (\d+)', table, re.M) == [str(int(status)) for status in sorted([
         program.FINISHED, program.STOPPED, program.UNREAD, UsageError.status, RunError.status, TemporaryError.status,
         128])]
+
+
+def test_a_file_that_hides_the_package_is_said(call, tmp_path, monkeypatch):
+    (tmp_path / 'old').mkdir()
+    monkeypatch.chdir(tmp_path / 'old')
+    assert 'warning' not in call('cifar10_eval.py', '--checkpoint_dir=/nowhere')[1]
+    (tmp_path / 'old' / 'cifar10.py').touch()
+    status, errors = call('cifar10_eval.py', '--checkpoint_dir=/nowhere')
+    assert status == 2 and 'warning: in this folder `import cifar10` and `python -m cifar10` find the file' in errors
+    (tmp_path / 'old' / 'cifar10').mkdir()
+    assert 'warning' not in call('cifar10_eval.py', '--checkpoint_dir=/nowhere')[1]
