@@ -291,13 +291,13 @@ def go_back(folder, name):
     return variables(first)
 
 
-def rewrite(prefix, to=None, without=(), **changes):
+def rewrite(prefix, to=None, without=(), version=tf.train.SaverDef.V2, **changes):
     """Writes a checkpoint again with some of its arrays changed or left out, by stock TensorFlow alone."""
     arrays = dict(variables(prefix), **changes)
     with tf.Graph().as_default(), tf.Session() as session:
         saved = {name: tf.Variable(array) for name, array in arrays.items() if name not in without}
         session.run(tf.global_variables_initializer())
-        tf.train.Saver(saved).save(session, to or prefix, write_meta_graph=False)
+        tf.train.Saver(saved, write_version=version).save(session, to or prefix, write_meta_graph=False)
 
 
 def scalars(directory, tag):

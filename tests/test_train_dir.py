@@ -23,8 +23,10 @@ from cifar10.run import checkpoint, deletion, metrics, saved
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
+from cifar10.tools.check import check
+from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
-from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, train
+from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, state_of, train
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
@@ -97,17 +99,132 @@ def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tm
     assert not [name for name in os.listdir(tmp_path) if 'ckpt-2' in name]
 
 
-def test_a_checkpoint_of_the_tutorial_is_resumed(settings):
-    config = settings(max_steps=2)
-    train(config)
-    prefix = checkpoints(config.run.train_dir)[-1]
-    for name in ('config.json', metrics.NAME):
-        os.remove(os.path.join(config.run.train_dir, name))
-    rewrite(prefix, without=['examples_seen'], global_step=np.float32(2))
-    trainer.train(settings(max_steps=2))  # leaves it alone
-    last = train(settings(max_steps=3))
-    assert last['global_step'] == 3 and last['global_step'].dtype == np.int64
-    assert last['examples_seen'] == 2 * 128 + 8
+@pytest.fixture
+def tutorials(first_step, tmp_path):
+    """A function that makes the folder of a run of the tutorial's scripts, at step 1; returns its path."""
+    def make(network, name='tutorial', without=('examples_seen',), **format):
+        folder = tmp_path / name
+        folder.mkdir()
+        rewrite(checkpoints(first_step(network))[-1], str(folder / 'model.ckpt-0'), without,
+                global_step=np.float32(1), **format)
+        return str(folder)
+    return make
+
+
+def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tutorials, settings, capsys):
+    folder = tutorials('linear')
+    before = state_of(folder)
+    resumed = dict(train_dir=folder, num_towers=2, batch_size=20)
+    trainer.train(settings(max_steps=1, **resumed))  # leaves it alone
+    assert {**state_of(folder), **before} == state_of(folder)
+    capsys.readouterr()
+    last = train(settings(max_steps=2, **resumed))
+    assert last['global_step'] == 2 and last['global_step'].dtype == np.int64
+    assert last['examples_seen'] == 2 * 40
+    lines = capsys.readouterr().out
+    assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
+    assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, and '
+            'the rate falls next after step 87500; if not, begin again with another copy') in lines
+    rerun, = Rerun(TrainDir(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
+    assert_same_bits(rerun.after, last)
+    with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):
+        Rerun(TrainDir(folder), 1)
+    os.remove(os.path.join(folder, 'model.ckpt-0.index'))
+    with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept there; give one with --from, or a step'):
+        Rerun(TrainDir(folder), 2)
+
+
+def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):
+    folder = os.environ.get('CLASSIC_CHECKPOINT_DIR')
+    if not folder:
+        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
+    shutil.copytree(folder, tmp_path / 'copy', copy_function=shutil.copyfile)
+    check(settings(train_dir=str(tmp_path / 'copy'), network='classic', batch_size=128, max_steps=20000))
+    lines = capsys.readouterr().out
+    assert ", of TensorFlow's tutorial, resumed at step 10001 of 20000\n" in lines
+    assert 'assumed    its steps had 128 examples, as here' in lines
+
+
+def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
+    found = {}
+    for version in (tf.train.SaverDef.V1, tf.train.SaverDef.V2):
+        folder = tutorials('linear', f'v{version}', version=version)
+        before = state_of(folder)
+        del before['checkpoint']
+        resumed = train(settings(train_dir=folder, max_to_keep=1, max_steps=3, save_steps=1))
+        assert [step_of(prefix) for prefix in checkpoints(folder)] == [0, 3]  # it is not rotated away
+        assert {**state_of(folder), **before} == state_of(folder)
+        taken = train(settings(warm_start=f'{folder}/model.ckpt-0', train_dir=f'{folder} taken', max_steps=1))
+        evaluated = []
+        evaluate(eval_settings(checkpoint=f'{folder}/model.ckpt-0', eval_dir=f'{folder} eval', tower_device='cpu'),
+                 lambda prefix, step, classes, result, evaluated=evaluated: evaluated.append((step, result.precision)))
+        found[version] = resumed, taken, dict(evaluated=np.array(evaluated))
+    for one, other in zip(*found.values()):
+        assert_same_bits(one, other)
+
+
+def test_a_corrupt_checkpoint_in_the_v1_format_is_left_alone(one_step, settings):
+    directory = TrainDir(settings().run.train_dir)
+    for suffix in ('', '.meta'):
+        open(f'{directory.checkpoint_prefix}-0{suffix}', 'w').close()
+    before = state_of(directory.path)
+    checkpoint.rotate(directory, directory.checkpoints(), 1)
+    assert state_of(directory.path).keys() == before.keys()
+    with pytest.raises(UsageError, match='model.ckpt-0 was not written by this program'):
+        trainer.train(settings(restart=True))
+
+
+def test_a_checkpoint_without_a_step_is_refused(tutorials, settings, tmp_path):
+    folder = tutorials('linear', without=['examples_seen', 'global_step'])
+    with pytest.raises(UsageError, match='has no global_step, so its step is unknown; start a new run from'):
+        trainer.train(settings(train_dir=folder))
+    train(settings(warm_start=folder, train_dir=str(tmp_path / 'new')))
+
+
+DATA = 'model.ckpt-7.data-00000-of-00001'
+
+
+@pytest.mark.parametrize('names, missing', [
+    ([DATA], 'model.ckpt-7'), ([DATA, 'checkpoint'], 'model.ckpt-7'), (['model.ckpt-7.meta'], 'model.ckpt-7'),
+    (['model.ckpt-7-00000-of-00002'], 'model.ckpt-7'), (['checkpoint'], 'model.ckpt-<step>'),
+    (['model.ckpt.index'], 'model.ckpt-<step>'), (['model.ckpt'], 'model.ckpt-<step>')])
+def test_a_part_of_a_checkpoint_is_named_with_what_is_missing(settings, tmp_path, capsys, names, missing):
+    folder = tmp_path / 'part'
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    before = state_of(folder)
+    message = f'holds {names[0]}, but no {missing}.index, so no checkpoint can be read; copy what is missing'
+
+    def look(**flags):
+        evaluate(eval_settings(checkpoint_dir=str(folder), eval_dir=str(tmp_path / 'eval'), **flags))
+    for call in (lambda: trainer.train(settings(train_dir=str(folder))),
+                 lambda: trainer.train(settings(train_dir=str(folder), restart=True)),
+                 lambda: trainer.train(settings(warm_start=str(folder))),
+                 lambda: look(run_once=True), look):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            call()
+    with pytest.raises(UsageError):
+        check(settings(train_dir=str(folder)))
+    assert message in capsys.readouterr().out and state_of(folder) == before
+    if DATA in names:
+        with pytest.raises(UsageError, match='model.ckpt-7.index is missing; give'):
+            trainer.train(settings(warm_start=str(folder / 'model.ckpt-7')))
+
+
+def test_a_run_without_the_checkpoints_that_it_lists_is_not_begun_anew(one_step, settings):
+    os.remove(checkpoints(settings().run.train_dir)[-1] + '.index')
+    before = state_of(settings().run.train_dir)
+    with pytest.raises(UsageError, match='but no model.ckpt-1.index, .*, or --restart to delete that run'):
+        trainer.train(settings())
+    assert state_of(settings().run.train_dir) == before
+    train(settings(restart=True))
+
+
+def test_a_backup_of_a_checkpoint_is_none(settings, tmp_path):
+    (tmp_path / 'train' / 'model.ckpt-7').mkdir(parents=True)
+    (tmp_path / 'train' / 'model.ckpt-7.tar.gz').touch()
+    assert train(settings())['global_step'] == 3
 
 
 @pytest.mark.classic
@@ -123,7 +240,7 @@ def test_a_checkpoint_of_the_tutorial_takes_the_same_step_in_parts_and_in_copies
         shutil.copytree(settings().run.train_dir, tmp_path / str(len(found)))
         with tf.Graph().as_default():
             found.append(train(settings(train_dir=str(tmp_path / str(len(found))), max_steps=2, **changes)))
-    assert found[0]['global_step'] == 2 and found[0]['examples_seen'] == 128 + 8
+    assert found[0]['global_step'] == 2 and found[0]['examples_seen'] == 2 * 8
     for each in found[1:]:
         assert_same_bits(each, found[0])
 
@@ -390,7 +507,9 @@ def test_settings_are_written_only_when_they_change(one_step, settings):
     before = os.stat(path).st_ino
     train(settings(max_steps=1))  # it has ended
     assert os.stat(path).st_ino == before
+    # As if killed before the index of its first checkpoint had its name.
     os.remove(checkpoints(settings().run.train_dir)[-1] + '.index')
+    os.remove(os.path.join(settings().run.train_dir, 'checkpoint'))
     train(settings(max_steps=2))
     assert os.stat(path).st_ino != before  # of another run, which has replaced all files of that one
     assert len([name for name in os.listdir(settings().run.train_dir) if 'tfevents' in name]) == 1

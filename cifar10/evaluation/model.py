@@ -22,7 +22,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import saved, trust
-from cifar10.run.names import BEST, SETTINGS
+from cifar10.run.names import BEST, SETTINGS, exists
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
@@ -129,21 +129,21 @@ class _SingleCheckpoint(TrainDir):
         self._prefix = prefix
 
     def checkpoints(self):
-        return [self._prefix] if os.path.exists(self._prefix + '.index') else []
+        return [self._prefix] if exists(self._prefix) else []
 
 
 def _check_checkpoint_dir(directory, required):
     """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
     if directory.checkpoints():
         return
-    if os.path.exists(directory.path + '.index'):
+    if exists(directory.path):
         raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
     best_dir = os.path.join(directory.path, BEST)
     is_run = directory.stored() is not None  # which has no checkpoint yet
     if TrainDir(best_dir).checkpoints() and not is_run:
         raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
                          f'--checkpoint_dir={best_dir}')
-    if required:
+    if required or directory.incomplete():
         raise no_checkpoint(directory)
 
 
@@ -164,7 +164,7 @@ class Restorer:
         try:
             values = saved.read(prefix)
         except Exception:  # of any type: the reader translates some of its errors and not others
-            if not os.path.exists(prefix + '.index'):
+            if not exists(prefix):
                 return None
             raise
         self._check(prefix, {name: np.shape(value) for name, value in values.items()})
@@ -199,6 +199,8 @@ def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if directory.checkpoints():
         return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
+    if missing := directory.incomplete():
+        return UsageError(f'--checkpoint_dir={directory.path} {missing}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
     if directory.stored():
         error = TemporaryError

@@ -44,6 +44,10 @@ class Schedule:
         """Returns a phrase for `describe` that says how the rate falls."""
         raise NotImplementedError
 
+    def next_fall(self, examples_seen: int) -> int | None:
+        """Returns the number of examples at which the rate falls next; None if it falls all the time."""
+        return None
+
     def _fraction_left(self, examples):
         """Returns the fraction of the run after the warm-up that is left: from 1 to 0, a float32 scalar."""
         length = self.total_examples - self.warm_up
@@ -59,6 +63,10 @@ class Staircase(Schedule):
         # multiplication, which may round to just below the step.
         stairs = examples // (DECAY_EPOCHS * self.examples_per_epoch)
         return tf.train.exponential_decay(1.0, stairs, 1, DECAY_FACTOR)
+
+    def next_fall(self, examples_seen):
+        period = DECAY_EPOCHS * self.examples_per_epoch
+        return self.warm_up + period * (1 + max(examples_seen - self.warm_up, 0) // period)
 
     def describe_decay(self, examples_per_step):
         steps = -(-DECAY_EPOCHS * self.examples_per_epoch // examples_per_step)

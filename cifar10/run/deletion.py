@@ -9,9 +9,9 @@ from cifar10.base import files
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
-from cifar10.run.names import BEST, FIGURES, SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
+from cifar10.run.names import BEST, FIGURES, LIST, SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
 from cifar10.run.saved import is_ours
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
 
 def tidy(directory: TrainDir) -> None:
@@ -32,9 +32,13 @@ def tidy(directory: TrainDir) -> None:
             os.remove(os.path.join(directory.path, name))
 
 
-def refuse_records_without_run(directory: TrainDir) -> None:
-    """Raises a UsageError if there are records that no run here wrote: a new run would drop some."""
-    if os.path.exists(os.path.join(directory.path, metrics.NAME)):
+def refuse_remains(directory: TrainDir) -> None:
+    """Raises a UsageError for incomplete checkpoints, or records that no run here wrote: a new run would drop some."""
+    stored = directory.stored()
+    if missing := directory.incomplete():
+        remedy = ANOTHER_RUN if stored else f'or {ANOTHER_DIR}'
+        raise UsageError(f'--train_dir={directory.path} {missing}, {remedy}')
+    if stored is None and os.path.exists(os.path.join(directory.path, metrics.NAME)):
         raise UsageError(f'--train_dir={directory.path} holds a {metrics.NAME}, but no run of this program; is it an '
                          '--eval_dir? Use another --train_dir')
 
@@ -49,7 +53,7 @@ def has_run(directory: TrainDir) -> bool:
         if directory.checkpoints():
             raise UsageError(f'--restart: {directory.path} holds checkpoints, but no {SETTINGS} of this program, so '
                              'they are not deleted; use another --train_dir')
-        refuse_records_without_run(directory)
+        refuse_remains(directory)
         return False
     foreign = [prefix for prefix in directory.checkpoints() if not is_ours(prefix)]
     if foreign:
@@ -95,13 +99,13 @@ def _best(directory):
 
 
 def _delete(directory, *others):
-    """Deletes the files of a run, its settings last, and files of other names.
+    """Deletes the files of a run, its list first and its settings last, and files of other names.
 
     While the settings are there, the remaining files are known to be this program's, so a restart that was interrupted
-    can be repeated.
+    can be repeated. Without the list, no remaining file is taken for a part of a checkpoint that the user needs.
     """
     names = [name for name in os.listdir(directory.path) if is_of_run(name) or name in others]
-    for name in sorted(names, key=lambda name: name == SETTINGS):
+    for name in sorted(names, key=lambda name: (name == SETTINGS) - (name == LIST)):
         if name == SETTINGS:
             files.sync(directory.path)
         os.remove(os.path.join(directory.path, name))

@@ -15,6 +15,8 @@ EVENTS_SUFFIX = '.cifar10'
 _WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
 _PART = rf'\.(?:index|meta|{_WITHOUT_INDEX})'  # the suffixes of a checkpoint's files
 _PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
+# With the files of TensorFlow's V1 format: one without a suffix, or several with numbers.
+_OF_CHECKPOINT = rf'{re.escape(CHECKPOINT)}(-\d+)?({_PART}|-\d{{5}}-of-\d{{5}})?'
 _TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file that it is writing
 _REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
 _UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|\.(?:{_REPLACED}|{re.escape(FIGURES)})\.{files.RANDOM}'
@@ -24,6 +26,16 @@ _EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
 def is_of_run(name: str) -> bool:
     """Returns whether a file in a train_dir is named like one that this program writes, whole or unfinished."""
     return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{_EVENTS}|{_UNFINISHED}', name))
+
+
+def is_of_checkpoint(name: str) -> bool:
+    """Returns whether a file is named like one of a checkpoint, or is TensorFlow's list of them."""
+    return name == LIST or bool(re.fullmatch(_OF_CHECKPOINT, name))
+
+
+def exists(prefix: str) -> bool:
+    """Returns whether there is a checkpoint: its index, or the one file that TensorFlow's V1 format has."""
+    return os.path.exists(prefix + '.index') or os.path.isfile(prefix) and not re.search(f'{_PART}$', prefix)
 
 
 def is_unfinished(name: str) -> bool:

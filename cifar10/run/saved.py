@@ -3,6 +3,7 @@
 The tutorial's variables have the same names. But its global_step is a float32, nothing counts examples, and no
 settings are stored.
 """
+import glob
 import hashlib
 import os
 import time
@@ -14,11 +15,10 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN
-from cifar10.run.names import SETTINGS
+from cifar10.run.names import SETTINGS, exists
 from cifar10.run.train_dir import TrainDir
 
 _RETRY_SECS = 0.5
-_BATCH_SIZE_OF_TUTORIAL = 128  # examples of one step
 
 # Corrupt checkpoints that this process has reported. A watching evaluator looks for checkpoints again and
 # again, from several places, and reports each corrupt one only once.
@@ -74,10 +74,12 @@ def named(flag: str, given: str, others: str = '') -> str:
       others: what else the flag takes, for the message, such as 'a directory, or '.
     """
     prefix = given.removesuffix('.index')
-    if not os.path.exists(prefix + '.index'):
+    if not exists(prefix):
+        has_data = glob.glob(glob.escape(prefix) + '.data-*')
+        problem = f'{prefix}.index is missing' if has_data else 'there is no such checkpoint'
         folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
         example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
-        raise UsageError(f'--{flag}={given}: there is no such checkpoint; give {others}the prefix of one, such as '
+        raise UsageError(f'--{flag}={given}: {problem}; give {others}the prefix of a checkpoint, such as '
                          f'{example}')
     if cause := corruption(prefix):
         raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
@@ -98,13 +100,14 @@ def is_ours(prefix: str) -> bool:
     try:
         return tf.train.load_checkpoint(prefix).has_tensor(EXAMPLES_SEEN)
     except Exception:
-        return True  # corrupted since it was written: no run begins beside a checkpoint that cannot be read
+        # Corrupted since it was written: no run begins beside a checkpoint that cannot be read. Only others write V1.
+        return not os.path.isfile(prefix)
 
 
-def progress(prefix: str) -> tuple[int, int]:
-    """Returns (the global_step in a checkpoint, how many examples the run had seen by then)."""
+def progress(prefix: str) -> tuple[int, int | None]:
+    """Returns (the global_step in a checkpoint, how many examples the run had seen by then, if they were counted)."""
     values = read(prefix)
-    return int(values[tf.GraphKeys.GLOBAL_STEP]), int(values[EXAMPLES_SEEN])
+    return int(values[tf.GraphKeys.GLOBAL_STEP]), values.get(EXAMPLES_SEEN)
 
 
 def digest(prefix: str) -> str:
@@ -134,10 +137,16 @@ def digest_of(values: Mapping[str, np.ndarray]) -> str:
 
 
 def read(prefix: str) -> dict[str, np.ndarray]:
-    """Returns the variables in a checkpoint by their names, with the steps and the examples that the run had taken."""
+    """Returns the variables in a checkpoint by their names; global_step as an int64.
+
+    Raises:
+      UsageError: there is no global_step, as in what the tutorial's oldest script for one GPU wrote.
+    """
     values = _values(prefix)
-    step = np.int64(values[tf.GraphKeys.GLOBAL_STEP])
-    return {EXAMPLES_SEEN: step * _BATCH_SIZE_OF_TUTORIAL, **values, tf.GraphKeys.GLOBAL_STEP: step}
+    if tf.GraphKeys.GLOBAL_STEP not in values:
+        raise UsageError(f'{prefix} has no global_step, so its step is unknown; start a new run from it with '
+                         f'--warm_start={prefix}')
+    return {**values, tf.GraphKeys.GLOBAL_STEP: np.int64(values[tf.GraphKeys.GLOBAL_STEP])}
 
 
 def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:

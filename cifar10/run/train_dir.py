@@ -6,6 +6,7 @@ import contextlib
 import glob
 import json
 import os
+import re
 import secrets
 import socket
 from collections.abc import Iterator, Sequence
@@ -15,12 +16,13 @@ from cifar10.base.console import say
 from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.run import metrics
-from cifar10.run.names import CHECKPOINT, EVENTS_SUFFIX, KEPT, LIST, SETTINGS, parts, step_of
+from cifar10.run.names import CHECKPOINT, EVENTS_SUFFIX, KEPT, LIST, SETTINGS, exists, is_of_checkpoint, parts, step_of
 from cifar10.run.record import RunRecord, read_starts
 
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
-ANOTHER_RUN = 'use another --train_dir, or --restart to delete that run'  # the remedy in messages
+ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
+ANOTHER_RUN = f'{ANOTHER_DIR}, or --restart to delete that run'
 _LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
 
 
@@ -38,9 +40,25 @@ class TrainDir:
 
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of the checkpoints, oldest step first."""
-        paths = glob.glob(glob.escape(self.checkpoint_prefix) + '-*.index')
-        prefixes = [path.removesuffix('.index') for path in paths]
-        return sorted((prefix for prefix in prefixes if prefix.rsplit('-', 1)[1].isdigit()), key=step_of)
+        begin = self.checkpoint_prefix + '-'
+        prefixes = {path.removesuffix('.index') for path in glob.glob(glob.escape(begin) + '*')}
+        return sorted((prefix for prefix in prefixes if prefix.removeprefix(begin).isdecimal() and exists(prefix)),
+                      key=step_of)
+
+    def incomplete(self) -> str | None:
+        """Returns a phrase that says what is missing where files have the names of checkpoints, but there is none.
+
+        Otherwise None. Data without an index may be what a kill left of a run's first checkpoint, which was not listed.
+        """
+        if TrainDir(self.path).checkpoints() or not os.path.isdir(self.path):
+            return None
+        files_here = [entry.name for entry in os.scandir(self.path) if entry.is_file()]
+        names = sorted(filter(is_of_checkpoint, files_here), key=LIST.__eq__)
+        if not names or LIST not in names and self.stored():
+            return None
+        prefix = re.match(rf'{re.escape(CHECKPOINT)}-\d+', names[0])
+        index = f"{prefix[0] if prefix else f'{CHECKPOINT}-<step>'}.index"
+        return f'holds {names[0]}, but no {index}, so no checkpoint can be read; copy what is missing'
 
     @property
     def partial_prefix(self) -> str:

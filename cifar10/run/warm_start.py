@@ -53,8 +53,8 @@ def find(given: str) -> str:
     if not os.path.isdir(given):
         prefix = saved.named('warm_start', given, folders)
     elif (prefix := saved.newest(TrainDir(given))) is None:
-        raise UsageError(f'--warm_start={given} holds no model.ckpt-<step> that can be read; give {folders}the prefix '
-                         'of a checkpoint')
+        problem = TrainDir(given).incomplete() or 'holds no model.ckpt-<step> that can be read'
+        raise UsageError(f'--warm_start={given} {problem}; give {folders}the prefix of a checkpoint')
     return os.path.abspath(prefix)
 
 

@@ -2,6 +2,7 @@
 import os
 
 from cifar10.base.registry import TO_THE_END
+from cifar10.run import saved
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.training.start import Start
 
@@ -82,6 +83,10 @@ def describe_run(start: Start) -> list[str]:
     plan = start.plan
     run = plan.settings.run
     lines = []
+    assumed = _assumed(plan) if plan.checkpoint and not saved.is_ours(plan.checkpoint) else []
+    whose = ''
+    if assumed:
+        whose = ", of TensorFlow's tutorial" if plan.settings.recipe.network == 'classic' else ', of another program'
     if plan.finished:
         progress = f'at step {plan.step}'
     elif plan.step:
@@ -91,7 +96,7 @@ def describe_run(start: Start) -> list[str]:
     if run.epochs and not plan.step and 0 < plan.last_step < _FEW_STEPS:
         count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
         lines.append(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
-    lines += [f'run        {run.train_dir}, {progress}',
+    lines += [f'run        {run.train_dir}{whose}, {progress}', *assumed,
               f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
     if plan.finished:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
@@ -100,6 +105,16 @@ def describe_run(start: Start) -> list[str]:
     else:
         lines += _untraced(plan)
     return lines
+
+
+def _assumed(plan):
+    """Returns a line about how many examples another program is taken to have seen, which did not count them."""
+    towers, examples = plan.settings.towers, plan.examples_per_step
+    fall = plan.recipe.schedule.next_fall(plan.assumed_examples)
+    falls = f', and the rate falls next after step {-(-fall // examples)}' if fall else ''
+    return [f'assumed    its steps had {examples} examples, as here (--num_towers={towers.num_towers} '
+            f'--batch_size={towers.batch_size}): {plan.assumed_examples / plan.data.count:.1f} epochs so far{falls}; '
+            'if not, begin again with another copy and the --num_towers and --batch_size that they had']
 
 
 def _untraced(plan):

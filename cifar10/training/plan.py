@@ -47,6 +47,11 @@ class Plan(NamedTuple):
         return self.mode.batches * self.settings.towers.batch_size
 
     @property
+    def assumed_examples(self) -> int:
+        """Examples that another program's checkpoint is taken to have seen: as many in each step as here."""
+        return self.step * self.examples_per_step
+
+    @property
     def finished(self) -> bool:
         """Whether no step remains."""
         return self.step >= self.last_step

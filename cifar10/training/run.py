@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.graphs import seeded_graph
-from cifar10.base.names import AVERAGE
+from cifar10.base.names import AVERAGE, EXAMPLES_SEEN
 from cifar10.base.variables import Loader
 from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.run import sessions
@@ -89,6 +89,8 @@ class Run:
                 first = self.plan.first_values or {}
                 values = {name: first[variable] for name in self.saved
                           if (variable := name.removesuffix(AVERAGE)) in first}
+            else:
+                values = {EXAMPLES_SEEN: np.int64(self.plan.assumed_examples), **values}
             self.load({name: value for name, value in values.items() if name in self.saved})
             self.session.run(self.graph.start_inputs)
             self.step = self.last_step_taken()

@@ -134,6 +134,8 @@ def decide(start: Start) -> list[str]:
     plan = plan_of(settings, start.data, start.devices, prefix, step)
     plan.recipe.check(settings.towers.batch_size, plan.precision.dtype)
     plan.recipe.check_parts(settings.towers.gpus_per_tower)
+    if examples_seen is None:
+        examples_seen = plan.assumed_examples
     if plan.recipe.total_examples is not None:
         remaining = max(plan.recipe.total_examples - examples_seen, 0)
         plan = plan._replace(last_step=step + math.ceil(remaining / plan.examples_per_step))
@@ -166,13 +168,12 @@ def refuse_other_images(start: Start) -> list[str]:
 
 
 def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
-    """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only records.
+    """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only remains.
 
     Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
     """
+    deletion.refuse_remains(directory)
     stored = directory.stored()
-    if stored is None:
-        deletion.refuse_records_without_run(directory)
     if stored is None or not directory.checkpoints():
         return
     changes = stored.difference_to(_chosen(settings, Change.NEVER))

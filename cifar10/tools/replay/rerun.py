@@ -13,7 +13,7 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.run import checkpoint, metrics, saved, trust, warm_start
-from cifar10.run.names import step_of
+from cifar10.run.names import exists, step_of
 from cifar10.run.rate import summary_due
 from cifar10.run.record import RunRecord, read_starts
 from cifar10.run.train_dir import TrainDir
@@ -209,18 +209,23 @@ def _starting_point(directory, begin, given, recorded_from):
                              'is not known; give a newer one, or leave it out')
         return prefix, values
     for prefix in reversed(directory.checkpoints()):
-        if not recorded_from <= step_of(prefix) < begin:
+        if not recorded_from - 1 <= step_of(prefix) < begin:
             continue
         try:
-            return prefix, saved.read(prefix)
+            values = saved.read(prefix)
+            # The tutorial's are of the step after the one in their names.
+            if recorded_from <= values['global_step'] < begin:
+                return prefix, values
         except Exception as error:  # of any type, as in `saved.corruption`
-            if os.path.exists(prefix + '.index'):  # otherwise training has removed it, as one too many
+            if exists(prefix):  # otherwise training has removed it, as one too many
                 say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
     if recorded_from > 0:
         kept = [step_of(prefix) for prefix in directory.checkpoints() if step_of(prefix) >= recorded_from]
-        remedy = f'give a step after {kept[0]}, or an older checkpoint with --from' if kept else 'give one with --from'
-        raise UsageError(f'no checkpoint before step {begin} is kept in {directory.path}, and the run did not begin '
-                         f'with initial values of this program; {remedy}')
+        why = f'how the run in {directory.path} took its steps up to {recorded_from} is not known'
+        if begin <= recorded_from:
+            raise UsageError(f'{why}; give a step after {recorded_from}')
+        remedy = f'give one with --from, or a step after {kept[0]}' if kept else 'give one with --from'
+        raise UsageError(f'{why}, and no checkpoint of step {recorded_from} to {begin - 1} is kept there; {remedy}')
     return None, None
 
 
@@ -247,7 +252,7 @@ def _plan(start, locations, devices, data, step, last):
     prefix = plan.settings.run.warm_start
     if plan.step or not prefix:
         return plan
-    if not os.path.exists(prefix + '.index'):
+    if not exists(prefix):
         raise UsageError(f'the run began with --warm_start={prefix}, which is not there any more; give a step after a '
                          'checkpoint that is kept, or an older checkpoint with --from')
     variables = plan.recipe.variables(settings.towers.batch_size, plan.precision.dtype)
