@@ -31,13 +31,14 @@ class Forked:
       command: [the interpreter, the script, its arguments].
       merged: whether standard error goes where standard output goes.
       output: a descriptor for both, which is closed here; None: pipes that are read through `stdout` and `stderr`.
+      errors: a descriptor for standard error alone, which is closed here.
     """
 
-    def __init__(self, command, merged=True, output=None):
+    def __init__(self, command, merged=True, output=None, errors=None):
         self.args = command
         self.returncode = None
         reading, writing = os.pipe() if output is None else (None, output)
-        reading_errors, writing_errors = (None, writing) if merged else os.pipe()
+        reading_errors, writing_errors = (None, errors or writing) if merged or errors else os.pipe()
         given = [os.open(os.devnull, os.O_RDONLY), writing, writing_errors]
         self.pid = _fork([str(each) for each in command[1:]], given)
         for number in set(given):

@@ -39,7 +39,8 @@ def test_unknown_lines_are_passed_on_in_order():
 
 
 def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stdout, 'isatty', lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
+    monkeypatch.setattr(console.stat, 'S_ISFIFO', lambda mode: False)
     lines = []
     with console.Output(lines.append).used():
         thread = threading.Thread(target=console.say, args=['from a thread'])
@@ -51,9 +52,9 @@ def test_lines_of_all_threads_go_to_the_receiver_while_there_is_one(capsys, monk
         assert console.progress_bar(total=2).disable
         console.say('last')
     console.say('printed')
-    output = capsys.readouterr().out
+    output, errors = capsys.readouterr()
     assert lines == ['from a thread', 'last']
-    assert re.findall('above the bar|printed|last', output) == ['above the bar', 'printed'] and '0/2' in output
+    assert re.findall('above the bar|printed|last', output) == ['above the bar', 'printed'] and '0/2' in errors
 
 
 def test_a_tensorflow_error_is_reduced_to_one_sentence():

@@ -260,10 +260,13 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
 
 
-def test_on_a_terminal_there_is_a_bar_and_lines(small):
+@pytest.mark.parametrize('to_file', [False, True])
+def test_on_a_terminal_there_is_a_bar_and_lines(to_file, small, tmp_path):
     reading, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 110, 0, 0))
-    process = Forked(script_command(SCRIPT, **dict(small, max_steps=12, log_frequency=5)), output=terminal)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
+    log = tmp_path / 'log'
+    process = Forked(script_command(SCRIPT, **dict(small, max_steps=12, log_frequency=5)), errors=terminal,
+                     output=os.open(log, os.O_CREAT | os.O_WRONLY) if to_file else os.dup(terminal))
     output = b''
     ready = select.poll()
     ready.register(reading)
@@ -274,12 +277,15 @@ def test_on_a_terminal_there_is_a_bar_and_lines(small):
             break
     os.close(reading)
     assert process.wait(timeout=patient(30)) == 0
-    text = output.decode()
-    # Lines are 10 s apart, so that the first of them stands alone; the bar shows the figures of each step.
-    assert re.findall(r'step (\d+), loss = \d+\.\d\d \(\d+\.\d examples/sec; \d\.\d{3} sec/batch\)', text) == ['5']
-    bars = re.findall(r'\r\s*\d+%\|.*?\| (\d+)/12 \[', text)
-    assert bars and int(bars[-1]) == 12
-    assert re.search(r'loss \d\.\d\d, \d+ examples/s, \d\.\d{3} s/batch', text)
+    shown = output.decode()
+    # Lines on a terminal are 10 s apart, so there are the first of these steps and the last. A file gets every line.
+    step = r'step (\d+), loss = \d+\.\d\d \(\d+\.\d examples/sec; \d\.\d{3} sec/batch\)'
+    assert re.findall(step, log.read_text() if to_file else shown) == (['5', '10', '12'] if to_file else ['5', '12'])
+    assert to_file or shown.index('step 12,') < shown.index('saved ')
+    bars = re.findall(r'\r *(\d+%\|(.*?)\| (\d+)/12 \[\S+<.*?\])', shown)
+    assert int(bars[-1][2]) == 12 and bars[-1][0].count('/s') == 1
+    assert re.search(r'<00:0\d, loss \d\.\d\d, \d+ examples/s\]$', bars[-1][0])
+    assert all(len(bar) <= 80 and len(blocks) >= 10 for bar, blocks, _ in bars)
 
 
 def test_a_reader_that_goes_away_ends_the_run_in_good_order(small):

@@ -5,6 +5,7 @@ Below the programs, every line for people goes through `say`, so that a caller o
 import contextlib
 import errno
 import os
+import stat
 import sys
 import threading
 import traceback
@@ -26,7 +27,7 @@ class Output:
     """Where lines for people and the records of metrics.jsonl go, from all threads of the process.
 
     Args:
-      say: function that gets each line. `print` stands for standard output, with progress bars on a terminal; None:
+      say: function that gets each line. `print` stands for standard output, with progress bars on standard error; None:
         nobody gets the lines, and those that a person should know of a result are warnings of Python.
       on_record: function that gets each record once it is written, as a dict; or None.
 
@@ -83,7 +84,7 @@ class Output:
         if not self.is_stdout:
             _call(self._say, line)
             return
-        if is_terminal():
+        if shows_bars():
             from tqdm import tqdm
             tqdm.write(line, file=sys.stdout)
         else:
@@ -132,14 +133,19 @@ def is_terminal() -> bool:
     return Output.current.is_stdout and sys.stdout.isatty()
 
 
+def shows_bars() -> bool:
+    """Returns whether a progress bar shows: on a terminal, to which no pipe such as `| tee` takes the lines as well."""
+    return Output.current.is_stdout and sys.stderr.isatty() and not stat.S_ISFIFO(os.fstat(1).st_mode)
+
+
 def progress_bar(*arguments: Any, **options: Any) -> Any:
-    """Returns a `tqdm` progress bar on standard output; it shows nothing unless lines go to a terminal.
+    """Returns a `tqdm` progress bar on standard error; see `shows_bars`.
 
     Args:
       arguments, options: of `tqdm`.
     """
     from tqdm import tqdm
-    return tqdm(*arguments, file=sys.stdout, disable=not is_terminal(), **options)
+    return tqdm(*arguments, file=sys.stderr, disable=not shows_bars(), **options)
 
 
 def unread(error: OSError) -> bool:

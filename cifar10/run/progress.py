@@ -11,6 +11,8 @@ from cifar10.run.rate import Rate, due
 from cifar10.run.reporter import Reporter
 
 _TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
+# Of 80 columns, ten are left for the bar itself in a run of a million steps.
+_BAR = '{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]'
 
 
 class Progress(Reporter):
@@ -39,10 +41,12 @@ class Progress(Reporter):
         self._metrics = metrics
         self._constants = constants
         self._next_line = 0.0
+        self._unsaid = None  # the newest line, if it came too soon after another
         self._tower_seconds, self._timed_steps = 0.0, 0  # the sum of each tower's, over so many steps of its own
         self._rate = Rate(examples_per_step)
         self._begin = time.perf_counter()  # None once the first step, a warm-up, has ended
-        self._bar = console.progress_bar(initial=step, total=last_step, unit='step', dynamic_ncols=True)
+        self._bar = console.progress_bar(
+            initial=step, total=last_step, bar_format=_BAR, dynamic_ncols=True, leave=False)
 
     def __enter__(self):
         return self
@@ -87,22 +91,27 @@ class Progress(Reporter):
             return
         speed = self._rate.so_far(step)
         if speed:
-            examples_per_sec, sec_per_step = speed
-            self._bar.set_postfix_str(
-                f'loss {loss:.2f}, {examples_per_sec:.0f} examples/s, {sec_per_step:.3f} s/batch', refresh=False)
+            self._bar.set_postfix_str(f'loss {loss:.2f}, {speed[0]:.0f} examples/s', refresh=False)
         with console.reader_may_leave(self._leave):
             self._bar.update(step - self._bar.n)
 
     def _print(self, step, figures, examples_per_sec, sec_per_step):
-        if not self._bar.disable:
-            if time.perf_counter() < self._next_line:
-                return
-            self._next_line = time.perf_counter() + _TERMINAL_SECS
         line = (f"{datetime.datetime.now()}: step {step}, loss = {figures['loss']:.2f} "
                 f'({examples_per_sec:.1f} examples/sec; {sec_per_step:.3f} sec/batch)')
         if 'staleness' in figures:
             line += f", staleness = {figures['staleness']:.1f}"
-        self.say(line)
+        self._unsaid = line
+        if self._bar.disable or not console.is_terminal() or time.perf_counter() > self._next_line:
+            self._next_line = time.perf_counter() + _TERMINAL_SECS
+            self._say_newest()
+
+    def at_end(self, step):
+        self._say_newest()
+
+    def _say_newest(self):
+        if self._unsaid:
+            self.say(self._unsaid)
+            self._unsaid = None
 
     def _leave(self):
         """Notes that standard output was closed, which ends the run without an error."""
