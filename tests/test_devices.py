@@ -23,14 +23,18 @@ def test_gpus_are_divided_among_towers():
 @pytest.fixture
 def pretend(monkeypatch, tmp_path):
     """A function that pretends GPUs, given the memory limits of each one's logical devices, and a driver."""
-    def set_up(*memory_limits, driver=False, nodes=False, visible=None):
+    def set_up(*memory_limits, driver=False, nodes=0, visible=None, order=None):
         monkeypatch.setattr(gpus, 'memory_limits', lambda: list(memory_limits))
-        (tmp_path / 'version').write_text('NVRM version')
+        (tmp_path / 'version').write_text('NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 2023')
+        for i in range(nodes):
+            (tmp_path / f'nvidia{i}').write_text(f'GPU UUID: \t GPU-{i}ead-beef')
         monkeypatch.setattr(gpus, '_NVIDIA_DRIVER', str(tmp_path / ('version' if driver else 'none')))
-        monkeypatch.setattr(gpus, '_NVIDIA_DEVICES', str(tmp_path / ('ver*' if nodes else 'none*')))
-        monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
-        if visible is not None:
-            monkeypatch.setenv('CUDA_VISIBLE_DEVICES', visible)
+        monkeypatch.setattr(gpus, '_NVIDIA_DEVICES', str(tmp_path / 'nvidia[0-9]*'))
+        monkeypatch.setattr(gpus, '_NVIDIA_GPUS', str(tmp_path / 'nvidia*'))
+        for name, value in (('CUDA_VISIBLE_DEVICES', visible), ('CUDA_DEVICE_ORDER', order)):
+            monkeypatch.delenv(name, raising=False)
+            if value is not None:
+                monkeypatch.setenv(name, value)
     return set_up
 
 
@@ -60,19 +64,74 @@ def test_parts_of_one_gpu_do_not_reduce_through_nccl(pretend):
     assert gpus.communication(on_gpus=True) == 'ring'
 
 
-def test_a_driver_without_a_usable_gpu_is_an_error_with_both_remedies(pretend):
-    pretend(driver=True, nodes=True)
+@pytest.mark.parametrize('visible, with_it', [(None, ''), ('0,1', ' with CUDA_VISIBLE_DEVICES=0,1')])
+def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, with_it, pretend):
+    pretend(driver=True, nodes=2, visible=visible)
     with pytest.raises(UsageError) as refused:
         devices.choose(1, 'auto')
-    assert "pip install -e '.[gpu]'" in str(refused.value) and '--tower_device=cpu' in str(refused.value)
+    assert str(refused.value) == (
+        f'this machine has an NVIDIA GPU and the driver 535.129.03, but TensorFlow cannot use it{with_it}; it needs '
+        "driver 525 or newer, and the CUDA libraries, which pip install 'tensorflow[and-cuda]' brings, or use "
+        '--tower_device=cpu')
     assert devices.choose(1, 'cpu').tower_devices == ('/cpu:0',)
+
+
+@pytest.mark.parametrize('visible, order, expected', [
+    (None, None, ''), (None, 'PCI_BUS_ID', ''), ('2,5', None, ' (CUDA_VISIBLE_DEVICES=2,5, so /gpu:0 is 2)'),
+    ('GPU-8932f937,GPU-1', None, ' (CUDA_VISIBLE_DEVICES=GPU-8932f937,GPU-1, so /gpu:0 is GPU-8932f937)'),
+    ('2,5', 'PCI_BUS_ID', ' (CUDA_VISIBLE_DEVICES=2,5 CUDA_DEVICE_ORDER=PCI_BUS_ID, so /gpu:0 is 2)')])
+def test_a_selection_of_gpus_is_shown_with_their_names(visible, order, expected, pretend):
+    pretend([], [], driver=True, nodes=8, visible=visible, order=order)
+    chosen = devices.choose(2, 'auto')
+    assert str(chosen) == f'2 GPUs{expected}: /gpu:0 /gpu:1'
+    assert 'CUDA_VISIBLE_DEVICES' not in str(chosen.spread(2, 0))  # the other worker may have another selection
+    assert str(devices.choose(1, 'cpu')) == '1 CPU device (as requested): /cpu:0'
+
+
+UNKNOWN = 'no GPU here has the UUID GPU-deadbeef, nor one that begins so; nvidia-smi -L lists them'
+NEITHER = "'%s' is neither the number nor the UUID of a GPU, and commas separate several"
+
+
+@pytest.mark.parametrize('machine, visible, found', [
+    (dict(), '2,5', 'no GPU found'),
+    (dict(driver=True), '2,5', 'this container has been given no GPU'),
+    (dict(driver=True, nodes=8), '8', 'there is no GPU 8; the numbers are 0 to 7'),
+    (dict(driver=True, nodes=8), '2,9', 'there is no GPU 9; the numbers are 0 to 7'),
+    (dict(driver=True, nodes=8), '2 5', NEITHER % '2 5'),
+    (dict(driver=True, nodes=8), '2;5', NEITHER % '2;5'),
+    (dict(driver=True, nodes=8), 'GPU-deadbeef', UNKNOWN),
+    (dict(driver=True, nodes=8), 'GPU-3ead, GPU-deadbeef', UNKNOWN)])
+def test_a_selection_that_finds_no_gpu_or_too_few_is_refused_with_what_is_wrong(machine, visible, found, pretend):
+    remedy = 'correct it' if 'nodes' in machine else 'unset CUDA_VISIBLE_DEVICES'
+    between = ': ' if 'nodes' in machine else ', but '
+    for kind in ('auto', 'gpu'):
+        pretend(**machine, visible=visible)
+        with pytest.raises(UsageError) as refused:
+            devices.choose(2, kind)
+        assert str(refused.value) == (
+            f'CUDA_VISIBLE_DEVICES={visible}{between}{found}; {remedy}, or use --tower_device=cpu')
+        assert devices.choose(2, 'cpu').reason == 'as requested'
+        if 'nodes' in machine:
+            pretend([], **machine, visible=visible)
+            with pytest.raises(UsageError) as refused:
+                devices.choose(2, kind)
+            assert str(refused.value) == (f'--num_gpus=2, but CUDA_VISIBLE_DEVICES={visible} leaves 1 GPU ({found}); '
+                                          'use --num_gpus=1, or --tower_device=cpu')
+
+
+def test_a_right_selection_of_too_few_gpus_is_no_mistake(pretend):
+    for visible in ('2', '2,-1,5', 'GPU-2ead', 'MIG-1/2/3'):
+        pretend([], driver=True, nodes=8, visible=visible)
+        with pytest.raises(UsageError, match=f'=2, but CUDA_VISIBLE_DEVICES={visible} leaves 1 GPU; use --num_gpus=1'):
+            devices.choose(2, 'auto')
 
 
 @pytest.mark.parametrize('machine, reason', [
     (dict(), 'no GPU found'),
     (dict(driver=True), 'this container has been given no GPU'),
-    (dict(driver=True, nodes=True, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
-    (dict(driver=True, nodes=True, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs')])
+    (dict(driver=True, nodes=1, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
+    (dict(driver=True, nodes=1, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs'),
+    (dict(visible='NoDevFiles'), 'CUDA_VISIBLE_DEVICES=NoDevFiles hides all GPUs')])
 def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):
     pretend(**machine)
     assert str(devices.choose(2, 'auto')) == f'2 CPU devices ({reason}): /cpu:0 /cpu:1'

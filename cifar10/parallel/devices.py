@@ -17,7 +17,7 @@ class Devices:
       groups: tuples of device names such as '/gpu:0' or '/job:worker/task:1/cpu:0'. A group computes one tower at a
         time. It has one device, or several with model parallelism.
       on_gpus: whether the devices are GPUs.
-      reason: why they are CPU devices; '' for GPUs.
+      reason: why they are CPU devices; of GPUs how the environment selects them, or ''.
       servers: the CPUs that hold shared variables.
       target: target of the session that reaches all devices; '' for a session of this process alone.
       num_towers: at least one for each group, which is the default.
@@ -91,12 +91,13 @@ class Devices:
         tasks = [f'/job:worker/task:{i}' for i in range(num_workers)]
         servers = [f'/job:ps/task:{i}/cpu:0' for i in range(num_ps)] or [tasks[0] + '/cpu:0']
         groups = [tuple(task + name for name in group) for task in tasks for group in self.groups]
-        return dataclasses.replace(self, groups=tuple(groups), servers=tuple(servers), target=target, num_towers=0)
+        return dataclasses.replace(self, groups=tuple(groups), servers=tuple(servers), target=target, num_towers=0,
+                                   reason='' if self.on_gpus else self.reason)  # each worker selects its own GPUs
 
     def __str__(self):
         kind = 'GPU' if self.on_gpus else 'CPU device'
         plural = 's' if self.count > 1 else ''
-        reason = '' if self.on_gpus else f' ({self.reason})'
+        reason = f' ({self.reason})' if self.reason else ''
         names = ' '.join('+'.join(group) for group in self.groups)
         return f'{self.count} {kind}{plural}{reason}: {names}'
 
@@ -113,4 +114,4 @@ def choose(num_devices: int, kind: str, per_tower: int = 1, count_flag: str = '-
     reason = gpus.why_cpu(num_devices, kind, per_tower, count_flag)
     names = [f"/{'cpu' if reason else 'gpu'}:{i}" for i in range(num_devices)]
     groups = tuple(tuple(names[i:i + per_tower]) for i in range(0, num_devices, per_tower))
-    return Devices(groups, not reason, reason)
+    return Devices(groups, not reason, reason or gpus.numbers())

@@ -1,22 +1,33 @@
 """The GPUs of this machine: how many there are, which of them this process uses, and how they communicate."""
 import glob
+import itertools
 import os
+import pathlib
+import re
 
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 
 # The first path exists once the kernel has loaded NVIDIA's driver, in containers too; the second matches only
-# where GPUs may be used.
+# where GPUs may be used, once for each; the third gives the UUIDs of GPUs.
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
+_NVIDIA_GPUS = '/proc/driver/nvidia/gpus/*/information'
+# Of CUDA 12, with which TensorFlow 2.16 to 2.21 are built
+# (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
+_FIRST_DRIVER = '525'
+
+_VISIBLE, _ORDER = 'CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'
+_HIDES_THE_REST = '', '-1', 'NoDevFiles'  # entries of the first; the last is Slurm's
 
 
 def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str:
     """Returns why towers run on CPU devices; '' if they run on GPUs. The arguments are as for `devices.choose`.
 
     Raises:
-      UsageError: the machine has too few GPUs, or GPUs that TensorFlow cannot use, or none although `kind` is 'gpu'.
+      UsageError: the machine has too few GPUs, or GPUs that TensorFlow cannot use, or none although `kind` is 'gpu' or
+        the environment names some.
     """
     if kind == 'cpu':
         return 'as requested'
@@ -24,30 +35,79 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
     if num_gpus >= num_devices:
         return ''
     if num_gpus:
-        plural = 's' if num_gpus > 1 else ''
         fitting = num_gpus // per_tower * per_tower
         remedy = f'{count_flag}={fitting}' if fitting else f'{count_flag}={num_gpus} --gpus_per_tower={num_gpus}'
-        raise UsageError(f'{count_flag}={num_devices}, but this machine has {num_gpus} GPU{plural}; use {remedy}, or '
-                         '--tower_device=cpu')
-    reason = _why_none()
-    if reason is None:
-        raise UsageError("this machine has an NVIDIA GPU and its driver, but TensorFlow cannot use it; pip install -e "
-                         "'.[gpu]' brings the CUDA libraries, or use --tower_device=cpu")
+        raise UsageError(f'{count_flag}={num_devices}, but {available()}; use {remedy}, or --tower_device=cpu')
+    reason, remedy = _why_none()
+    if remedy:
+        raise UsageError(f'{reason}; {remedy}, or use --tower_device=cpu')
     if kind == 'gpu':
         raise UsageError(f'--tower_device=gpu: {reason}; use --tower_device=cpu')
     return reason
 
 
 def _why_none():
-    """Returns why TensorFlow found no GPU, or None if it should have found one."""
-    visible = os.environ.get('CUDA_VISIBLE_DEVICES')
-    if visible is not None and visible.split(',')[0].strip() in ('', '-1', 'NoDevFiles'):
-        return f'CUDA_VISIBLE_DEVICES={visible} hides all GPUs'
-    if not os.path.exists(_NVIDIA_DRIVER):
-        return 'no GPU found'
-    if not glob.glob(_NVIDIA_DEVICES):
-        return 'this container has been given no GPU'
-    return None
+    """Returns (why TensorFlow finds no GPU, the remedy if it should find one; otherwise '')."""
+    visible = selection()
+    if visible and not _listed():
+        return f'{visible} hides all GPUs', ''
+    absent = '' if os.path.exists(_NVIDIA_DRIVER) else 'no GPU found'
+    if not absent and not glob.glob(_NVIDIA_DEVICES):
+        absent = 'this container has been given no GPU'
+    if absent:
+        return (f'{visible}, but {absent}', f'unset {_VISIBLE}') if visible else (absent, '')
+    if mistake := _mistake():
+        return f'{visible}: {mistake}', 'correct it'
+    driver = re.search(r'\d{3}\.[\d.]+', _contents(_NVIDIA_DRIVER))
+    return (f"this machine has an NVIDIA GPU and the driver {driver[0] if driver else ''}, but TensorFlow cannot use it"
+            f"{visible and ' with '}{visible}", f"it needs driver {_FIRST_DRIVER} or newer, and the CUDA libraries, "
+            "which pip install 'tensorflow[and-cuda]' brings")
+
+
+def selection() -> str:
+    """Returns the variables of the environment that select GPUs, such as 'CUDA_VISIBLE_DEVICES=2,5'; '' if none do."""
+    names = [name for name in (_VISIBLE, _ORDER) if name in os.environ]
+    return ' '.join(f'{name}={os.environ[name]}' for name in names) if _VISIBLE in names else ''
+
+
+def numbers() -> str:
+    """Returns the selection of GPUs and which of them is /gpu:0, for people to read; '' if nothing selects GPUs."""
+    return f'{selection()}, so /gpu:0 is {_listed()[0]}' if selection() and _listed() else selection()
+
+
+def available() -> str:
+    """Returns a phrase that says how many GPUs there are, and where the environment selects them, its mistakes."""
+    gpus = f"{count()} GPU{'s' if count() > 1 else ''}"
+    if not selection():
+        return f'this machine has {gpus}'
+    mistake = _mistake()
+    return f'{selection()} leaves {gpus}' + (f' ({mistake})' if mistake else '')
+
+
+def _listed():
+    """Returns the entries of CUDA_VISIBLE_DEVICES up to one that hides the rest."""
+    entries = map(str.strip, os.environ.get(_VISIBLE, '').split(','))
+    return list(itertools.takewhile(lambda entry: entry not in _HIDES_THE_REST, entries))
+
+
+def _mistake():
+    """Returns what is wrong with the entries of CUDA_VISIBLE_DEVICES; '' if nothing is known to be."""
+    num_gpus = len(glob.glob(_NVIDIA_DEVICES))
+    uuids = re.findall(r'GPU-[\w-]+', _contents(_NVIDIA_GPUS))
+    for entry in _listed():
+        if entry.isdecimal():
+            if 0 < num_gpus <= int(entry):
+                return f'there is no GPU {entry}; the numbers are 0 to {num_gpus - 1}'
+        elif not entry.startswith(('GPU-', 'MIG-')) or ' ' in entry:
+            return f"'{entry}' is neither the number nor the UUID of a GPU, and commas separate several"
+        elif uuids and entry.startswith('GPU-') and not any(uuid.startswith(entry) for uuid in uuids):
+            return f'no GPU here has the UUID {entry}, nor one that begins so; nvidia-smi -L lists them'
+    return ''
+
+
+def _contents(pattern):
+    """Returns the text of the files that match a pattern."""
+    return ''.join(pathlib.Path(path).read_text() for path in glob.glob(pattern))
 
 
 def memory_limits() -> list[list]:

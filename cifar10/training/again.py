@@ -46,6 +46,6 @@ def _devices_of(start, tower_device):
         groups = min(groups, max(groups_here, 1))
     count = groups * towers.gpus_per_tower
     if kind == 'gpu' and 0 < gpus.count() < count:
-        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and this machine has '
-                         f'{gpus.count()}; use --tower_device=cpu')
+        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and {gpus.available()}; use '
+                         '--tower_device=cpu')
     return choose(count, kind, towers.gpus_per_tower)
