@@ -180,16 +180,23 @@ def write_json(path, **content):
         json.dump(dict(content, machine=machine()), stream, indent=1)
 
 
+# Prints the names of the GPUs that a process which is started now uses.
+_GPUS = """
+from cifar10.base import startup; startup.start_tensorflow()
+import tensorflow as tf
+from cifar10.parallel import gpus
+for gpu in tf.config.list_physical_devices('GPU'):
+    print(tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name))
+print(gpus.selection())
+"""
+
+
 def machine():
-    """Returns a description of this machine: its processor, how many cores this process may use, and its GPUs."""
+    """Returns a description of this machine: its processor, how many cores and which GPUs this process may use."""
     names = [line.split(':', 1)[1].strip() for line in open('/proc/cpuinfo') if line.startswith('model name')]
     processor = f"{(names[0] if names else 'unknown processor')}, {len(os.sched_getaffinity(0))} cores"
-    gpus = []
-    if shutil.which('nvidia-smi'):
-        listed = subprocess.run(['nvidia-smi', '--query-gpu=name', '--format=csv,noheader'], capture_output=True,
-                                text=True)
-        gpus = listed.stdout.splitlines() if listed.returncode == 0 else []
-    return ', '.join([processor, *gpus])
+    gpus = output_of('-c', _GPUS).splitlines() if shutil.which('nvidia-smi') else []
+    return ', '.join(filter(None, [processor, *gpus]))
 
 
 def end(results):

@@ -339,6 +339,15 @@ def test_the_tests_for_real_gpus_pass_on_stand_ins(gpus):
 
 
 @pytest.mark.stress
+def test_a_benchmark_says_which_gpus_it_uses(gpus, tmp_path):
+    (tmp_path / 'nvidia-smi').touch(0o755)
+    command = "from benchmarks import harness; print(harness.machine().partition('cores')[2])"
+    selected = dict(gpus, PATH=f"{tmp_path}:{gpus['PATH']}", CUDA_VISIBLE_DEVICES='2,5')
+    assert python(selected, '-c', command) == ', STAND_IN, STAND_IN, CUDA_VISIBLE_DEVICES=2,5\n'
+    assert python(dict(selected, CUDA_VISIBLE_DEVICES='-1'), '-c', command) == ', CUDA_VISIBLE_DEVICES=-1\n'
+
+
+@pytest.mark.stress
 @pytest.mark.parametrize('lesson', ['towers', 'all_reduce', 'split_batch', 'processes', 'stale', 'parts'])
 def test_a_lesson_prints_the_same_on_gpus(lesson, gpus):
     outputs = []
