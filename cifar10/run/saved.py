@@ -75,11 +75,10 @@ def named(flag: str, given: str, others: str = '') -> str:
     """
     prefix = given.removesuffix('.index')
     if not exists(prefix):
-        has_data = glob.glob(glob.escape(prefix) + '.data-*')
-        problem = f'{prefix}.index is missing' if has_data else 'there is no such checkpoint'
+        why = f', because {prefix}.index is missing' if glob.glob(glob.escape(prefix) + '.data-*') else ''
         folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
         example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
-        raise UsageError(f'--{flag}={given}: {problem}; give {others}the prefix of a checkpoint, such as '
+        raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {others}the prefix of one, such as '
                          f'{example}')
     if cause := corruption(prefix):
         raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
