@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+import cifar10
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
 from cifar10.run.train_dir import TrainDir
@@ -26,7 +27,7 @@ def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tm
                         batch_size=64)
     assert result.returncode == 0 and result.stderr == ''
     lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines() if not line.startswith(' '))
-    assert lines['versions'].startswith('Python 3.') and 'TensorFlow 2.' in lines['versions']
+    assert re.match(rf'cifar10 {cifar10.__version__}, Python 3\.\S+, TensorFlow 2\.', lines['versions'])
     assert lines['towers'] == '2 on 2 CPU devices (as requested): /cpu:0 /cpu:1'
     assert lines['run'].endswith('new, to step 215') and lines['recipe'].startswith('fast: ')
     assert 'a checkpoint takes 4.6 MB' in lines['disk'] and lines['disk'].endswith('--max_to_keep=5')

@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 
+import cifar10
 from cifar10.base.errors import RunError
 from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.programs import program
@@ -184,13 +185,13 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tm
     lines = [json.loads(line) for line in open(altered / metrics.NAME)]
     for record in lines:
         if record['kind'] == 'start':
-            record['versions']['NumPy'] = '1.0'
+            record['versions'].update(cifar10='0.9', NumPy='1.0')
         elif record['kind'] == metrics.TRAIN and record['step'] == 6:
             recorded, record['loss'] = record['loss'], metrics.rounded(record['loss'] * 1.0001)
             false = record['loss']
     (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
     name = write_network(tmp_path / 'other', '# changed')
-    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; NumPy=1.0 (now '
+    assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; cifar10=0.9 (now {cifar10.__version__}); NumPy='
             in (line := verified(altered, 6, network=name)) and '; network_sha256=mine.py:' in line)
 
 
