@@ -1,5 +1,6 @@
 """`--check`: what a run would do, every problem that prevents it, and nothing written."""
 import fcntl
+import json
 import os
 import re
 import socket
@@ -121,21 +122,27 @@ def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
     assert decide(start) == expected
 
 
-def test_every_problem_is_printed(data_dir, tmp_path):
+@pytest.mark.parametrize('as_json', [None, True])
+def test_every_problem_is_printed(as_json, data_dir, tmp_path):
     (tmp_path / 'file').write_text('')
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
         result = run_script('multi_gpu_train.py', check=True, dataset='shapes', data_dir=tmp_path / 'file',
                             train_dir=tmp_path / 'file', tower_device='gpu', job_name='worker', task_index=0,
-                            network='missing.py:network', worker_hosts=f'127.0.0.1:{port},127.0.0.1:1')
+                            network='missing.py:network', worker_hosts=f'127.0.0.1:{port},127.0.0.1:1', json=as_json)
     assert result.returncode == 2
     assert result.stderr.startswith('multi_gpu_train.py: error: the run cannot start; see the 5 lines ')
-    problems = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith('problem')]
+    if as_json:
+        found = json.loads(result.stdout)
+        assert not found['ready'] and found['lines']['versions'][0].startswith('cifar10 ')
+        problems = found['lines']['problem']
+    else:
+        problems = [line.split(maxsplit=1)[1] for line in result.stdout.splitlines() if line.startswith('problem')]
     for problem, part in zip(problems, ('the port is in use', 'missing.py', '--tower_device=gpu', '--data_dir',
                                         '--train_dir'), strict=True):
         assert part in problem
-    assert 'peer       worker 1 at 127.0.0.1:1 does not answer yet' in result.stdout
-    assert f'cluster    worker 0 at 127.0.0.1:{port}, the chief' in result.stdout
+    assert 'worker 1 at 127.0.0.1:1 does not answer yet' in result.stdout
+    assert f'worker 0 at 127.0.0.1:{port}, the chief' in result.stdout
 
 
 def test_what_training_would_refuse_is_a_problem(settings, capsys, tmp_path):

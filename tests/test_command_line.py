@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 import cifar10
 from cifar10.__main__ import COMMANDS
 from cifar10.base.errors import RunError, TemporaryError, UsageError
-from cifar10.programs import flags, program
+from cifar10.programs import flags, program, train
 from cifar10.programs.replay import ReplaySettings
 from cifar10.programs.show_inputs import OutputSettings
 from cifar10.settings import evaluation, training
@@ -100,6 +100,7 @@ REFUSED = [
         ('--num_gpus=2 --num_towers=4 --variable_update=mirrored --tower_device=cpu',
          '--num_towers=4 is incompatible with --variable_update=mirrored, which has one tower on each device, 2 in '
          'all; leave it out'),
+        ('--json', '--json is for --check'),
         ('--xla --tower_device=cpu', '--xla'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
@@ -138,7 +139,7 @@ def test_as_a_process_the_status_and_the_stream_are_the_same():
     assert result.stderr == "multi_gpu_train.py: error: --num_gpus: 'many' is not a whole number; see --help\n"
 
 
-GROUPS = {'train': training.GROUPS, 'eval': evaluation.GROUPS, 'replay': [ReplaySettings],
+GROUPS = {'train': [*training.GROUPS, train.OutputSettings], 'eval': evaluation.GROUPS, 'replay': [ReplaySettings],
           'show_inputs': [OutputSettings, *training.GROUPS], 'local_cluster': []}
 METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N,N|N:X,N|HOST:PORT,...'
 

@@ -6,6 +6,7 @@ import pytest
 
 import cifar10
 from cifar10.programs.replay import ReplaySettings
+from cifar10.programs.train import OutputSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
 from tests.helpers import ROOT
@@ -121,7 +122,7 @@ def table(section):
 
 
 @pytest.mark.parametrize('script, groups', [
-    ('multi_gpu_train.py', training.GROUPS), ('cifar10_eval.py', evaluation.GROUPS),
+    ('multi_gpu_train.py', [*training.GROUPS, OutputSettings]), ('cifar10_eval.py', evaluation.GROUPS),
     ('python -m cifar10 replay', [ReplaySettings])])
 def test_the_documentation_has_every_flag_with_its_default(script, groups):
     rows = table(script)
