@@ -192,7 +192,8 @@ def test_a_loss_that_does_not_come_out_is_reported_with_what_has_changed(run, tm
     (altered / metrics.NAME).write_text(''.join(json.dumps(record) + '\n' for record in lines))
     name = write_network(tmp_path / 'other', '# changed')
     assert (f'differs    step 6: loss {false} was recorded, {recorded} came out; cifar10=0.9 (now '
-            f'{cifar10.__version__}); NumPy=1.0 (now ' in (line := verified(altered, 6, network=name)) and '; network_sha256=mine.py:' in line)
+            f'{cifar10.__version__}); NumPy=1.0 (now '
+            in (line := verified(altered, 6, network=name)) and '; network_sha256=mine.py:' in line)
 
 
 def diverged(tmp_path, data_dir, line='pass', **settings):
