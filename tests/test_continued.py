@@ -61,7 +61,7 @@ def test_the_command_of_a_run_has_its_settings(run):
     settings = train_settings(**RUNS[run])
     record = RunRecord(settings)
     program, *arguments = shlex.split(record.to_json()['command'])
-    parsed = train_settings(**flags.parse(GROUPS, '', arguments)).flat()
+    parsed = train_settings(**flags.parse(GROUPS, 'Trains.', arguments)).flat()
     of_start = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.START]
     undecided = dict(batch_size=parsed['batch_size'])  # the preset's, where it is left out
     assert program == 'multi_gpu_train.py'
