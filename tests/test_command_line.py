@@ -2,6 +2,7 @@
 import importlib
 import importlib.metadata
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -270,3 +271,15 @@ def test_a_file_that_hides_the_package_is_said(call, tmp_path, monkeypatch):
     assert status == 2 and 'warning: in this folder `import cifar10` and `python -m cifar10` find the file' in errors
     (tmp_path / 'old' / 'cifar10').mkdir()
     assert 'warning' not in call('cifar10_eval.py', '--checkpoint_dir=/nowhere')[1]
+
+
+@pytest.mark.parametrize('line, offered', [
+    ('cifar10-train --num_', ['--num_gpus', '--num_towers']), ('cifar10-eval --eval_data=', ['test', 'train_eval']),
+    ('cifar10-replay --dataset cifar100', ['cifar100', 'cifar100-coarse'])])
+def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
+    pytest.importorskip('argcomplete')
+    command = pathlib.Path(sys.executable).with_name(line.split()[0])
+    environment = dict(_ARGCOMPLETE='1', COMP_LINE=line, COMP_POINT=str(len(line)), _ARGCOMPLETE_IFS='\n',
+                       _ARGCOMPLETE_COMP_WORDBREAKS=' =', _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / 'offered'))
+    subprocess.run([command], env={**os.environ, **environment}, check=False, capture_output=True)
+    assert sorted(each.strip() for each in (tmp_path / 'offered').read_text().split('\n')) == offered

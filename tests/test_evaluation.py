@@ -26,6 +26,7 @@ from tests.helpers import (
     patient,
     read_until,
     rewrite,
+    run_script,
     scalars,
     start_script,
     variables,
@@ -264,6 +265,15 @@ def test_only_right_answers_make_1_and_only_wrong_ones_0(evaluate, run, tmp_path
         result = evaluate(checkpoint_dir=str(directory), dataset='shapes', data_dir=str(directory), batch_size=3,
                           num_examples=None)
         assert result[:2] == expected
+
+
+def test_evaluations_are_json_for_programs_and_lines_on_standard_error_for_people(run, tmp_path):
+    result = run_script('cifar10_eval.py', checkpoint_dir=run, eval_dir=tmp_path / 'eval', num_examples=50,
+                        run_once=True, json=True)
+    assert result.returncode == 0
+    printed = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(printed) == 1 and printed == metrics.read(str(tmp_path / 'eval'), metrics.EVAL)
+    assert 'precision @ 1 = ' in result.stderr
 
 
 def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_path, data_dir):

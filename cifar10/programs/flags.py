@@ -5,6 +5,7 @@ Programs use it: the scripts, the examples, the benchmarks, `local_cluster`, `sh
 import argparse
 import contextlib
 import math
+import os
 import re
 import shutil
 import sys
@@ -62,6 +63,9 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args([_with_underscores(argument) for argument in arguments], namespace)
 
     def parse_args(self, args=None, namespace=None):
+        if '_ARGCOMPLETE' in os.environ:  # a shell asks what could come next on a command line
+            import argcomplete
+            argcomplete.autocomplete(self)
         values, unknown = self.parse_known_args(args, namespace)
         if unknown:
             name = unknown[0].split('=')[0]
@@ -166,7 +170,9 @@ def _add_flag(group, field):
         group.add_argument('--no' + field.name, dest=field.name, action='store_false', help=argparse.SUPPRESS)
     else:
         parse_value = {int: whole_number, float: _number}.get(field.type, str)
-        group.add_argument(flag, dest=field.name, type=parse_value, metavar=_metavar(field), help=text)
+        action = group.add_argument(flag, dest=field.name, type=parse_value, metavar=_metavar(field), help=text)
+        if choices := field.metadata['choices']:
+            action.completer = lambda **_: choices  # what argcomplete offers
 
 
 def _default(field):
