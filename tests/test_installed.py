@@ -50,8 +50,9 @@ def installed(built, tmp_path_factory):
     packages = sysconfig.get_path('purelib', vars={'base': str(environment), 'platbase': str(environment)})
     programs = environment / 'bin'
     run(sys.executable, '-m', 'pip', '--python', programs / 'python', 'install', '--no-deps', wheel, cwd=built)
-    # Paths of this kind are searched, but their .pth files are not read: not the one of an editable installation.
-    (pathlib.Path(packages) / 'others.pth').write_text(sysconfig.get_path('purelib') + '\n')
+    # These come last, so an editable installation among them does not count.
+    others = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+    (pathlib.Path(packages) / 'others.pth').write_text(others)
     return programs
 
 
