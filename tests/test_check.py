@@ -122,6 +122,27 @@ def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
     assert decide(start) == expected
 
 
+def bytes_of(text):
+    number, unit = text.split()
+    return float(number) * dict(kB=1e3, MB=1e6)[unit]
+
+
+def test_the_memory_that_towers_need_is_compared_with_what_is_free(settings, capsys):
+    check(settings(num_gpus=2, num_towers=4))
+    output = capsys.readouterr().out
+    unit = r'([\d.]+ [kM]B)'
+    (variables, activations), = re.findall(f'part 0 +{unit} of variables, {unit} of activations', output)
+    (needed, free), = re.findall(f'memory     about {unit} for the towers on the CPU, {unit} free', output)
+    assert bytes_of(needed) == pytest.approx(2 * bytes_of(activations) + 4 * bytes_of(variables), rel=0.01)
+    assert bytes_of(free) > 0
+    with pytest.raises(UsageError, match=ONE_PROBLEM):
+        check(settings(batch_size=1 << 29))
+    lines = lines_of(capsys.readouterr().out)
+    assert [text for label, text in lines if label == 'problem'] == [
+        '--batch_size=536870912 may need more memory than is free on the CPU; use a smaller one']
+    assert 'tried' not in dict(lines)
+
+
 @pytest.mark.parametrize('as_json', [None, True])
 def test_every_problem_is_printed(as_json, data_dir, tmp_path):
     (tmp_path / 'file').write_text('')

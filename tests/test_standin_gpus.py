@@ -339,6 +339,22 @@ def test_the_tests_for_real_gpus_pass_on_stand_ins(gpus):
 
 
 @pytest.mark.stress
+@pytest.mark.parametrize('batch_size, last', [(128, 'ready '), (2048, 'problem    OOM when allocating tensor')])
+def test_a_check_compares_the_memory_of_each_gpu_with_what_its_towers_need(batch_size, last, gpus, data_dir, tmp_path):
+    command = ['multi_gpu_train.py', '--check', '--dataset=shapes', f'--data_dir={data_dir}', f'--train_dir={tmp_path}',
+               '--num_gpus=2', '--gpus_per_tower=2', '--num_towers=3', f'--batch_size={batch_size}']
+    output = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=ROOT,
+                            env=dict(gpus, STANDIN_MB='1024'), timeout=patient(60)).stdout
+    activations = [float(size) for size in re.findall(r'([\d.]+) MB of activations', output)]
+    needed, free = zip(*(map(float, sizes) for sizes in re.findall(
+        r'memory     about ([\d.]+) MB for the towers on /gpu:\d, ([\d.]+) MB free\n', output)))
+    np.testing.assert_allclose(needed, [2 * activations[0] + 0.86, activations[1] + 7.69], atol=0.1)
+    assert 0 < free[0] == free[1] < 1074
+    assert output.count('warning: --batch_size=2048 may need more memory than is free on /gpu:0') == (batch_size > 128)
+    assert output.splitlines()[-1].startswith(last)
+
+
+@pytest.mark.stress
 def test_a_benchmark_says_which_gpus_it_uses(gpus, tmp_path):
     (tmp_path / 'nvidia-smi').touch(0o755)
     command = "from benchmarks import harness; print(harness.machine().partition('cores')[2])"

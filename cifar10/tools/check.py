@@ -24,7 +24,7 @@ from cifar10.run import checkpoint, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import api, start, trainer
+from cifar10.training import api, memory, start, trainer
 from cifar10.training.run import Run
 
 _WIDTH = 110
@@ -45,7 +45,7 @@ def check(settings: TrainSettings) -> None:
         passed.append(look.take(_directory))
         if all(passed) and look.take(_plan):
             look.take(_images)
-            look.take(_parts)
+            look.take(memory.compare)
             look.take(_first_step)
     look.end()
 
@@ -159,19 +159,6 @@ def _plan(look):
 
 def _images(look):
     return [f'memory     {look.data.memory_bytes / 1e6:.2f} MB for the training images, in each process with towers']
-
-
-def _parts(look):
-    """Says what the variables of each part of the network, and a tower's activations, take in memory."""
-    towers = look.plan.settings.towers
-    sizes = look.plan.recipe.part_sizes(towers.batch_size, look.plan.precision.dtype)
-    return [f'part {i:<5} {_size(size.variables)} of variables, {_size(size.activations)} of activations in a tower'
-            for i, size in enumerate(sizes)]
-
-
-def _size(count):
-    """Returns a number of bytes for people to read."""
-    return f'{count / 1e6:.2f} MB' if count >= 1e5 else f'{count / 1e3:.2f} kB'
 
 
 def _first_step(look):
