@@ -32,7 +32,7 @@ REFUSED = [
         ('--bach_size=8', 'unknown flag --bach_size', 'did you mean --batch_size?'),
         ('--dataset=shape', '--dataset=shape is unknown (did you mean shapes?)'),
         ('--tf_xla', 'unknown flag --tf_xla', '--help'),
-        ('stray', 'unknown argument stray'),
+        ('stray', 'unknown argument stray; flags are written --flag=value; see --help'),
         ('--num_gpus=four', '--num_gpus', "'four' is not a whole number"),
         ('--batch_size=1.5', '--batch_size', "'1.5' is not a whole number"),
         ('--max_steps=', '--max_steps', 'not a whole number'),

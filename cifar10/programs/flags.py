@@ -71,8 +71,9 @@ class Parser(argparse.ArgumentParser):
             name = unknown[0].split('=')[0]
             # A flag that turns something off is not what was meant by one that turns it on.
             known = [flag for flag in self._option_string_actions if flag.startswith('--no') == name.startswith('--no')]
-            kind = 'flag' if name.startswith('-') else 'argument'
-            self.error(f'unknown {kind} {name}{did_you_mean(name, known)}')
+            if not name.startswith('-'):
+                self.error(f'unknown argument {name}; flags are written --flag=value')
+            self.error(f'unknown flag {name}{did_you_mean(name, known)}')
         return values
 
     def error(self, message):

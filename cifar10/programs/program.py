@@ -61,8 +61,11 @@ def name() -> str:
 
 def versions() -> str:
     """Returns the versions of this package, of TensorFlow, which is not imported, and of Python, as a line."""
-    return (f"cifar10 {cifar10.__version__}, TensorFlow {importlib.metadata.version('tensorflow')}, "
-            f'Python {platform.python_version()}')
+    try:
+        tensorflow = importlib.metadata.version('tensorflow')
+    except importlib.metadata.PackageNotFoundError:  # not by this name
+        tensorflow = 'of an unknown version'
+    return f'cifar10 {cifar10.__version__}, TensorFlow {tensorflow}, Python {platform.python_version()}'
 
 
 def _reopen_closed():
