@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
     short: 'Parser | None' = None
 
     def __init__(self, doc: str, **options):
-        width = min(shutil.get_terminal_size().columns, _WIDEST) - 2
+        width = max(min(shutil.get_terminal_size().columns, _WIDEST) - 2, 20)
         prog = f'python {sys.argv[0]}' if sys.argv[0].endswith('.py') else program.name()
         examples = [re.sub(r'^cifar10-\S+', prog, line) for line in re.findall(r'^    (\S.*)', doc, re.M)]
         super().__init__(
