@@ -233,8 +233,10 @@ def cluster_of_gpus(gpus, data_dir, train_dir, **changes):
     """Trains on two workers with two stand-in GPUs each; returns the last variables."""
     flags = dict(dataset='shapes', data_dir=data_dir, train_dir=train_dir, num_gpus=2, batch_size=8, summary_steps=0,
                  tower_device='gpu', **changes)
-    with Tasks(environment=dict(gpus, STANDIN_MB='512'), **flags) as tasks:
+    with Tasks(environment=dict(gpus, STANDIN_MB='512', CUDA_VISIBLE_DEVICES='2,5'), **flags) as tasks:
         ends = tasks.ends()
+    for _, output in ends.values():
+        assert 'devices    2 GPUs (CUDA_VISIBLE_DEVICES=2,5, so /gpu:0 is 2): /gpu:0 /gpu:1\n' in output
     assert all(status == 0 for status, _ in ends.values()), ends
     assert any('on 4 GPUs' in output for _, output in ends.values()), ends
     return last_variables(train_dir)

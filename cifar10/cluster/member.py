@@ -45,6 +45,8 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     """
     say(f'task       {cluster.job} {cluster.index} at {cluster.address}; {len(cluster.workers)} workers, '
           f'{len(cluster.ps)} ps')
+    if local_devices.on_gpus and local_devices.reason:  # how this task's environment selects them, which only it knows
+        say(f'devices    {local_devices}')
     member = _Member(cluster, local_devices, timeout, may_return)
     if not cluster.is_chief:
         member.wait_for_peers()
