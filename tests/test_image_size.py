@@ -93,7 +93,8 @@ def test_the_fast_network_takes_any_size_from_16(settings, size):
 def test_where_a_network_does_not_take_the_images_each_remedy_is_flags_and_the_first_keeps_those_given(given):
     with pytest.raises(UsageError) as refused:
         check_network(Start(train_settings(**given)))
-    remedies = [flags.parse(GROUPS, '', text.split()) for text in str(refused.value).split('; use ')[1].split(', or ')]
+    texts = str(refused.value).split('; use ')[1].split(', or ')
+    remedies = [flags.parse(GROUPS, '.', text.split()) for text in texts]
     for remedy in remedies:
         check_network(Start(train_settings(**{**given, **remedy})))
     assert not remedies[0].keys() & given.keys()
