@@ -220,7 +220,8 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
         start.data = records.prepare(flags['dataset'], flags['data_dir'])
         return [line for line in decide(start) if line.startswith('changed')]
     assert notes() == []
-    assert notes(local_steps=3) == ['changed    local_steps=2 (now 3)']
+    # The intervals are multiples of it.
+    assert notes(local_steps=3) == ['changed    local_steps=2 (now 3), eval_steps=4 (now 3), save_steps=2 (now 3)']
     del flags['local_steps']
     assert notes(variable_update='async') == ['changed    variable_update=local (now async), local_steps=2 (now none)']
 
