@@ -191,6 +191,12 @@ def test_every_pixel_is_reached_and_none_beyond(shape):
         assert (widths / heights).min() > 0.66 and (widths / heights).max() < 1.5  # rounded to whole pixels
 
 
+@pytest.mark.parametrize('shape, part', [((10, 200), (10, 13)), ((300, 9), (12, 9))])
+def test_where_no_random_part_fits_it_is_the_largest_with_an_allowed_aspect(shape, part):
+    boxes, _ = crops(shape, 100)
+    assert {tuple(size) for size in boxes[:, 2:] - boxes[:, :2] + 1} == {part}
+
+
 def test_the_part_of_a_position_does_not_depend_on_the_batch():
     whole, mirrored = crops((375, 500), 64, 100)
     part, turned = crops((375, 500), 16, 132)
