@@ -274,7 +274,7 @@ def test_the_evaluator_claims_devices_first_too(data_dir, tmp_path):
                             timeout=patient(60), cwd=ROOT)
     # There is no checkpoint, but by then the evaluator has claimed its devices.
     assert result.stdout.splitlines()[-1] == (
-        "claimed ([], 'GPU', False) 1 runtime started at the end False status 1"), result.stdout + result.stderr
+        "claimed ([], 'GPU', False) 1 runtime started at the end False status 2"), result.stdout + result.stderr
 
 
 def test_a_process_that_runs_already_cannot_take_other_gpus(monkeypatch):
