@@ -182,6 +182,7 @@ def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_
     assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run != first
     for prefix in checkpoints(folder):  # as if it had been killed before its first checkpoint
         TrainDir(folder).remove_checkpoint(prefix)
+    os.remove(os.path.join(folder, 'checkpoint'))
     capsys.readouterr()
     train(tiny(**dict(KEEPING, max_steps=2)))
     assert 'that ended before its first' in capsys.readouterr().out
