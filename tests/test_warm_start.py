@@ -215,6 +215,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
     else:  # the run has ended before its first checkpoint
         for prefix in checkpoints(folder):
             TrainDir(folder).remove_checkpoint(prefix)
+        os.remove(os.path.join(folder, 'checkpoint'))
     before = sorted(os.listdir(folder))
     for path in given:
         with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes; use another --tr'):
