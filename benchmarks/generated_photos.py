@@ -180,6 +180,7 @@ def write(name, folder, count, seed=0):
 
 
 def main():
+    """Writes the photos that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('name', choices=SETS)
     parser.add_argument('folder')

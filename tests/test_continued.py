@@ -87,6 +87,15 @@ def test_a_record_that_is_none_is_left_to_the_start_to_refuse(tmp_path, text):
     assert settings_of(dict(train_dir=str(tmp_path))) == (train_settings(train_dir=str(tmp_path)), [])
 
 
+@pytest.mark.parametrize('changes', [
+    dict(preset='later'), dict(optimizer='later'), dict(optimizer=3), dict(batch_size='8')])
+def test_a_value_that_this_version_does_not_know_is_refused_in_a_line(tmp_path, changes):
+    stored = dict(run='17', settings={**train_settings().flat(), **changes})
+    (tmp_path / 'config.json').write_text(json.dumps(stored))
+    with pytest.raises(UsageError, match=f'^--{next(iter(changes))}='):
+        settings_of(dict(train_dir=str(tmp_path)))
+
+
 def test_code_that_only_the_run_names_must_be_the_users_own(stored, tmp_path):
     (tmp_path / 'net.py').write_text('')
     folder, settings = stored(network=f"{tmp_path / 'net.py'}:network")

@@ -29,16 +29,13 @@ from tests.helpers import (
     tf,
     train,
 )
-from tests.test_photos import MADE, SIZE, prepare, rows_of, write_photos
+from tests.test_photos import MADE, SIZE, made, prepare, rows_of
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     """A folder of photos with a manifest."""
-    path = tmp_path_factory.mktemp('photos') / 'mine'
-    write_photos(path)
-    prepare(path)
-    return path
+    return made(tmp_path_factory)
 
 
 @pytest.fixture

@@ -43,13 +43,18 @@ def write_photos(folder, count=14):
                 path.write_bytes(encoded(shown, 'JPEG', 1 + i % 8, quality=100, subsampling=0))
 
 
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-    """A folder of photos with a manifest."""
+def made(tmp_path_factory):
+    """Makes a folder of photos with a manifest; returns its path."""
     path = tmp_path_factory.mktemp('photos') / 'mine'
     write_photos(path)
     prepare(path)
     return path
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A folder of photos with a manifest."""
+    return made(tmp_path_factory)
 
 
 def prepare(folder, part=records.TRAIN, size=SIZE):

@@ -14,15 +14,7 @@ from cifar10.cluster import membership
 from cifar10.run import trust
 from cifar10.run.names import SETTINGS
 from cifar10.settings.definition import Of, fields, flag_of
-from cifar10.settings.training import (
-    GROUPS,
-    RecipeSettings,
-    TrainSettings,
-    completed,
-    flags_of,
-    meaningless,
-    train_settings,
-)
+from cifar10.settings.training import GROUPS, RecipeSettings, TrainSettings, flags_of, meaningless, train_settings
 
 _LENGTH = {'max_steps', 'epochs'}
 # A resumed run keeps its number of towers in any case, and some update modes know no other than that of the devices.
@@ -58,12 +50,13 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
         kept -= _LENGTH
     kept -= meaningless({**values, **given}).keys()
     taken = {name: values[name] for name in kept if values.get(name) is not None}
+    settings = train_settings(**{**taken, **given})  # before its values are used: another version may have stored them
     lines = [trust.check(flag, taken[flag], stored.get('run'), directory) for flag in ('network', 'optimizer')
              if flag in taken and OWN[flag].is_own(taken[flag])]
-    shown = [flag for flag in flags_of(completed(values), Of.RUN) if flag.partition('=')[0][2:] in taken]
+    shown = [flag for flag in flags_of(settings, Of.RUN) if flag.partition('=')[0][2:] in taken]
     if shown:
         lines.append(f"taken      from the run: {' '.join(shown)}")
-    return train_settings(**{**taken, **given}), lines
+    return settings, lines
 
 
 def _stored(directory):

@@ -28,11 +28,11 @@ def describe(start: Start) -> list[str]:
         idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
                 'device; leave out --ps_hosts']
     return [f'recipe     {plan.recipe}, {towers.precision}',
-             f'towers     {plan.devices.num_towers} on {plan.devices}',
-             f'update     {towers.variable_update}{averages}',
-             f'data       {plan.data}, fed as {plan.recipe.fed}',
-             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
-             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
+            f'towers     {plan.devices.num_towers} on {plan.devices}',
+            f'update     {towers.variable_update}{averages}',
+            f'data       {plan.data}, fed as {plan.recipe.fed}',
+            f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
+            f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
             *idle]
 
 
