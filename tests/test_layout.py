@@ -1,5 +1,6 @@
 """The shape of the code, and that documentation, help and code agree."""
 import ast
+import configparser
 import re
 
 import pytest
@@ -115,6 +116,21 @@ def test_files_and_functions_are_documented(path):
         for node in tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith('_'):
                 assert ast.get_docstring(node), node.name
+
+
+def test_what_a_package_index_shows_needs_no_checkout():
+    metadata = configparser.ConfigParser()
+    metadata.read(ROOT / 'setup.cfg')
+    text = (ROOT / metadata['metadata']['long_description'].removeprefix('file: ')).read_text()
+    assert all(link.startswith('https://') for link in re.findall(r'\]\(([^)]*)\)', text))
+    for word in re.findall(r'cifar10-[a-z-]+', text):
+        assert word in ('cifar10-towers', *re.findall(r'^(\S+) =', metadata['options.entry_points']['console_scripts'],
+                                                      re.M))
+    low, high = re.findall(r'3\.(\d+)', metadata['options']['python_requires'])
+    versions = re.findall(r':: 3\.(\d+)$', metadata['metadata']['classifiers'], re.M)
+    assert versions == [str(minor) for minor in range(int(low), int(high))]
+    assert f'Python 3.{low} to 3.{int(high) - 1}' in text and f'Python 3.{low} to 3.{int(high) - 1}' in (
+        ROOT / 'README.md').read_text()
 
 
 def table(section):
