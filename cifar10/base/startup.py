@@ -23,6 +23,7 @@ _START_UP_CHATTER = re.compile(
     rb'|computation placer already registered'
     rb'|binary is optimized to use available CPU instructions'
     rb'|To enable the following instructions'
+    rb'|TF-TRT Warning: Could not find TensorRT'  # of TensorFlow 2.16 and 2.17
     rb'|MLIR V1 optimization pass is not enabled')
 
 
