@@ -119,7 +119,7 @@ def test_parts_that_contradict_the_step_are_said_to_and_lead_to_no_advice():
     step = Timing(0.1, 0.09, 0.11)
     assert Timing(0.12, 0.114, 0.13).differs(step, 0.05)
     assert not Timing(0.12, 0.105, 0.13).differs(step, 0.05)  # the repeats overlap
-    wrong = Would(causes.SLOW_TOWER, Timing(0.05, 0.04, 0.06), 1, 'computed', is_certain=False)
+    wrong = Would(causes.SLOW_TOWER, Timing(0.05, 0.04, 0.06), 1, 'computed', from_right_parts=False)
     assert report.advice(0.1, [wrong], None) == 'advice     nothing that was tried certainly saves 5% of a step'
     assert 'uncertain' in report.would_lines(0.1, [wrong])[0]
     line = report.step_lines(step, Timing(0.12, 0.114, 0.13), 256, {TOWERS: (0.12, '')})[-1]

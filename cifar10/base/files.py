@@ -1,8 +1,8 @@
 """Files and folders that appear whole or not at all, even if the process is killed or the power fails.
 
 A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it
-is on the disk. A process that is killed leaves its private file behind; the next one that holds the same lock
-removes it.
+is on the disk. A process that is killed leaves its private file behind; `making` removes it, and `run.deletion.tidy`
+in a train_dir.
 """
 import contextlib
 import errno
@@ -209,7 +209,7 @@ def _lock(stream, kind, seconds, waiting=None):
             fcntl.flock(stream, kind | fcntl.LOCK_NB)
             return None
         except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # held by another process; the second by NFS
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # these mean held; the second one is NFS's
                 return error.strerror
         if time.monotonic() >= limit:
             raise Held(os.pread(stream.fileno(), 200, 0).decode(errors='replace').strip())

@@ -47,7 +47,8 @@ class Augmentation:
           positions: where the training batch lies; None for evaluation.
 
         Returns:
-          int32 [n, 4], the first row, first column, last row and last column. From right to left, a part is mirrored.
+          int32 [n, 4], the first row, first column, last row and last column. If the last column is left of the first,
+          the part is mirrored.
         """
         del shapes, positions
 

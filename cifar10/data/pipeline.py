@@ -162,7 +162,7 @@ def eval_batches(images: Images, augmentation: Augmentation, num_examples: int, 
       starts it at the first example). n is `batch_size`, except in the last batch.
     """
     def batch(first):
-        # Not a slice of the rows: slicing a variable that was scattered into copies the whole variable.
+        # Not a slice of the rows: TensorFlow copies all of a variable for it once the variable was scattered into.
         return images.batch(augmentation, tf.range(first, tf.minimum(first + batch_size, num_examples)), None)
 
     starts = tf.data.Dataset.range(share * batch_size, num_examples, shares * batch_size)

@@ -51,8 +51,8 @@ def cut_planes(planes: tf.Tensor, boxes: tf.Tensor, size: int, method: str = 'bi
 
     Args:
       planes: uint8 [n, 3, height, width].
-      boxes: int32 [n, 4], the first row, first column, last row and last column of each part. From right to left, the
-        part is mirrored.
+      boxes: int32 [n, 4], the first row, first column, last row and last column of each part. If the last
+        column is left of the first, the part is mirrored.
       size: height and width in pixels.
       method: 'bilinear', or 'nearest', with which parts of this size are exact.
     """

@@ -71,7 +71,7 @@ def check(name: str, averages_within: bool) -> None:
         made = make(rate)
         _check_class(made, averages_within)
         for variable in tf.global_variables()[count:] + tf.local_variables():
-            # Copies of the variables would not begin with equal ones.
+            # Modes with several copies of the variables could not give each copy's the same initial value.
             raise BrokenRule(f'the variable {variable.op.name} is made together with the optimizer; make it in '
                              '_create_slots, which is called when gradients are applied')
         with tf.name_scope(_SCOPE):
@@ -113,7 +113,7 @@ def _check_variables(made):
 
 
 def _check_steps(applied, variables, gradients, rate):
-    """Steps change the variables, at another rate otherwise, and are counted."""
+    """Steps change the variables, change them otherwise at another rate, and are counted."""
     random = np.random.default_rng(0)
     feeds = [{gradient: random.normal(size=gradient.shape) for gradient in gradients} for _ in range(_STEPS)]
     initialise = tf.global_variables_initializer()

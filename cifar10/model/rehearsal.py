@@ -1,7 +1,7 @@
 """Builds a user's own network before a run, for training and for evaluation, and checks the rules of towers.
 
-The network is only a function here: no towers, update modes or images are involved. Only the graph for evaluation is
-run, on random numbers.
+The network is built for two towers in training, but without devices, an update mode or real images. Only the graph for
+evaluation is run, on random numbers.
 """
 import collections
 import contextlib
@@ -49,7 +49,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       dtype: the type of training images.
       seed: the seed of the training graph.
-      execute_again: makes `inference` what it is in another process.
+      execute_again: executes the user's file again, so that `inference` is as in another process.
 
     Returns:
       Phrases about things that are allowed, but probably a mistake.
@@ -102,7 +102,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         warnings.append(f'its operation {drawn[0]} draws other random numbers after a resume, so the run does not end '
                         'with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)')
     with seeded_graph():
-        with contextlib.suppress(Exception):  # what cannot be done twice is not compared
+        with contextlib.suppress(Exception):  # a file that cannot be executed twice is not compared; it breaks no rule
             execute_again()
             build_for_evaluation()
             again = _constants()

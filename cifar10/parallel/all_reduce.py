@@ -6,7 +6,7 @@ on; the integers are added; and their sum becomes a float again.
 
 The unit is a power of two. Each element has its own, which follows from the largest absolute value that any tower has
 there: with up to 32 towers, that value has 26 bits, two more than a float32. So a small gradient keeps its precision
-beside much larger ones, which Adam would make steps of the same size of. The sum of two floats has only one order, so
+beside much larger ones; Adam steps equally far for both. The sum of two floats has only one order, so
 two towers need no integers.
 """
 import functools
@@ -20,8 +20,10 @@ from cifar10.parallel.packing import pack
 
 _GROUP_KEY = 1  # any number, but the same in all members of a collective
 _EXPONENT = 0x7F800000  # the bits of a float32 that hold its exponent
-_SMALLEST = 2.0 ** -100  # smaller values get the unit of this one; that of a smaller one would be a denormal number
-_MOST_BITS = 26  # for the same reason
+# The unit of a value is 2^-25 of it or more. Smaller values get the unit of the smallest, because their own would be a
+# denormal number, which devices may flush to 0.
+_SMALLEST = 2.0 ** -100
+_MOST_BITS = 26  # more would make the unit of the smallest denormal
 
 
 def means_over_towers(towers: Sequence[Sequence[tf.Tensor]], devices: Devices) -> list[list[tf.Tensor]]:
@@ -67,7 +69,7 @@ def _mean(values, num_towers, member):
     # A value is less than twice its power, so an integer is less than 2^bits, and the sum of all towers less than 2^31.
     bits = min(_MOST_BITS, 31 - (num_towers - 1).bit_length())
     inverses = 2.0 ** (bits - 1) / powers
-    # They are truncated: if they were rounded, the mean of the largest float32 could be infinite.
+    # They are truncated: rounded up, the largest float32 in all towers would have a mean above it, which is infinite.
     integers = [tf.cast(value * inverses, tf.int32) for value in values]
     # As uint32, because GPUs would send integers of type int32 to the host and add them there. The bits are the same.
     total = tf.bitcast(_sum([tf.bitcast(each, tf.uint32) for each in integers]), tf.int32)

@@ -1,7 +1,7 @@
 """The best checkpoint of an evaluator, or of a run that evaluates itself, kept where training does not delete it.
 
-It is the only checkpoint in the folder `best`, which programs can read as a train_dir. A better one gets its name
-beside it, as a run's checkpoints do, before it is removed. So there is a whole one at any moment.
+It is the only checkpoint in the folder `best`, which programs can read as a train_dir. A better one is published beside
+it, as a run's checkpoints are, and then the old one is deleted. So there is a whole one at any moment.
 """
 import contextlib
 import json
@@ -49,7 +49,7 @@ class Best:
         return figures if figures and figures['step'] in map(step_of, self._folder.checkpoints()) else None
 
     def candidate(self, source: str) -> str | None:
-        """Returns where to write a checkpoint that is going to be evaluated: a prefix, to which '-<step>' is added.
+        """Makes room for a checkpoint that is going to be evaluated; returns a prefix, to which '-<step>' is added.
 
         Returns None, and says why once, if what is in the folder must stay.
 
@@ -101,9 +101,9 @@ class Best:
         if self._settings:
             files.replace(os.path.join(self.path, SETTINGS), self._settings)
         if not best:
-            self._write(text)  # before there is a checkpoint, so that it is known to be this program's
+            self._write(text)  # first, so that a checkpoint in the folder is known to be this program's
         self._folder.publish(step)
-        self._write(text)
+        self._write(text)  # last, so that the figures are those of a checkpoint that is there
         self._remove_all_but(step)
         return True
 

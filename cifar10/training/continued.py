@@ -1,4 +1,4 @@
-"""A run goes on by its name: what a start with --train_dir is not given has the value that the run there has.
+"""A run goes on by its name: settings that are missing from the command come from the run in --train_dir.
 
 Importing this module must not import TensorFlow.
 """

@@ -22,7 +22,8 @@ class Plan(NamedTuple):
       devices: the devices of all machines, with the towers on them.
       mode: the update mode.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
-      step, last_step: the step of that checkpoint, and the one that the run ends after.
+      step, last_step: the step of that checkpoint, and the one that the run ends after. `start.decide` computes the
+        latter where the length of the run is in epochs.
       first_values: name of a variable -> the value that a new run takes from another model in place of an initial one;
         or None.
     """

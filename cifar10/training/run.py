@@ -94,7 +94,7 @@ class Run:
             self.load({name: value for name, value in values.items() if name in self.saved})
             self.session.run(self.graph.start_inputs)
             self.step = self.last_step_taken()
-            if self.graph.average:  # whatever the schedule is now, the values may be the mean of an average on another
+            if self.graph.average:  # the checkpoint may have been averaged under another schedule than the present one
                 self.session.run(self.graph.average.go_on)
             yield
 

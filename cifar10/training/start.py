@@ -128,7 +128,7 @@ def decide(start: Start) -> list[str]:
     start.replaces = _replaces(start)
     prefix = None if start.replaces else saved.newest_of_run(start.directory)
     step, examples_seen = saved.progress(prefix) if prefix else (0, 0)
-    # Not of a later start, which took no step that was saved.
+    # The record of the start that saved the checkpoint; later starts may have saved nothing.
     stored = start.directory.record_of(step) if prefix else None
     settings = undecided.decided(start.settings, start.devices, stored.settings.flat() if stored else {})
     plan = plan_of(settings, start.data, start.devices, prefix, step)
@@ -144,11 +144,11 @@ def decide(start: Start) -> list[str]:
         return []
     recipe, towers = settings.recipe, settings.towers
     changes = stored.difference_to(_chosen(settings, Change.REPORTED, Change.FREE)) if stored else {}
-    return [*undecided.emulated(towers, start.devices),
+    return [*undecided.emulation_warning(towers, start.devices),
             *([f"changed    {', '.join(changes.values())}"] if changes else []),
-            *undecided.waiting(towers, start.devices),
+            *undecided.unused_devices(towers, start.devices),
             *(stored.code_changes(network=recipe.network, optimizer=recipe.optimizer) if stored else []),
-            *undecided.rounded(start.settings, settings), *warm, *plan.recipe.warnings]
+            *undecided.rounded_intervals(start.settings, settings), *warm, *plan.recipe.warnings]
 
 
 def refuse_other_images(start: Start) -> list[str]:
@@ -177,13 +177,15 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if stored is None or not directory.checkpoints():
         return
     changes = stored.difference_to(_chosen(settings, Change.NEVER))
-    preset, epochs = (stored.difference_to({name: settings.flat()[name]}).get(name) for name in ('preset', 'epochs'))
-    if epochs and not changes and settings.recipe.schedule in TO_THE_END:
-        changes = dict(epochs=f'{epochs}, at whose end the learning rate reaches 0')
-    elif epochs and not changes and ',' in (settings.recipe.sizes or ''):
-        changes = dict(epochs=f'{epochs}, which the image sizes divide into parts')
-    if preset and len(changes) > 1:
-        changes = dict(preset=preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
+    # Phrases such as 'epochs=3 (now 5)', or None.
+    other_preset, other_epochs = (
+        stored.difference_to({name: settings.flat()[name]}).get(name) for name in ('preset', 'epochs'))
+    if other_epochs and not changes and settings.recipe.schedule in TO_THE_END:
+        changes = dict(epochs=f'{other_epochs}, at whose end the learning rate reaches 0')
+    elif other_epochs and not changes and ',' in (settings.recipe.sizes or ''):
+        changes = dict(epochs=f'{other_epochs}, which the image sizes divide into parts')
+    if other_preset and len(changes) > 1:
+        changes = dict(preset=other_preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
     if changes:
         raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; go on with it "
                          f'by {stored.command}, {ANOTHER_RUN}')

@@ -53,7 +53,7 @@ def hardware_has(precision: str, on_gpus: bool) -> bool:
     return gpus.least_capability() >= found.gpu_capability if on_gpus else not found.is_emulated()
 
 
-def rounded(given: TrainSettings, settings: TrainSettings) -> list[str]:
+def rounded_intervals(given: TrainSettings, settings: TrainSettings) -> list[str]:
     """Returns a line with the intervals that are longer than the user gave them, if any."""
     changes = [f'--{name} from {before} to {now}' for name in _INTERVALS
                if (before := getattr(given.reports, name)) != (now := getattr(settings.reports, name))]
@@ -61,7 +61,7 @@ def rounded(given: TrainSettings, settings: TrainSettings) -> list[str]:
     return [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []
 
 
-def emulated(towers: TowerSettings, devices: Devices) -> list[str]:
+def emulation_warning(towers: TowerSettings, devices: Devices) -> list[str]:
     """Returns a warning if the hardware has no instructions for the precision of the run."""
     if devices.on_gpus or not PRECISIONS.load(towers.precision).is_emulated():
         return []
@@ -69,7 +69,7 @@ def emulated(towers: TowerSettings, devices: Devices) -> list[str]:
             'and slow']
 
 
-def waiting(towers: TowerSettings, devices: Devices) -> list[str]:
+def unused_devices(towers: TowerSettings, devices: Devices) -> list[str]:
     """Returns lines about devices that have no tower, or whose towers are too few to keep all of them busy."""
     lines = []
     count, per_tower = len(devices.groups), towers.gpus_per_tower

@@ -23,7 +23,7 @@ class Part(NamedTuple):
     Attributes:
       window: int32 [4], first row, first column, height and width in the picture as it is stored.
       transposed: bool, whether rows of the stored picture are columns of the one that is wanted.
-      reversed: bool [3], whether it is then turned upside down, mirrored, and False.
+      reversed: bool [3], whether its rows, its columns and its colours are then reversed; the last is False.
     """
     window: tf.Tensor
     transposed: tf.Tensor
@@ -39,27 +39,27 @@ def parts(orientation: tf.Tensor, shapes: tf.Tensor, boxes: tf.Tensor) -> Part:
     """
     height, width = tf.unstack(shapes, axis=1)
     top, left, bottom, right = tf.unstack(boxes, axis=1)
-    mirrored = right < left
+    is_mirrored = right < left
     left, right = tf.minimum(left, right), tf.maximum(left, right)
     upside_down = _is_one_of(orientation, [3, 4, 7, 8])
-    top, bottom = _reversed(top, bottom, height, upside_down)
+    top, bottom = _from_other_end(top, bottom, height, upside_down)
     right_to_left = _is_one_of(orientation, [2, 3, 6, 7])
-    left, right = _reversed(left, right, width, right_to_left)
+    left, right = _from_other_end(left, right, width, right_to_left)
     rows = tf.stack([top, bottom + 1 - top], 1)
     columns = tf.stack([left, right + 1 - left], 1)
     transposed = orientation >= headers.TRANSPOSED
     first_axis = tf.where(transposed, columns, rows)
     second_axis = tf.where(transposed, rows, columns)
     window = tf.reshape(tf.stack([first_axis, second_axis], 2), [-1, 4])
-    reversals = tf.stack([upside_down, tf.not_equal(right_to_left, mirrored), tf.zeros_like(mirrored)], 1)
-    return Part(window, transposed, reversals)
+    never = tf.zeros_like(is_mirrored)
+    return Part(window, transposed, tf.stack([upside_down, tf.not_equal(right_to_left, is_mirrored), never], 1))
 
 
 def _is_one_of(orientation, values):
     return tf.reduce_any(tf.equal(orientation[:, None], values), 1)
 
 
-def _reversed(first, last, extent, where):
+def _from_other_end(first, last, extent, where):
     """Returns (first, last) of ranges of rows or columns, counted from the other end where `where` is true."""
     return tf.where(where, extent - 1 - last, first), tf.where(where, extent - 1 - first, last)
 
@@ -177,6 +177,7 @@ class Preparation(NamedTuple):
 
     def _image(self, cut_to, orientation, shape):
         """Returns the image of a picture; `cut_to` is a function (Part, size) -> this part as an image of this size."""
+        # The box in the picture: the centre square where images are stored, or where the augmentation takes all of it.
         boxes = None if self.stored_size else self.augmentation.boxes(shape[None])
         if boxes is None:
             boxes = centre_boxes(shape[None], 1.0)
@@ -184,5 +185,5 @@ class Preparation(NamedTuple):
         if not self.stored_size:
             return cut_to(part, self.size)
         planes = planes_of(cut_to(part, self.stored_size)[None])
-        boxes = self.augmentation.boxes(tf.constant([[self.stored_size] * 2]))
-        return tf.stack(tf.unstack(stored_parts(planes, boxes, self.size)[0]), -1)
+        boxes_in_stored = self.augmentation.boxes(tf.constant([[self.stored_size] * 2]))
+        return tf.stack(tf.unstack(stored_parts(planes, boxes_in_stored, self.size)[0]), -1)

@@ -13,7 +13,7 @@ from cifar10.data.resize import centre_boxes, mirrored, normalised
 # Of the area of the picture, and width / height (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop).
 _AREAS = (0.08, 1.0)
 _ASPECTS = (3 / 4, 4 / 3)
-_PAIRS = 5  # two attempts each, so ten, as in torchvision
+_BLOCKS = 5  # of random numbers, enough for two attempts each, so for ten, as in torchvision
 
 _CENTRE = 7 / 8  # of the shorter side, in evaluation
 
@@ -63,9 +63,9 @@ def _crops(shapes, positions, seed):
     Returns:
       int32 [n, 2], each from 1 to the height or width of its picture.
     """
-    blocks = [draws(positions.first, shapes.shape[0], seed, 1 + i) for i in range(_PAIRS)]
+    blocks = [draws(positions.first, shapes.shape[0], seed, 1 + i) for i in range(_BLOCKS)]
     numbers = tf.concat([block[:, 2 * half:2 * half + 2] for block in blocks for half in (0, 1)], 1)
-    numbers = tf.reshape(numbers, [shapes.shape[0], 2 * _PAIRS, 2])
+    numbers = tf.reshape(numbers, [shapes.shape[0], 2 * _BLOCKS, 2])
     smallest, largest = _AREAS
     narrowest, widest = _ASPECTS
     areas = (smallest + (largest - smallest) * numbers[..., 0]) * tf.reduce_prod(shapes, 1)[:, None]

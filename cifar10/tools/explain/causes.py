@@ -40,7 +40,8 @@ ADVICE = {
     COPIES: 'averaging the copies takes much of the time; use a larger --local_steps'}
 
 FEWER = 'one device'  # the training with the first device only
-LITTLE = 0.05  # the share of a step below which a saving is not worth advice, and a gap is ignored
+# The share of a step below which a saving is not worth advice, and so is a gap between a step and the sum of its parts.
+LITTLE = 0.05
 _NOTED = 0.025  # the share of a step below which a saving is ignored
 _LOOKED_AT = 5  # steps, before anything is measured
 _SLOWER = 1.1  # times the median of the others: a device that takes longer than this is also measured alone
@@ -54,13 +55,13 @@ class Would(NamedTuple):
       timing: of the step without it.
       scale: how many times as many images the step then has.
       how: a phrase that says how it is removed: 'with --precision=bf16'.
-      is_certain: whether the parts of a step, if it is computed from them, agree with the step.
+      from_right_parts: False if it is computed from the parts of a step, and these do not add up to the step.
     """
     cause: str
     timing: Timing
     scale: float
     how: str
-    is_certain: bool = True
+    from_right_parts: bool = True
 
     def saving(self, seconds: float) -> float:
         """Returns the share of the time for an image that would be saved of a step; negative if it takes longer."""
@@ -68,7 +69,7 @@ class Would(NamedTuple):
 
     def is_uncertain(self, seconds: float) -> bool:
         """Returns whether the repeats disagree on whether a step would be shorter or longer, or the parts are wrong."""
-        return not self.is_certain or self.timing.low < self.scale * seconds < self.timing.high
+        return not self.from_right_parts or self.timing.low < self.scale * seconds < self.timing.high
 
 
 def tries(plan: Plan) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -162,7 +163,8 @@ def _left_out(base, figures):
     yield HEAVY_UPDATE, figures.longer(STEP, NO_UPDATE), 'without the update'
     yield SLOW_INPUT, figures.longer(STEP, SAME_BATCH), 'with one batch again and again, so without input'
     exchange = np.subtract(figures.seconds[NO_UPDATE], figures.seconds[TOWERS_ALONE])
-    back = [lap.back for lap in figures.laps[STEP]]  # gradients still have to travel
+    # The way of the gradients to the CPU is part of the exchange, but would be needed without averaging too.
+    back = [lap.back for lap in figures.laps[STEP]]
     yield base.moments.averaging, Timing.of(exchange - back), f'without the {base.moments.averaging}'
 
 

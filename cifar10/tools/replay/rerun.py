@@ -99,7 +99,7 @@ class Rerun:
         self.recorded = _last_recorded(directory, last, started)
         self.first = first
         self.last = last
-        # A run of local steps also averages where it ends, and it saves after averages only.
+        # A run of local steps averages before each save, also where it was stopped off its schedule of averages.
         self._saved = {record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)}
         begin = last if first is None else first
         self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
@@ -118,8 +118,8 @@ class Rerun:
                               f'--train_dir={directory.path}', 'name its data set with --dataset or --data_dir')
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
         self.segments = [
-            Segment(each, first, last, _plan(each, locations, those, self.data, first - 1, last))
-            for (each, first, last), those in zip(divided, devices)]
+            Segment(part, begin, end, _plan(part, locations, part_devices, self.data, begin - 1, end))
+            for (part, begin, end), part_devices in zip(divided, devices)]
 
     def segment_of(self, step: int) -> Segment:
         """Returns the Segment of a step."""
