@@ -170,13 +170,14 @@ def photo(draw, seed):
     return image, exif, int(random.integers(60, 96))
 
 
-def write(name, folder, count, seed=0):
-    """Writes `count` photos of the set `name` into a folder for each class."""
-    for index, (kind, draw) in enumerate(SETS[name].items()):
-        os.makedirs(os.path.join(folder, kind), exist_ok=True)
-        for number in range(index, count, len(SETS[name])):
-            image, exif, quality = photo(draw, [seed, index, number])
-            image.save(os.path.join(folder, kind, f'{number:05}.jpg'), exif=exif, quality=quality)
+def write(name, folder, count, seed=0, first=0):
+    """Writes `count` photos of the set `name` into a folder for each class, from number `first` on."""
+    kinds = list(SETS[name])
+    for number in range(first, first + count):
+        index = number % len(kinds)
+        image, exif, quality = photo(SETS[name][kinds[index]], [seed, index, number])
+        os.makedirs(os.path.join(folder, kinds[index]), exist_ok=True)
+        image.save(os.path.join(folder, kinds[index], f'{number:05}.jpg'), exif=exif, quality=quality)
 
 
 def main():

@@ -10,10 +10,12 @@ import sys
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
+from PIL import Image
 
 from benchmarks import (
     convergence,
     decoding,
+    generated_photos,
     harness,
     pipeline,
     scaling,
@@ -51,7 +53,8 @@ SMALL = '--tower_device=cpu --towers=2 --steps=4 --rounds=1'
     ('decoding.py', '--photos=200 --sizes=72 --batches=3 --rounds=1'),
     ('tower_cost.py', '--towers=2 --rows=shared --rounds=1'),
     ('convergence.py', '--images=1280 --every=640 --seeds=1 --pause=0.01'),
-    ('local.py', 'classic --steps=2 --seeds=1 --max_steps=4')])
+    ('local.py', 'classic --steps=2 --seeds=1 --max_steps=4'),
+    ('photos.py', '--sets=shapes --count=500 --seeds=1 "--setting=--image_size=65 --epochs=5"')])
 def test_a_benchmark_measures_real_runs(script, arguments, data_dir, tmp_path):
     path = tmp_path / 'out.json'
     result = run(script, *shlex.split(arguments), '--dataset=shapes', '--data_dir=' + data_dir, f'--json={path}')
@@ -72,6 +75,17 @@ def test_time_to_accuracy_trains_evaluates_and_draws(data_dir, settings, tmp_pat
     one, other = [runs[0] for runs in written['results'].values()]
     assert (one['images'], other['images']) == (2048, 1024) and one['teraflop'] == pytest.approx(2 * other['teraflop'])
     assert [step for step, _ in written['classic_curve']] == [2, 3] and (tmp_path / 'out.png').stat().st_size > 5000
+
+
+@pytest.mark.parametrize('name', generated_photos.SETS)
+def test_generated_photos_follow_from_their_seed_and_number(name, tmp_path):
+    for folder, count, first in (('all', 12, 0), ('later', 6, 6)):
+        generated_photos.write(name, str(tmp_path / folder), count, first=first)
+    found, again = ({path.relative_to(tmp_path / folder): path.read_bytes()
+                     for path in (tmp_path / folder).rglob('*.jpg')} for folder in ('all', 'later'))
+    assert len(found) == 12 and len(again) == 6 and again.items() <= found.items()
+    assert {path.parent.name for path in found} == set(generated_photos.SETS[name])
+    assert len(set(found.values())) == 12 and len({Image.open(tmp_path / 'all' / path).size for path in found}) > 6
 
 
 def test_scalings_seconds_are_of_the_batches_of_all_towers():

@@ -84,7 +84,7 @@ REFUSED = [
         ('--preset=fast --sizes=20:0.5,99',
          '--sizes=20:0.5,99 has images of 99 pixels, more than --image_size=32; use smaller --sizes, or --image_size='),
         ('--preset=fast --sizes=20:0.5,24:0.5,32', '--sizes=20:0.5,24:0.5,32: the fractions add up to 1 or more'),
-        ('--preset=quick', '--preset=quick is unknown; choose from: classic, fast'),
+        ('--preset=quick', '--preset=quick is unknown; choose from: classic, fast, photos'),
         ('--image_size=513', '--image_size=513 is too large; the maximum is 512'),
         ('--image_size=64 --data_dir=%(none)s',
          '--network=classic takes images of 24 pixels, and --augmentation=classic makes 48 of --image_size=64; use '

@@ -100,12 +100,13 @@ def written(value):
         value if isinstance(value, str) else f'{value:,}')
 
 
-def test_the_table_of_the_presets_has_their_settings():
-    rows = table('fast.md', '| | `classic` | `fast` |')
+@pytest.mark.parametrize('page, presets', [('fast.md', ['classic', 'fast']), ('photos.md', ['photos'])])
+def test_the_table_of_the_presets_has_their_settings(page, presets):
+    rows = table(page, '| | ' + ' | '.join(f'`{preset}`' for preset in presets) + ' |')
     shown = {flag for names in rows for flag in re.findall(r'--(\w+)', names)}
-    assert shown == set(PRESETS['fast'])
+    assert shown == {name for name, value in PRESETS[presets[-1]].items() if page == 'fast.md' or value is not None}
     for names, cells in rows.items():
-        for preset, cell in zip(('classic', 'fast'), cells):
+        for preset, cell in zip(presets, cells):
             for flag in re.findall(r'--(\w+)', names):
                 assert written(PRESETS[preset][flag]) in cell, (flag, preset)
 

@@ -13,8 +13,9 @@ import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.evaluation import classification, confusion, evaluation, model
+from cifar10.evaluation import classification, confusion, evaluation, mistakes, model
 from cifar10.evaluation import export as exporting
+from cifar10.run import deletion
 from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
 from cifar10.run.names import step_of
@@ -172,6 +173,66 @@ def test_tables_of_a_confusion():
     assert confusion.image(many).shape == (400, 400, 3)
 
 
+def test_the_worst_mistakes_are_a_picture_and_a_table_in_the_same_order():
+    ramp = np.linspace(-1, 2, 30 * 30 * 3, dtype=np.float32).reshape(30, 30, 3)
+    found = [mistakes.Mistake(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp) for i in range(6)]
+    picture = mistakes.picture(found)
+    assert picture.shape == (2 * (4 * 30 + 2), 4 * (4 * 30 + 2), 3) and picture.dtype == np.uint8
+    first, second = picture[:120, :120], picture[:120, 122:242]
+    assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
+    assert (picture[122:242, :120] == first).all() and (picture[122:, 2 * 122:] == 255).all()  # and no seventh
+    rows = mistakes.markdown(found, ['cat', 'a|b', 'dog']).splitlines()
+    assert rows[2] == '| row 1, column 1 | 10 | cat | 0.0067 | dog |'
+    assert rows[-1] == '| row 2, column 2 | 15 | a\\|b | 1.0000 | dog |' and len(rows) == 2 + len(found)
+
+
+@pytest.fixture(scope='module')
+def validated(tmp_path_factory, data_dir):
+    """The train_dir of a run that evaluated itself, and was evaluated in it at its end by the evaluator too."""
+    path = str(tmp_path_factory.mktemp('validated') / 'train')
+    common = dict(dataset='shapes', data_dir=data_dir, tower_device='cpu')
+    for script, flags in (('multi_gpu_train.py', dict(batch_size=8, max_steps=4, eval_steps=4, save_steps=4)),
+                          ('cifar10_eval.py', dict(run_once=True))):
+        result = run_script(script, **common, **flags, train_dir=path)
+        assert result.returncode == 0, result.stderr
+    return path
+
+
+def shown(folder):
+    """Returns what TensorBoard would show of a folder's event file, by tags, without what has no value."""
+    events, = pathlib.Path(folder).glob('*tfevents*')
+    return {value.tag: value for event in tf.train.summary_iterator(str(events)) for value in event.summary.value}
+
+
+def test_one_tensorboard_has_curves_matrix_and_mistakes_whoever_evaluated(validated):
+    by_run, by_evaluator = ({tag: value for tag, value in shown(folder).items() if tag.startswith('eval/')}
+                            for folder in (validated, os.path.join(validated, 'eval')))
+    assert set(by_run) == set(by_evaluator) == {'eval/' + name for name in (
+        'precision', 'cross_entropy', 'precision_by_class', 'precision_confusion', 'worst_mistakes',
+        'worst_mistakes_images')}
+    for tag, value in by_run.items():
+        assert value.image.encoded_image_string == by_evaluator[tag].image.encoded_image_string
+        assert value.tensor.string_val == by_evaluator[tag].tensor.string_val
+    with tf.Graph().as_default(), tf.Session() as session:
+        pixels = session.run(tf.io.decode_png(by_run['eval/worst_mistakes_images'].image.encoded_image_string))
+    assert pixels.shape == (2 * (4 * 24 + 2), 4 * (4 * 24 + 2), 3) and pixels.std() > 20
+
+
+def test_a_restart_deletes_the_evaluations_in_the_train_dir_but_not_those_of_another_run(validated, tmp_path):
+    folder = shutil.copytree(validated, tmp_path / 'train')
+    (folder / 'eval' / 'notes.txt').write_text("the user's")
+    other = shutil.copytree(folder, tmp_path / 'other')
+    record = json.loads((other / 'eval' / 'metrics.jsonl').read_text().splitlines()[-1])
+    with open(other / 'eval' / 'metrics.jsonl', 'a') as stream:
+        stream.write(json.dumps(dict(record, run='another')) + '\n')
+    best = os.listdir(other / 'eval' / 'best')
+    for directory in (folder, other):
+        deletion.restart(TrainDir(str(directory)))
+    assert sorted(os.listdir(folder)) == ['eval', 'lock'] and os.listdir(folder / 'eval') == ['notes.txt']
+    assert not TrainDir(str(other)).checkpoints() and 'metrics.jsonl' in os.listdir(other / 'eval')
+    assert best and not os.path.exists(other / 'eval' / 'best')  # its config.json says that it is this run's
+
+
 def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys):
     evaluation.evaluate(eval_settings(checkpoint_dir=run, eval_dir=str(tmp_path), run_once=True, tower_device='cpu',
                               per_class=True))
@@ -180,9 +241,8 @@ def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys)
     assert len(rows) == 5 and rows[0][2] == '200'  # in the table, in the matrix and above it
     matrix = np.array([[int(count) for count in line.split()[1:]] for line in lines[-11:-1]])
     assert matrix.sum() == 2000 and matrix.trace() == read(str(tmp_path), EVAL)[0]['correct']
-    events, = (path for path in tmp_path.iterdir() if 'tfevents' in path.name)
-    values = {value.tag: value for event in tf.train.summary_iterator(str(events)) for value in event.summary.value}
-    assert values['eval/precision_confusion/image'].image.height > 300
+    values = shown(tmp_path)
+    assert values['eval/precision_confusion'].image.height > 300
     assert b'| disc |' in values['eval/precision_by_class'].tensor.string_val[0]
 
 

@@ -10,6 +10,7 @@ from cifar10.programs.replay import ReplaySettings
 from cifar10.programs.train import OutputSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
+from cifar10.settings.presets import PRESETS
 from tests.helpers import ROOT
 
 PACKAGE = ROOT / 'cifar10'
@@ -148,8 +149,12 @@ def test_the_documentation_has_every_flag_with_its_default(script, groups):
     assert set(rows) == set(by_name)
     for name, field in by_name.items():
         if field.default is not None:
-            shown = str(field.default).lower() if field.type is bool else str(field.default)
-            assert rows[name] == f'`{shown}`', name
+            of_presets = {preset: values[name] for preset, values in PRESETS.items()
+                          if name in values and script == 'multi_gpu_train.py'}
+            shown = {name: str(value).lower() if field.type is bool else str(value)
+                     for name, value in {None: field.default, **of_presets}.items()}
+            assert rows[name] == '; '.join(f'`{preset}`: `{value}`' if preset else f'`{value}`'
+                                           for preset, value in shown.items()), name
 
 
 def test_the_documentation_has_the_flags_that_belong_to_the_run():

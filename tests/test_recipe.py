@@ -52,7 +52,7 @@ def test_flags_override_the_preset():
     assert [values[name] for name in ('widths', 'learning_rate', 'epochs', 'max_steps')] == ['8,16', 0.5, 7, None]
     assert [values[name] for name in ('optimizer', 'schedule')] == [
         PRESETS['fast'][name] for name in ('optimizer', 'schedule')]
-    assert set(PRESETS['classic']) == set(PRESETS['fast']) <= set(values)
+    assert set(PRESETS['classic']) == set(PRESETS['fast']) < set(PRESETS['photos']) <= set(values)
     # `plan` decides on these, because a run that is resumed may have others.
     undecided = dict(batch_size=None, learning_rate=None, auxiliary_learning_rate=None)
     assert train_settings() == train_settings(**{**PRESETS['classic'], **undecided})

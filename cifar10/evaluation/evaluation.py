@@ -13,13 +13,12 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
-from cifar10.evaluation import confusion, model
+from cifar10.evaluation import confusion, model, tensorboard
 from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
 from cifar10.run import failures, metrics, saved
 from cifar10.run.best import Best
 from cifar10.run.events import Events
 from cifar10.run.names import LIST, SETTINGS
-from cifar10.run.summaries import EVAL
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
@@ -91,10 +90,6 @@ class _Evaluation:
         self.evaluator = Evaluator(data, self._run.recipe, devices.tower_devices, model.batch_size(settings, self._run),
                                    settings.num_examples, self._run.averaging)
         self._restorer = model.Restorer(self._run.use_ema)
-        with tf.device('/cpu:0'):
-            self._pixels = tf.placeholder(tf.uint8, [None, None, 3])
-            self._image = tf.raw_ops.ImageSummary(
-                tag=EVAL + 'precision_confusion', tensor=self._pixels[None], max_images=1)
         # What is evaluated and how, for every record.
         self._evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=self._run.use_ema)
@@ -132,12 +127,12 @@ class _Evaluation:
             # this run, the checkpoint was too.
             self.refuse_another_run()
             result = self.evaluator.run(session)
-            record = self._report(session, step, result)
+            record = self._report(step, result)
         # Without the lock, because a callback may evaluate too.
         Output.current.record(record)
         return prefix, step, self._run.classes, result
 
-    def _report(self, session, step, result):
+    def _report(self, step, result):
         """Reports the Result of a checkpoint, and keeps the best one; returns the record to send."""
         say(result.line(step))
         if self._settings.per_class:
@@ -145,10 +140,7 @@ class _Evaluation:
                 say('each class, without test-time averaging:')
             for line in confusion.lines(result.confusion, self._run.classes):
                 say(line)
-        self.events.add_scalars(result.scalars, step)
-        table = confusion.markdown(result.confusion, self._run.classes)
-        self.events.add_text(EVAL + 'precision_by_class', table, step)
-        self.events.add(session.run(self._image, {self._pixels: confusion.image(result.confusion)}), step)
+        tensorboard.write(self.events, step, result, self._run.classes)
         record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                                      **self._evaluation)
         if self._best and self._best.keep(step, **result.figures):

@@ -5,13 +5,14 @@ It reads no checkpoint; the caller sets the variables.
 import datetime
 import multiprocessing.pool
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import pipeline, records
 from cifar10.data.shift import average, views
+from cifar10.evaluation.mistakes import MOST, Mistake
 from cifar10.model import classifier
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
@@ -29,10 +30,12 @@ class Result(NamedTuple):
       confusion: int64 [classes, classes], how many examples of each class (row) were predicted as each (column).
       cross_entropy: the mean.
       averaged_correct: how many predictions are correct with test-time averaging; None without it.
+      mistakes: the `Mistake`s with the largest losses, the largest first.
     """
     confusion: np.ndarray
     cross_entropy: float
     averaged_correct: int | None = None
+    mistakes: Sequence[Mistake] = ()
 
     @property
     def count(self) -> int:
@@ -102,6 +105,7 @@ class Evaluator:
     def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
                  num_examples: int | None = None, averaging: bool = False):
         self._count = num_examples or data.count
+        self._batch_size = batch_size
         with tf.device('/cpu:0'), tf.name_scope('input'):
             memory = data.load()
             self.read = memory.read
@@ -113,12 +117,11 @@ class Evaluator:
             batches, start = inputs[k]
             with tf.device('/cpu:0'):
                 images, labels = batches.get_next()
-            sums = _batch_sums(recipe, images, labels, len(data.classes), averaging)
-            # Batch k, and every len(devices)-th after it.
-            num_batches = len(range(k * batch_size, self._count, len(devices) * batch_size))
-            return start, sums, num_batches
-        # For each device the operation that starts its batches at the first, what the next batch adds to a Result,
-        # and how many batches it has.
+            found = _of_batch(recipe, images, labels, len(data.classes), averaging)
+            # The first examples of batch k, and of every len(devices)-th after it.
+            return start, found, range(k * batch_size, self._count, len(devices) * batch_size)
+        # For each device the operation that starts its batches at the first, what is found in the next batch, and
+        # the first example of each batch.
         self._shares = build_towers(devices, tower)
 
     def run(self, session: tf.Session) -> Result:
@@ -126,28 +129,59 @@ class Evaluator:
         session.run([start for start, _, _ in self._shares])
 
         def run_share(share):
-            _, sums, num_batches = share
-            return [session.run(sums) for _ in range(num_batches)]
+            _, found, firsts = share
+            all_sums, mistakes = [], []
+            for first in firsts:
+                sums, worst = session.run(found)
+                all_sums.append(sums)
+                mistakes = _largest([*mistakes, *_mistakes(first, **worst)])
+            return all_sums, mistakes
         with multiprocessing.pool.ThreadPool(len(self._shares)) as pool:
-            batches_by_share = pool.map(run_share, self._shares)
+            shares = pool.map(run_share, self._shares)
         # Summed device by device, whichever was faster, so that floating-point sums round the same in every pass.
-        batches = [batch for share_batches in batches_by_share for batch in share_batches]
-        totals = {name: sum(batch[name] for batch in batches) for name in batches[0]}
+        all_sums = [sums for share_sums, _ in shares for sums in share_sums]
+        totals = {name: sum(sums[name] for sums in all_sums) for name in all_sums[0]}
         cross_entropy = float(totals['cross_entropy']) / self._count
         averaged_correct = int(totals['averaged_correct']) if 'averaged_correct' in totals else None
-        return Result(totals['confusion'], cross_entropy, averaged_correct)
+        mistakes = _largest([mistake for _, share_mistakes in shares for mistake in share_mistakes])
+        return Result(totals['confusion'], cross_entropy, averaged_correct, mistakes)
 
 
-def _batch_sums(recipe, images, labels, num_classes, averaging):
-    """Returns what a batch adds to a Result, by names: sums over its examples, so a few numbers whatever its size."""
+def _of_batch(recipe, images, labels, num_classes, averaging):
+    """Returns what is found in a batch: ({name: a sum over its examples}, its worst mistakes as `_mistakes` gets them).
+    """
     logits = recipe.inference(views(images) if averaging else images)
     plain = logits[:tf.shape(labels)[0]]  # the first view of each image is the image itself
+    predicted = tf.argmax(plain, 1, output_type=tf.int32)
+    losses = classifier.cross_entropies(plain, labels)
     sums = dict(
-        confusion=tf.math.confusion_matrix(labels, tf.argmax(plain, 1), num_classes, dtype=tf.int64),
-        cross_entropy=tf.reduce_sum(tf.cast(classifier.cross_entropies(plain, labels), tf.float64)))
+        confusion=tf.math.confusion_matrix(labels, predicted, num_classes, dtype=tf.int64),
+        cross_entropy=tf.reduce_sum(tf.cast(losses, tf.float64)))
     if averaging:
         sums['averaged_correct'] = tf.reduce_sum(tf.cast(classifier.correct(average(logits), labels), tf.int64))
-    return sums
+    of_mistakes = tf.where(tf.equal(predicted, labels), -tf.ones_like(losses), losses)
+    worst, which = tf.math.top_k(of_mistakes, tf.minimum(MOST, tf.size(labels)))
+    columns = dict(loss=worst, example=which, label=tf.gather(labels, which), predicted=tf.gather(predicted, which),
+                   image=tf.cast(tf.gather(images, which), tf.float32))
+    return sums, columns
+
+
+def _mistakes(first, **columns: Any):
+    """Yields the Mistakes of a batch.
+
+    Args:
+      first: the example that the batch begins with.
+      columns: an array for each field of a Mistake; examples count from `first`, and losses below 0 are no mistakes.
+    """
+    for values in zip(*columns.values()):
+        mistake = Mistake(**dict(zip(columns, values)))
+        if mistake.loss >= 0:
+            yield mistake._replace(example=first + int(mistake.example))
+
+
+def _largest(mistakes):
+    """Returns the mistakes with the largest losses, the largest first."""
+    return sorted(mistakes, key=lambda mistake: (-mistake.loss, mistake.example))[:MOST]
 
 
 def trained_session(devices: Devices, graph: tf.Graph | None = None) -> tf.Session:

@@ -18,7 +18,7 @@ from cifar10.base.errors import UsageError
 from cifar10.programs import program
 from cifar10.settings.definition import did_you_mean, fields, flag_of, forms
 from cifar10.settings.presets import PRESETS
-from cifar10.settings.training import ClusterSettings, RecipeSettings
+from cifar10.settings.training import GROUPS, ClusterSettings, RecipeSettings
 
 _WIDEST = 100  # columns of a help text, however wide the terminal is
 _TRUE, _FALSE = ('true', 'yes', 'on', '1'), ('false', 'no', 'off', '0')
@@ -181,7 +181,10 @@ def _default(field):
     if field.default is None:
         of_presets = field in fields(RecipeSettings) and any(preset.get(field.name) for preset in PRESETS.values())
         return "the preset's" if of_presets else 'none'
-    return str(field.default).lower() if field.type is bool else field.default
+    presets = PRESETS if field in fields(*GROUPS) else {}  # an evaluation has settings of the same names
+    of_presets = {f'{name}: ': preset[field.name] for name, preset in presets.items() if field.name in preset}
+    return '; '.join(name + (str(value).lower() if field.type is bool else str(value))
+                     for name, value in {'': field.default, **of_presets}.items())
 
 
 def _metavar(field):

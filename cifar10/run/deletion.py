@@ -7,6 +7,7 @@ import os
 
 from cifar10.base import files
 from cifar10.base.console import say
+from cifar10.base.directories import EVALUATIONS
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
 from cifar10.run.names import BEST, FIGURES, LIST, SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
@@ -63,7 +64,7 @@ def has_run(directory: TrainDir) -> bool:
 
 
 def restart(directory: TrainDir) -> None:
-    """Deletes the files of an earlier run of this program, and its best checkpoint; the caller holds its lock."""
+    """Deletes the files of an earlier run of this program, with its evaluations; the caller holds its lock."""
     if not has_run(directory):
         return
     if directory.checkpoints():
@@ -71,41 +72,52 @@ def restart(directory: TrainDir) -> None:
         say(f'restart    deleting the {count} files of the earlier run in {directory.path}')
     else:
         say(f'replaced   the run in {directory.path} that ended before its first checkpoint')
-    if best := _best(directory):
-        _delete(best, FIGURES)
+    for folder, *others in _folders(directory):
+        _delete(folder, *others)
         with contextlib.suppress(OSError):  # not empty: the rest is the user's
-            os.rmdir(best.path)
+            os.rmdir(folder.path)
     _delete(directory)
 
 
 def deletes(directory: TrainDir, prefix: str) -> bool:
     """Returns whether a start that deletes the run in a train_dir deletes a checkpoint with it."""
-    best = _best(directory)
-    deleted = [*directory.checkpoints(), *(best.checkpoints() if best else [])]
+    folders = [directory, *(folder for folder, *_ in _folders(directory))]
+    deleted = [checkpoint for folder in folders for checkpoint in folder.checkpoints()]
     return os.path.realpath(prefix) in map(os.path.realpath, deleted)
 
 
-def _best(directory):
-    """Returns the folder of the best checkpoint of the run in a train_dir, as a TrainDir, or None.
+def _folders(directory):
+    """Yields each folder in a train_dir that is deleted with its run, as (TrainDir, names of files besides a run's)."""
+    evaluations = TrainDir(os.path.join(directory.path, EVALUATIONS))
+    run = directory.stored()
+    for folder in (directory, evaluations):
+        if run and (best := _best(folder, run)):
+            yield best, FIGURES
+    if run and {record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL)} == {run.run}:
+        yield evaluations, 'lock'
 
-    A folder of another run does not count, nor one in which somebody has gone on training.
+
+def _best(folder, run):
+    """Returns the best checkpoint's folder in a folder, as a TrainDir; None if it is of another run than a RunRecord's.
+
+    A folder in which somebody has gone on training does not count either.
     """
-    run, best = directory.stored(), TrainDir(os.path.join(directory.path, BEST))
+    best = TrainDir(os.path.join(folder.path, BEST))
     with contextlib.suppress(UsageError):
         stored = best.stored()
-        if run and stored and stored.run == run.run and not os.path.exists(os.path.join(best.path, metrics.NAME)):
+        if stored and stored.run == run.run and not os.path.exists(os.path.join(best.path, metrics.NAME)):
             return best
     return None
 
 
 def _delete(directory, *others):
-    """Deletes the files of a run, its list first and its settings last, and files of other names.
+    """Deletes the files of a run, its list first, its metrics and its settings last, and files of other names.
 
     While the settings are there, the remaining files are known to be this program's, so a restart that was interrupted
     can be repeated. Without the list, no remaining file is taken for a part of a checkpoint that the user needs.
     """
     names = [name for name in os.listdir(directory.path) if is_of_run(name) or name in others]
-    for name in sorted(names, key=lambda name: (name == SETTINGS) - (name == LIST)):
+    for name in sorted(names, key=lambda name: {LIST: -1, metrics.NAME: 1, SETTINGS: 2}.get(name, 0)):
         if name == SETTINGS:
             files.sync(directory.path)
         os.remove(os.path.join(directory.path, name))

@@ -1,11 +1,14 @@
 """The file of a run or an evaluation that TensorBoard reads."""
 import contextlib
+import io
 import os
 import socket
 import time
 from collections.abc import Mapping
 
+import numpy as np
 import tensorflow.compat.v1 as tf
+from PIL import Image
 
 from cifar10.base.errors import RunError, reason
 from cifar10.run.names import EVENTS_SUFFIX
@@ -48,6 +51,15 @@ class Events:
         metadata = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name='text'))
         tensor = tf.make_tensor_proto([markdown.encode(errors='replace')], tf.string)
         self._write(step, summary=tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]))
+
+    def add_image(self, tag: str, pixels: np.ndarray, step: int) -> None:
+        """Writes an image, uint8 [height, width, 3]."""
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, 'PNG')
+        height, width, depth = pixels.shape
+        image = tf.Summary.Image(
+            height=height, width=width, colorspace=depth, encoded_image_string=stream.getvalue())
+        self._write(step, summary=tf.Summary(value=[tf.Summary.Value(tag=tag, image=image)]))
 
     def close(self) -> None:
         """Closes the file, ignoring errors: every summary is in it already."""

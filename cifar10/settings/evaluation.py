@@ -3,7 +3,7 @@ import dataclasses
 import os
 from typing import Any
 
-from cifar10.base.directories import DATA_DIR, EVAL_DIR, TRAIN_DIR
+from cifar10.base.directories import DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS
 from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
@@ -17,12 +17,15 @@ class _Checkpoints:
     """The checkpoints to evaluate, and where the results go."""
     TITLE = 'Checkpoints'
     checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', checks=[no_wildcard, utf8])
-    train_dir: str = setting(None, 'the same as --checkpoint_dir', checks=[no_wildcard, utf8])
+    train_dir: str = setting(
+        None, 'the same as --checkpoint_dir, but with eval in it as eval_dir, so that one TensorBoard shows both',
+        checks=[no_wildcard, utf8])
     checkpoint: str = setting(
         None, 'prefix of a single checkpoint to evaluate once, or to use, instead of the newest in checkpoint_dir',
         checks=[no_wildcard, utf8])
     eval_dir: str = setting(
-        EVAL_DIR, 'directory for TensorBoard files, metrics and the best checkpoint', checks=[utf8])
+        EVAL_DIR, 'directory for TensorBoard files, metrics and the best checkpoint; with train_dir, eval in it',
+        checks=[utf8])
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
     keep_best: bool = setting(True, 'keep a copy of the best checkpoint in eval_dir/best')
     per_class: bool = setting(False, 'print precision and recall of each class and the confusion matrix')
@@ -93,7 +96,8 @@ def eval_settings(**given: Any) -> EvalSettings:
                          'what to evaluate; leave one of them out')
     settings = EvalSettings(**values)
     if settings.train_dir:
-        settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir)
+        eval_dir = given.get('eval_dir') or os.path.join(settings.train_dir, EVALUATIONS)
+        settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
     if settings.image and settings.export_dir:
         raise UsageError('--image and --export_dir cannot be combined; leave one of them out')
     if settings.json and settings.export_dir:

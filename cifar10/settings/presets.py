@@ -1,4 +1,4 @@
-"""The presets: named tables of the settings that make up a recipe; and the default learning rates of each optimizer."""
+"""The presets: named tables of settings that belong together; and the default learning rates of each optimizer."""
 import re
 from typing import NamedTuple
 
@@ -31,7 +31,13 @@ PRESETS = {
         network='fast', widths='64,128,128', batch_size=512, max_steps=None, epochs=2.75,
         optimizer='muon', learning_rate=0.2, auxiliary_learning_rate=0.75, schedule='linear',
         warmup_epochs=0.0, clip_norm=None, augmentation='shift', sizes='20:0.5,28', label_smoothing=0.2,
-        precision='auto', moving_averages=False)}
+        precision='auto', moving_averages=False),
+    # For some hundred to some thousand photos; docs/photos.md has the figures.
+    'photos': dict(
+        network='fast', widths='32,64,128,256', batch_size=32, max_steps=None, epochs=30.0,
+        optimizer='adamw', learning_rate=0.001, auxiliary_learning_rate=None, schedule='cosine',
+        warmup_epochs=1.0, clip_norm=1.0, augmentation='resized_crop', sizes=None, label_smoothing=0.1,
+        precision='auto', moving_averages=False, image_size=96, eval_steps=200, keep_best=True)}
 
 # The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')

@@ -134,7 +134,7 @@ class RecipeSettings:
     """The network, the optimizer and the rest of a recipe. Settings that are not given come from the preset."""
     TITLE = 'Recipe'
     preset: str = setting(
-        'classic', 'complete recipe; the flags below override single settings of it', choices=PRESETS)
+        'classic', 'complete recipe; other flags override single settings of it', choices=PRESETS)
     network: str = setting(
         None, 'network; FILE.py:FUNCTION is one of your own', choices=NETWORKS, change=Change.NEVER)
     widths: str = setting(
@@ -287,7 +287,7 @@ def train_settings(**given: Any) -> TrainSettings:
     _check_explain(settings)
     if settings.reports.keep_best and not settings.reports.eval_steps:
         raise UsageError('--keep_best compares the evaluations of --eval_steps, and there are none; add '
-                         '--eval_steps=1000, or leave it out')
+                         '--eval_steps=1000, or --keep_best=false')
     return settings
 
 
@@ -301,7 +301,7 @@ def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
     values = settings.flat()
     preset, optimizer = values['preset'], values['optimizer']
     usual = _with_preset({name: values[name] for name in ('preset', 'image_size')}).flat()
-    usual.update(preset=CLASSIC['preset'], image_size=DataSettings.image_size,
+    usual.update(preset=CLASSIC['preset'], image_size=PRESETS[preset].get('image_size', DataSettings.image_size),
                  batch_size=PRESETS[preset]['batch_size'])
     if not OPTIMIZERS.is_own(optimizer):
         usual.update(default_rates(preset, optimizer)._asdict())
@@ -332,8 +332,8 @@ def _grouped(values):
 def _with_preset(values):
     """Returns the TrainSettings with the preset's values of settings that are not given."""
     given = {name for name, value in values.items() if value is not None}
-    image_size = values.get('image_size', DataSettings.image_size)
     preset = PRESETS[values.get('preset', CLASSIC['preset'])]
+    image_size = values.get('image_size', preset.get('image_size', DataSettings.image_size))
     if image_size > SMALL_IMAGE and 'preset' not in given:
         preset = {**preset, **OF_LARGE_IMAGES}
     # A run that is resumed may have others.

@@ -6,6 +6,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
+from cifar10.evaluation import tensorboard
 from cifar10.evaluation.validation import Validation
 from cifar10.run import checkpoint, deletion, failures, metrics, trust
 from cifar10.run.async_workers import AsyncWorkers
@@ -121,7 +122,7 @@ class Reports:
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
         result = self._validation.evaluate(values)
-        self._events.add_scalars(result.scalars, step)
+        tensorboard.write(self._events, step, result, run.plan.data.classes)
         self._log.add(metrics.EVAL, step, **result.figures)
         progress.say(result.line(step))
         if self._best and self._best.keep(step, **result.figures):

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Peer: a plain Keras 3 script that trains on a folder of photos for some minutes, as Keras' own guide does it.
+
+Prints a line with the accuracy on the test photos. It shares no code with the program that it is compared with. It
+needs train/ and test/ in the folder, with a directory of photos for each class.
+
+    python benchmarks/peers/keras_photos.py --folder=/tmp/photos --seconds=300
+"""
+import argparse
+import os
+import time
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+
+import tensorflow as tf  # noqa: E402
+
+
+def photos(folder, part, size, batch_size):
+    """Returns the batches of a part, in shuffled order if they are for training."""
+    return tf.keras.utils.image_dataset_from_directory(
+        os.path.join(folder, part), image_size=(size, size), batch_size=batch_size, shuffle=part == 'train', seed=0,
+        crop_to_aspect_ratio=True, verbose=False)
+
+
+def network(size, num_classes, widths):
+    """Builds groups of two convolutions with batch normalisation, each with a maximum over 2x2 pixels."""
+    layers = tf.keras.layers
+    stack = [tf.keras.Input([size, size, 3]), layers.RandomFlip('horizontal'), layers.RandomRotation(0.1),
+             layers.RandomZoom(0.1), layers.Rescaling(1 / 255),
+             layers.Conv2D(24, 2, activation='relu')]
+    for width in widths:
+        stack += [layers.Conv2D(width, 3, padding='same', use_bias=False), layers.MaxPooling2D(2),
+                  layers.BatchNormalization(), layers.ReLU(),
+                  layers.Conv2D(width, 3, padding='same', use_bias=False), layers.BatchNormalization(), layers.ReLU()]
+    return tf.keras.Sequential([*stack, layers.GlobalMaxPooling2D(), layers.Dense(num_classes)])
+
+
+class Stop(tf.keras.callbacks.Callback):
+    """Ends the training after some seconds."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self._end = time.perf_counter() + seconds
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Asks for the end once the time is over."""
+        if time.perf_counter() > self._end:
+            self.model.stop_training = True
+
+
+def main():
+    """Trains, evaluates and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--folder', required=True)
+    parser.add_argument('--seconds', type=float, required=True)
+    parser.add_argument('--size', type=int, default=96)
+    parser.add_argument('--batch_size', type=int, default=32)
+    parser.add_argument('--widths', default='32,64,128,256')
+    parser.add_argument('--seed', type=int, default=0)
+    options = parser.parse_args()
+    tf.keras.utils.set_random_seed(options.seed)
+    train, test = (photos(options.folder, part, options.size, options.batch_size) for part in ('train', 'test'))
+    model = network(options.size, len(train.class_names), [int(width) for width in options.widths.split(',')])
+    model.compile('adam', tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), ['accuracy'])
+    history = model.fit(train.prefetch(2), epochs=10000, verbose=0, callbacks=[Stop(options.seconds)])
+    _, accuracy = model.evaluate(test, verbose=0)
+    print(f'epochs={len(history.epoch)} accuracy={accuracy:.4f}')
+
+
+if __name__ == '__main__':
+    main()
