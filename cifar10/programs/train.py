@@ -2,7 +2,7 @@
 
     cifar10-train --num_gpus=4
     cifar10-train --preset=fast --train_dir=/tmp/fast
-    cifar10-train --dataset=PHOTOS/ --check
+    cifar10-train --preset=photos --dataset=PHOTOS/
 """
 import contextlib
 import dataclasses

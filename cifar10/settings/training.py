@@ -223,7 +223,7 @@ class ReportSettings:
     log_frequency: int = setting(10, 'steps between two log lines', minimum=1)
     summary_steps: int = setting(100, 'steps between two summaries for TensorBoard; 0: none', minimum=0)
     eval_steps: int = setting(
-        0, 'steps between two evaluations on the test images, and one at the end; 0: none', minimum=0)
+        0, 'steps between two evaluations on the test images; 0: none', minimum=0)
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0)
     keep_best: bool = setting(False, 'keep a copy of the best checkpoint of --eval_steps in train_dir/best')
