@@ -8,12 +8,30 @@ import numpy as np
 from cifar10.base.files import new_folder
 from cifar10.data.records import SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, write, write_classes
 
-CLASSES = ('disc', 'square', 'triangle', 'plus', 'ring', 'star', 'stripes', 'checkers', 'dots', 'crescent')
 _TRAIN_COUNT = 10000
 _TEST_COUNT = 2000
 
 # Images that are rendered together, few enough for their planes to stay in the processor's cache.
 _CHUNK = 500
+
+
+def _within_disc(pattern, u, v):
+    return np.maximum(pattern, np.hypot(u, v) - 1.15)
+
+
+# The outline of each class: a function (u, v) -> signed distance in radii, negative inside.
+_OUTLINES = {
+    'disc': lambda u, v: np.hypot(u, v) - 0.85,
+    'square': lambda u, v: np.maximum(np.abs(u), np.abs(v)) - 0.8,
+    'triangle': lambda u, v: np.maximum(np.abs(u) * 0.866 + v * 0.5, -v) - 0.55,
+    'plus': lambda u, v: np.maximum(np.maximum(np.abs(u), np.abs(v)) - 1, np.minimum(np.abs(u), np.abs(v)) - 0.27),
+    'ring': lambda u, v: np.abs(np.hypot(u, v) - 0.75) - 0.2,
+    'star': lambda u, v: np.hypot(u, v) - 0.65 - 0.35 * np.cos(5 * np.arctan2(v, u)),
+    'stripes': lambda u, v: _within_disc(0.12 * np.sin(9 * u), u, v),
+    'checkers': lambda u, v: _within_disc(0.2 * np.sin(6.5 * u) * np.sin(6.5 * v), u, v),
+    'dots': lambda u, v: _within_disc(0.15 * (np.cos(8 * u) + np.cos(8 * v) + 0.6), u, v),
+    'crescent': lambda u, v: np.maximum(np.hypot(u, v) - 0.95, 0.75 - np.hypot(u - 0.5, v))}
+CLASSES = tuple(_OUTLINES)
 
 
 def render(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -48,62 +66,11 @@ def _masks(labels, generator):
     sin = np.sin(angle)
     u = (x * cos - y * sin) / radius
     v = (x * sin + y * cos) / radius
-    # Signed distance to the outline in radii, negative inside.
     distance = np.empty([n, SIZE, SIZE], np.float32)
-    for label, name in enumerate(CLASSES):
+    for label, outline in enumerate(_OUTLINES.values()):
         chosen = labels == label
-        distance[chosen] = _OUTLINES[name](u[chosen], v[chosen])
+        distance[chosen] = outline(u[chosen], v[chosen])
     return np.clip(0.5 - distance * radius, 0, 1)
-
-
-def _disc(u, v):
-    return np.hypot(u, v) - 0.85
-
-
-def _square(u, v):
-    return np.maximum(np.abs(u), np.abs(v)) - 0.8
-
-
-def _triangle(u, v):
-    return np.maximum(np.abs(u) * 0.866 + v * 0.5, -v) - 0.55
-
-
-def _plus(u, v):
-    long = np.maximum(np.abs(u), np.abs(v))
-    short = np.minimum(np.abs(u), np.abs(v))
-    return np.maximum(long - 1, short - 0.27)
-
-
-def _ring(u, v):
-    return np.abs(np.hypot(u, v) - 0.75) - 0.2
-
-
-def _star(u, v):
-    return np.hypot(u, v) - 0.65 - 0.35 * np.cos(5 * np.arctan2(v, u))
-
-
-def _within_disc(pattern, u, v):
-    return np.maximum(pattern, np.hypot(u, v) - 1.15)
-
-
-def _stripes(u, v):
-    return _within_disc(0.12 * np.sin(9 * u), u, v)
-
-
-def _checkers(u, v):
-    return _within_disc(0.2 * np.sin(6.5 * u) * np.sin(6.5 * v), u, v)
-
-
-def _dots(u, v):
-    return _within_disc(0.15 * (np.cos(8 * u) + np.cos(8 * v) + 0.6), u, v)
-
-
-def _crescent(u, v):
-    return np.maximum(np.hypot(u, v) - 0.95, 0.75 - np.hypot(u - 0.5, v))
-
-
-_OUTLINES = dict(disc=_disc, square=_square, triangle=_triangle, plus=_plus, ring=_ring, star=_star,
-                 stripes=_stripes, checkers=_checkers, dots=_dots, crescent=_crescent)
 
 
 def _colour(masks, generator):
