@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from cifar10.base.errors import UsageError
@@ -126,6 +126,12 @@ def printable(line: str) -> str:
 def say(line: str) -> None:
     """Says a line to whoever runs the program."""
     Output.current.say(line)
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Says lines, each as soon as it is known."""
+    for line in lines:
+        say(line)
 
 
 def is_terminal() -> bool:

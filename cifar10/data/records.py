@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cifar10.base.console import say
+from cifar10.base.console import say, say_all
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import making, remove_leftovers
@@ -267,8 +267,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         if dataset.archive:
             archive_name, _ = dataset.archive
             remove_leftovers(os.path.join(data_dir, archive_name))
-    for line in dataset.notices() if part == TRAIN else ():
-        say(line)
+    say_all(dataset.notices() if part == TRAIN else ())
     classes = dataset.classes or read_classes(folder)
     return dataset.records(name, folder, part, classes, image_size).verified()
 

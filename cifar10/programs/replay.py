@@ -92,7 +92,8 @@ def replay(settings: ReplaySettings) -> None:
         rerun = Rerun(directory, last, first, settings.from_, **_places(settings))
         if settings.step:
             rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
-        _print(report.heading(directory, rerun, f'steps {first} to {last}' if settings.steps else f'step {last}'))
+        wanted = f'steps {first} to {last}' if settings.steps else f'step {last}'
+        console.say_all(report.heading(directory, rerun, wanted))
         verification = Verification(directory, rerun)
         steps = []
         probe, origin = None, None
@@ -108,10 +109,10 @@ def replay(settings: ReplaySettings) -> None:
             origin = None if bad_tower is None else probe.origin(taken, bad_tower)
             if settings.steps and not (steps[-1].is_finite or steps[-1].was_skipped):
                 break
-        _print([verification.line(), *report.unrecorded(rerun, steps[-1]), *report.table_of_steps(steps)])
+        console.say_all([verification.line(), *report.unrecorded(rerun, steps[-1]), *report.table_of_steps(steps)])
         if settings.step:
-            _print(report.details(steps[-1], rerun.data.classes))
-        _print(report.not_finite_lines(steps, rerun.data.classes, origin))
+            console.say_all(report.details(steps[-1], rerun.data.classes))
+        console.say_all(report.not_finite_lines(steps, rerun.data.classes, origin))
         if settings.images:
             k = report.tower_to_look_at(steps[-1])
             images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.batch(taken, k),
@@ -125,7 +126,7 @@ def compare(settings: ReplaySettings) -> None:
     from cifar10.run.train_dir import TrainDir
     from cifar10.tools.replay import against
     with failures.plain_errors():
-        _print(against.compare(
+        console.say_all(against.compare(
             TrainDir(settings.train_dir), TrainDir(settings.against), _with_bar, **_places(settings)))
 
 
@@ -137,11 +138,6 @@ def _places(settings):
 def _with_bar(steps, count):
     """Yields the steps, with a progress bar on a terminal."""
     return console.progress_bar(steps, total=count, unit='step', leave=False)
-
-
-def _print(lines):
-    for line in lines:
-        console.say(line)
 
 
 run = functools.partial(program.run, main)

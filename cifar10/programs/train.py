@@ -46,7 +46,7 @@ def main() -> int:
     elif settings.run.explain:
         startup.start_tensorflow(verbose=settings.reports.log_device_placement)
         from cifar10.tools.explain.program import explain
-        _say(lines)
+        console.say_all(lines)
         api.take_part(settings, termination, explain)
     else:
         result = api.train(say=print, termination=termination, **given)
@@ -55,17 +55,12 @@ def main() -> int:
     return program.FINISHED
 
 
-def _say(lines):
-    for line in lines:
-        console.say(line)
-
-
 def _check(settings, lines, as_json):
     """Says the lines, and what a run would do; or prints them as JSON, in lists, by the words that they begin with."""
     startup.start_tensorflow()
     from cifar10.tools import check
     if not as_json:
-        _say(lines)
+        console.say_all(lines)
         check.check(settings)
         return
     output, said, problem = sys.stdout, [*lines], None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say
+from cifar10.base.console import say, say_all
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
@@ -67,8 +67,7 @@ class _Look(start.Start):
         """Takes a stage, a function that returns lines, and prints them; returns whether it found no problem."""
         try:
             with failures.plain_errors():
-                for line in stage(self):
-                    say(line)
+                say_all(stage(self))
             return True
         except (UsageError, RunError) as error:
             problem = str(error)
@@ -103,11 +102,9 @@ class _Look(start.Start):
         """Prints the settings and all problems; raises a UsageError if there are any."""
         settings = self.plan.settings if self.plan else self.settings
         text = ' '.join(f'{name}={value}' for name, value in settings.flat().items() if value is not None)
-        for line in textwrap.wrap(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
-                                  break_on_hyphens=False):
-            say(line)
-        for problem in self.problems:
-            say(f'problem    {problem}')
+        say_all(textwrap.wrap(f'settings   {text}', _WIDTH, subsequent_indent=' ' * 11, break_long_words=False,
+                              break_on_hyphens=False))
+        say_all(f'problem    {problem}' for problem in self.problems)
         if self.problems:
             lines = "line 'problem'" if len(self.problems) == 1 else f"{len(self.problems)} lines 'problem'"
             raise UsageError(f'the run cannot start; see the {lines} above')

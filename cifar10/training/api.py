@@ -105,8 +105,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     given, lines = settings_of(settings)
     with _prepared(say, on_record, given.reports.log_device_placement) as output:
-        for line in lines:
-            console.say(line)
+        console.say_all(lines)
         from cifar10.training import trainer
         ended = take_part(given, termination, trainer.train)
     if ended is None:

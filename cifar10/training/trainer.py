@@ -2,7 +2,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from cifar10.base.console import reader_may_leave, say
+from cifar10.base.console import reader_may_leave, say, say_all
 from cifar10.base.signals import Termination
 from cifar10.data import records
 from cifar10.evaluation.validation import Validation
@@ -76,8 +76,7 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
 def take(start: Start, stages: Sequence[Callable]) -> None:
     """Takes the stages in order, up to the first that raises a UsageError, and prints their lines."""
     for stage in stages:
-        for line in stage(start):
-            say(line)
+        say_all(stage(start))
 
 
 def validation_of(plan: Plan) -> Validation | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say
+from cifar10.base.console import say, say_all
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
@@ -104,8 +104,7 @@ def _explain(plan, variant, seconds):
                      f'images a second{shared}')
     busy = None if traced.differs(whole, causes.LITTLE) else parts[TOWERS] / traced.median
     lines.append(report.advice(step, woulds, busy))
-    for line in lines:
-        say(line)
+    say_all(lines)
     if plan.settings.run.plot:
         _draw(plan, lap.bars)
 
