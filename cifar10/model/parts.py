@@ -6,7 +6,6 @@ parts wait for.
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -15,17 +14,6 @@ _ALIASES = ('Identity', 'IdentityN', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGr
 
 # In each thread the Division of the network that is being built.
 _division = contextvars.ContextVar('division', default=None)
-
-
-class Size(NamedTuple):
-    """The memory of a part, in bytes.
-
-    Attributes:
-      variables: the variables that it makes.
-      activations: the tensors that it computes from the images on the way to the logits.
-    """
-    variables: int
-    activations: int
 
 
 def next_part(x: tf.Tensor) -> tf.Tensor:
@@ -82,17 +70,22 @@ class Division:
             return x
         return _gated(x, lambda y: self._gate(y, source, target), lambda dy: self._gate(dy, target, source))
 
-    def sizes(self, images: tf.Tensor, logits: tf.Tensor) -> list[Size]:
-        """Returns the size of each part, once the network is built on `images` and has returned `logits`.
+    def sizes(self, images: tf.Tensor, logits: tf.Tensor) -> list[tuple[int, int]]:
+        """Returns (bytes of variables, bytes of activations) of each part, once the network has been built.
 
-        Tensors of unknown shape are not counted.
+        Activations are what it computes from the images on the way to the logits. Tensors of unknown shape are not
+        counted.
+
+        Args:
+          images: on which the network was built.
+          logits: that it returned.
         """
         operations, variables = self._graph.get_operations(), tf.global_variables()
         ends = [*self._counts[1:], self._count()]
         computed = _between(images, logits)
-        return [Size(sum(_bytes(variable) for variable in variables[first_variable:last_variable]),
-                     sum(_bytes(tensor) for operation in operations[first:last] if operation in computed
-                         for tensor in operation.outputs))
+        return [(sum(_bytes(variable) for variable in variables[first_variable:last_variable]),
+                 sum(_bytes(tensor) for operation in operations[first:last] if operation in computed
+                     for tensor in operation.outputs))
                 for (first, first_variable), (last, last_variable) in zip(self._counts, ends)]
 
     def _place(self):

@@ -146,8 +146,8 @@ class Recipe:
             raise UsageError(f"--gpus_per_tower={devices}, but --network={self._settings.network} has {count}; "
                              f'use at most --gpus_per_tower={self._parts}{own}')
 
-    def part_sizes(self, batch_size: int, dtype: tf.DType) -> list[parts.Size]:
-        """Returns the size of each part of the network in a tower, with the largest images of a run; see `check`."""
+    def part_sizes(self, batch_size: int, dtype: tf.DType) -> list[tuple[int, int]]:
+        """Returns `Division.sizes` of the network in a tower, with the largest images of a run; see `check`."""
         with self._built(batch_size, dtype) as (division, images, logits):
             return division.sizes(images, logits)
 

@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cifar10.base.console import say
+from cifar10.base.console import say_all
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
 from cifar10.settings.definition import did_you_mean, fields, flag_of, forms
@@ -53,9 +53,9 @@ class Parser(argparse.ArgumentParser):
             formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=width),
             add_help=False, allow_abbrev=False, **options)
         about = self.add_argument_group('Help')
-        about.add_argument('-h', '--help', action=_Help, nargs='?', choices=['all'], metavar='all',
+        about.add_argument('-h', '--help', action=_Show, nargs='?', choices=['all'], metavar='all',
                            default=argparse.SUPPRESS, help='show this help, or that of all flags')
-        about.add_argument('--version', action=_Version, nargs=0, default=argparse.SUPPRESS,
+        about.add_argument('--version', action=_Show, nargs=0, default=argparse.SUPPRESS,
                            help='show the versions that are installed')
 
     def parse_known_args(self, args=None, namespace=None):
@@ -80,21 +80,13 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{message.removeprefix('argument ')}; see --help")
 
 
-class _Help(argparse.Action):
-    """The flag `--help`."""
+class _Show(argparse.Action):
+    """The flags `--help` and `--version`. Their actions in argparse would say nothing of a reader that is gone."""
 
     def __call__(self, parser, namespace, value, flag=None):
-        text = (parser.short if parser.short and not value else parser).format_help()
-        for line in text.splitlines():  # argparse would say nothing of a reader that is gone
-            say(line)
-        parser.exit()
-
-
-class _Version(argparse.Action):
-    """The flag `--version`."""
-
-    def __call__(self, parser, *_):
-        say(program.versions())
+        of_all = parser.short is None or value
+        text = program.versions() if flag == '--version' else (parser if of_all else parser.short).format_help()
+        say_all(text.splitlines())
         parser.exit()
 
 

@@ -44,7 +44,6 @@ def check(settings: TrainSettings) -> None:
     if look.cluster is None or look.cluster.is_chief:
         passed.append(look.take(_directory))
         if all(passed) and look.take(_plan):
-            look.take(_images)
             look.take(memory.compare)
             look.take(_first_step)
     look.end()
@@ -152,10 +151,6 @@ def _plan(look):
         look.devices = look.devices.spread(len(look.cluster.workers), len(look.cluster.ps))
     for stage in trainer.WITH_DATA:
         yield from stage(look)
-
-
-def _images(look):
-    return [f'memory     {look.data.memory_bytes / 1e6:.2f} MB for the training images, in each process with towers']
 
 
 def _first_step(look):

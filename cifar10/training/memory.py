@@ -8,7 +8,7 @@ from cifar10.training.start import Start
 
 
 def compare(start: Start) -> Iterator[str]:
-    """Says what the parts of the network take, and compares what the towers need with what is free on each device.
+    """Says what images and network take, and compares what the towers need with what is free on each device.
 
     What is needed is an estimate: TensorFlow frees early what no gradient needs, and takes working memory. So a step on
     GPUs may be tried even if they seem too small.
@@ -16,10 +16,11 @@ def compare(start: Start) -> Iterator[str]:
     Raises:
       UsageError: towers on CPU devices need more. A machine without memory kills processes, so no step may be tried.
     """
+    yield f'memory     {_text(start.data.memory_bytes)} for the training images, in each process with towers'
     batch_size, devices = start.plan.settings.towers.batch_size, start.plan.devices
     sizes = start.plan.recipe.part_sizes(batch_size, start.plan.precision.dtype)
-    for i, size in enumerate(sizes):
-        yield f'part {i:<5} {_text(size.variables)} of variables, {_text(size.activations)} of activations in a tower'
+    for i, (variables, activations) in enumerate(sizes):
+        yield f'part {i:<5} {_text(variables)} of variables, {_text(activations)} of activations in a tower'
     free = free_memory(devices)
     for memory, needed in _needed(devices, sizes).items():
         yield f'memory     about {_text(needed)} for the towers on {memory}, {_text(free[memory])} free'
@@ -35,10 +36,10 @@ def _needed(devices, sizes):
     needed = collections.Counter()
     towers = -(-devices.num_towers // len(devices.groups))
     for group, host in zip(devices.groups, devices.group_hosts):
-        for i, size in enumerate(sizes if host == devices.group_hosts[0] else ()):
+        for i, (variables, activations) in enumerate(sizes if host == devices.group_hosts[0] else ()):
             k = i * len(group) // len(sizes)
             # In a pipeline, device k has the activations of one tower for itself and each device after it.
-            needed[memory_of(group[k])] += min(towers, len(group) - k) * size.activations + 2 * size.variables
+            needed[memory_of(group[k])] += min(towers, len(group) - k) * activations + 2 * variables
     return needed
 
 
