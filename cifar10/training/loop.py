@@ -65,8 +65,8 @@ def _loop(run, reports, termination):
                     results = run.take(also, **tracing)
                 except tf.errors.OutOfRangeError:
                     break  # another tower's thread took the last batch
-                # Before the reporters: nothing of a diverged step is written.
-                reports.refuse_divergence(run.step, results['losses'])
+                # Before the reporters: nothing of a diverged step is written, and nothing into another folder.
+                reports.refuse(run.step, results['losses'])
                 if run.averages_after(run.step):
                     run.average()
                 for reporter in reporters:
@@ -75,5 +75,6 @@ def _loop(run, reports, termination):
         step = run.last_step_taken()
         if not run.averages_after(step):
             run.average(scheduled=False)
+        reports.refuse(step)
         for reporter in reporters:
             reporter.at_end(step)

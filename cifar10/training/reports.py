@@ -97,7 +97,7 @@ class Reports:
                     self.checkpoints.save(run.session)
 
             reporters = [
-                _SameFolder(self._directory), progress, Stragglers(places, progress.say),
+                progress, Stragglers(places, progress.say),
                 Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
                 self._trace]
             if self._validation:
@@ -108,9 +108,10 @@ class Reports:
             reporters.append(_NowAndThen(save, [reports.save_steps, reports.keep_every], plan, run.step))
             yield progress, reporters
 
-    def refuse_divergence(self, step: int, losses: Sequence[float]) -> None:
-        """Raises a RunError if the loss of any tower in a step is not finite."""
+    def refuse(self, step: int, losses: Sequence[float] = ()) -> None:
+        """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is another folder by now."""
         mode = self._run.plan.mode
+        self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
 
     def _evaluate(self, workers, progress):
@@ -127,19 +128,6 @@ class Reports:
         progress.say(result.line(step))
         if self._best and self._best.keep(step, **result.figures):
             progress.say(f'best       {self._best.path}')
-
-
-class _SameFolder(Reporter):
-    """Ends the run before anything is written into another folder of the train_dir's name."""
-
-    def __init__(self, directory):
-        self._directory = directory
-
-    def after_step(self, step, results):
-        self._directory.refuse_another_folder()
-
-    def at_end(self, step):
-        self._directory.refuse_another_folder()
 
 
 class _NowAndThen(Reporter):
