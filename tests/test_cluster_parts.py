@@ -30,7 +30,7 @@ def small(data_dir, tmp_path):
     (['--task_index=1'], 'a cluster needs --job_name'),
     (['--job_name=worker', '--worker_hosts=127.0.0.1:2222,10.0.0.2:2222'], 'which no other machine can reach'),
     (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
-    (['--job_name=worker', '--worker_hosts=::1:2222'], '::1:2222: an IPv6 address goes in brackets; use [::1]:2222'),
+    (['--job_name=worker', '--worker_hosts=::1:2222'], 'not an address of the form host:port, or [IPv6 address]:port'),
     (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
     (['--job_name=worker', '--worker_hosts=a:1,b..c:2'], 'b..c:2 is not an address of the form host:port'),
     (['--job_name=ps', '--worker_hosts=,', '--ps_hosts=a:1'], 'the cluster has no worker; give --worker_hosts'),

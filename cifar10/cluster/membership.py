@@ -2,11 +2,15 @@
 import dataclasses
 import json
 import os
+import re
 
 from cifar10.base.errors import UsageError
 from cifar10.cluster import slurm
 from cifar10.cluster.address import is_loopback, own_addresses, reachable, split_address
 from cifar10.settings.training import ClusterSettings
+
+# Sockets take names whose parts have 1 to 63 characters.
+_ADDRESS = re.compile(r'([^][\s:.]{1,63}(\.[^][\s:.]{1,63})*\.?|\[[^][\s]+\]):(?P<port>\d{1,5})')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,23 +140,12 @@ def _check(cluster):
     if not cluster.workers:
         raise UsageError('the cluster has no worker; give --worker_hosts')
     for address in addresses:
-        host, _, port = address.rpartition(':')
-        if ':' in host and not (host.startswith('[') and host.endswith(']')):
-            host = host.strip('[]')
-            raise UsageError(f'{address}: an IPv6 address goes in brackets; use [{host}]:{port}')
-        if not _is_name(host.strip('[]')) or not port.isdecimal() or not 0 < int(port) < 65536 or ' ' in address:
-            raise UsageError(f'{address} is not an address of the form host:port')
+        form = _ADDRESS.fullmatch(address)
+        if not form or not 0 < int(form['port']) < 65536:
+            raise UsageError(f'{address} is not an address of the form host:port, or [IPv6 address]:port')
         if addresses.count(address) > 1:
             raise UsageError(f'{address} is the address of two tasks; give each its own')
     if (cluster.job, cluster.index) not in cluster.tasks:
         count = len([job for job, _ in cluster.tasks if job == cluster.job])
         raise UsageError(f'--job_name={cluster.job} has no --task_index={cluster.index}; this job has '
                          f"{count} task{'' if count == 1 else 's'}")
-
-
-def _is_name(host):
-    """Returns whether sockets take a host: its parts have 1 to 63 characters."""
-    try:
-        return bool(host.encode('idna'))
-    except UnicodeError:
-        return False
