@@ -114,8 +114,8 @@ def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path
     older, newest = checkpoints(run)
     for flags, part in ((dict(checkpoint_dir=run), 'both say what to evaluate; leave one of them out'),
                         (dict(train_dir=run), 'both say what to evaluate; leave one of them out'),
-                        (dict(run_once=False), '--run_once=false waits for new checkpoints, but'),
-                        (dict(keep_best=True), '--keep_best compares the checkpoints of a run, but')):
+                        (dict(run_once=False), 'are for the checkpoints of a run, but --checkpoint='),
+                        (dict(keep_best=True), 'are for the checkpoints of a run, but --checkpoint=')):
         with pytest.raises(UsageError, match=part):
             eval_settings(checkpoint=older, **flags)
     shutil.copy(newest + '.index', tmp_path / 'broken.index')

@@ -5,7 +5,6 @@ A group of settings is a dataclass whose fields are made by `setting`.
 import dataclasses
 import difflib
 import enum
-import math
 import numbers
 import os
 import re
@@ -147,13 +146,9 @@ def _check(field, value):
     minimum = field.metadata['minimum']
     if minimum is not None and value < minimum:
         raise UsageError(f'{flag_of(field)}={value} is too small; the minimum is {minimum}')
-    if field.type is float and not math.isfinite(value):
-        raise UsageError(f'{flag_of(field)}={value} is not a finite number')
-    if field.type is float and value < 0:
-        raise UsageError(f'{flag_of(field)}={value:g} is negative; the minimum is 0')
-    if field.type is float and value and not _SMALLEST_FLOAT <= value <= _LARGEST_FLOAT:
-        raise UsageError(f'{flag_of(field)}={value:g} is no float32; give 0, or a number from {_SMALLEST_FLOAT:.3g} to '
-                         f'{_LARGEST_FLOAT:.3g}')
+    if field.type is float and value and not _SMALLEST_FLOAT <= value <= _LARGEST_FLOAT:  # NaN is not either
+        raise UsageError(f'{flag_of(field)}={value:g} is not valid; give 0, or a number from {_SMALLEST_FLOAT:.3g} to '
+                         f'{_LARGEST_FLOAT:.3g}, the range of float32')
     if field.type is int and value > LARGEST_INT:
         raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {LARGEST_INT}')
     if field.type is str and not value:

@@ -98,20 +98,15 @@ def eval_settings(**given: Any) -> EvalSettings:
     if settings.train_dir:
         eval_dir = given.get('eval_dir') or os.path.join(settings.train_dir, EVALUATIONS)
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
-    if settings.image and settings.export_dir:
-        raise UsageError('--image and --export_dir cannot be combined; leave one of them out')
-    if settings.json and settings.export_dir:
-        raise UsageError('--json is for evaluations and --image, and --export_dir prints neither; leave it out')
+    if settings.export_dir and (settings.image or settings.json):
+        raise UsageError('--export_dir exports the model and does nothing else; leave it out, or --image and --json')
     return _of_single_checkpoint(settings, given) if settings.checkpoint else settings
 
 
 def _of_single_checkpoint(settings, given):
     """Returns the settings that follow from `checkpoint`; raises a UsageError if it contradicts a given one."""
-    if given.get('run_once') is False:
-        raise UsageError(f'--run_once=false waits for new checkpoints, but --checkpoint={settings.checkpoint} is a '
-                         'single one; leave it out')
-    if given.get('keep_best'):
-        raise UsageError(f'--keep_best compares the checkpoints of a run, but --checkpoint={settings.checkpoint} is a '
-                         'single one; leave it out')
+    if given.get('run_once') is False or given.get('keep_best'):
+        raise UsageError(f'--run_once=false and --keep_best are for the checkpoints of a run, but --checkpoint='
+                         f'{settings.checkpoint} is a single one; leave them out')
     folder = os.path.dirname(settings.checkpoint) or '.'
     return dataclasses.replace(settings, checkpoint_dir=folder, run_once=True, keep_best=False)

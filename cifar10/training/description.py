@@ -6,7 +6,6 @@ from cifar10.run import saved
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.training.start import Start
 
-_FEW_STEPS = 50  # fewer teach little
 _WARM_UP_FROM = 4  # times the examples that the rates are for
 _WARM_UP_EPOCHS = 5
 _WARM_UP_FRACTION = 0.1  # of the run, at most
@@ -82,7 +81,6 @@ def describe_run(start: Start) -> list[str]:
     """Returns the lines about the progress and the place of the run."""
     plan = start.plan
     run = plan.settings.run
-    lines = []
     assumed = _assumed(plan) if plan.checkpoint and not saved.is_ours(plan.checkpoint) else []
     whose = ''
     if assumed:
@@ -93,10 +91,7 @@ def describe_run(start: Start) -> list[str]:
         progress = f'resumed at step {plan.step} of {plan.last_step}'
     else:
         progress = f'new, to step {plan.last_step}'
-    if run.epochs and not plan.step and 0 < plan.last_step < _FEW_STEPS:
-        count = f"{plan.last_step} step{'s' * (plan.last_step > 1)}"
-        lines.append(f'warning: the run has only {count}; use a smaller --batch_size or more --epochs')
-    lines += [f'run        {run.train_dir}{whose}, {progress}', *assumed,
+    lines = [f'run        {run.train_dir}{whose}, {progress}', *assumed,
               f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
     if plan.finished:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
