@@ -95,8 +95,7 @@ def test_the_report_names_first_what_saves_most_an_image():
         'would be   0.120 (-40% per image; 0.110-0.130)  with a larger batch',
         '           0.090 (-10%; 0.080-0.100)  with the other',
         '           0.110 (+10%; 0.101-0.120)  with another type']
-    assert report.advice(0.1, woulds, 0.5).startswith('advice     small batch: ')
-    assert 'the towers are busy 95% of it' in report.advice(0.1, woulds[2:], 0.95)
+    assert report.advice(0.1, woulds).startswith('advice     small batch: ')
     parts = {TOWERS: (0.09, 'busy'), BETWEEN: (0.02, '')}
     assert report.step_lines(Timing(0.1, 0.09, 0.11), Timing(0.11, 0.105, 0.12), 256, parts) == [
         'a step     0.100 s, 2,560 images/s', '  towers     0.090  90%   busy', '  between    0.020  20%',
@@ -111,8 +110,8 @@ def test_what_the_repeats_disagree_on_is_uncertain_and_last_and_no_advice():
     assert report.would_lines(0.1, woulds) == [
         'would be   0.090 (-10%; 0.080-0.099)  with another type',
         '           0.070 (-30%; 0.040-0.101, uncertain)  without']
-    assert report.advice(0.1, woulds, 0.5).startswith('advice     precision: ')
-    assert report.advice(0.1, woulds[:1], 0.5).startswith('advice     nothing that was tried certainly saves 5% of ')
+    assert report.advice(0.1, woulds).startswith('advice     precision: ')
+    assert report.advice(0.1, woulds[:1]).startswith('advice     nothing that was tried certainly saves 5% of ')
 
 
 def test_parts_that_contradict_the_step_are_said_to_and_lead_to_no_advice():
@@ -120,7 +119,7 @@ def test_parts_that_contradict_the_step_are_said_to_and_lead_to_no_advice():
     assert Timing(0.12, 0.114, 0.13).differs(step, 0.05)
     assert not Timing(0.12, 0.105, 0.13).differs(step, 0.05)  # the repeats overlap
     wrong = Would(causes.SLOW_TOWER, Timing(0.05, 0.04, 0.06), 1, 'computed', from_right_parts=False)
-    assert report.advice(0.1, [wrong], None) == 'advice     nothing that was tried certainly saves 5% of a step'
+    assert report.advice(0.1, [wrong]) == 'advice     nothing that was tried certainly saves 5% of a step'
     assert 'uncertain' in report.would_lines(0.1, [wrong])[0]
     line = report.step_lines(step, Timing(0.12, 0.114, 0.13), 256, {TOWERS: (0.12, '')})[-1]
     assert 'to the step (0.090-0.110): too much to rely on the parts; try again while nothing else uses' in line

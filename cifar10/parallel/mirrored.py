@@ -25,7 +25,11 @@ class Mirrored(UpdateMode):
             cpu, = tf.config.list_physical_devices('CPU')
             num_cpus = 1 + max(int(name.rsplit(':', 1)[1]) for name in device_names)
             if len(tf.config.get_logical_device_configuration(cpu) or [None]) < num_cpus:
-                _divide(cpu, num_cpus)
+                try:
+                    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * num_cpus)
+                except RuntimeError as error:
+                    raise UsageError(f'--variable_update=mirrored requires {num_cpus} CPU devices, and this process '
+                                     'has started TensorFlow with fewer; start a new one') from error
         self._strategy = tf2.distribute.MirroredStrategy(device_names)
 
     def build(self, tower_fn, make_optimizer, global_step, gate_gradients=tf.train.Optimizer.GATE_OP):
@@ -74,15 +78,6 @@ class Mirrored(UpdateMode):
 
     def scope(self):
         return self._strategy.scope()
-
-
-def _divide(cpu, count):
-    """Divides the processor into so many logical devices; raises a UsageError if TensorFlow has started with fewer."""
-    try:
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
-    except RuntimeError as error:
-        raise UsageError(f'--variable_update=mirrored requires {count} CPU devices, and this process has started '
-                         'TensorFlow with fewer; start a new one') from error
 
 
 def _create_averaged(next_creator, **arguments):

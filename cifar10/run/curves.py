@@ -30,7 +30,7 @@ class Curves(Reporter):
         return dict(summary=self._summary) if summary_due(self._every, self._written, step) else {}
 
     def after_step(self, step, results):
-        if not self._rate.started:  # the first step is no measure of speed
+        if self._rate.so_far(step) is None:  # the first step is no measure of speed
             self._rate.start(step)
         if 'summary' not in results:
             return

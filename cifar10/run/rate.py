@@ -19,11 +19,6 @@ class Rate:
         self._examples_per_step = examples_per_step
         self._mark = None
 
-    @property
-    def started(self) -> bool:
-        """Whether there is a window."""
-        return self._mark is not None
-
     def start(self, step: int, at: float | None = None) -> None:
         """Begins a window after `step`, now or at a reading of `time.perf_counter`."""
         self._mark = step, time.perf_counter() if at is None else at

@@ -181,16 +181,10 @@ def versions(on_gpus: bool) -> dict[str, str]:
         names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
                  for gpu in tf.config.get_visible_devices('GPU')]
     else:
-        names = [_processor()]
+        with open('/proc/cpuinfo') as stream:
+            names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
     return {'cifar10': cifar10.__version__, 'Python': platform.python_version(), 'TensorFlow': tf.__version__,
-            'NumPy': np.__version__, 'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names)))}
-
-
-def _processor():
-    """Returns the name of this machine's processor."""
-    with open('/proc/cpuinfo') as stream:
-        names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
-    return names[0] if names else platform.machine()
+            'NumPy': np.__version__, 'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names))) or platform.machine()}
 
 
 def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:

@@ -102,8 +102,7 @@ def _explain(plan, variant, seconds):
         shared = '' if plan.devices.on_gpus or plan.devices.target else f', sharing {cores} CPU cores'
         lines.append(f'one device {takes:.3f} s a step; {count} devices train {count * takes / step:.2f}x as many '
                      f'images a second{shared}')
-    busy = None if traced.differs(whole, causes.LITTLE) else parts[TOWERS] / traced.median
-    lines.append(report.advice(step, woulds, busy))
+    lines.append(report.advice(step, woulds))
     say_all(lines)
     if plan.settings.run.plot:
         _draw(plan, lap.bars)

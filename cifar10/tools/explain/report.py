@@ -49,21 +49,17 @@ def _by_saving(seconds, woulds):
     return sorted(woulds, key=lambda would: (would.is_uncertain(seconds), -would.saving(seconds)))
 
 
-def advice(seconds: float, woulds: Sequence[Would], busy: float | None) -> str:
+def advice(seconds: float, woulds: Sequence[Would]) -> str:
     """Returns the last line: the cause whose removal would save most.
 
     Args:
       seconds: of the step as it is.
       woulds: what it would take.
-      busy: the share of the step in which the towers compute; None if that is not known.
     """
     best = _by_saving(seconds, woulds)[:1]
     if best and best[0].saving(seconds) >= LITTLE and not best[0].is_uncertain(seconds):
         return f'advice     {best[0].cause}: {ADVICE[best[0].cause].format(how=best[0].how)}'
-    line = f'advice     nothing that was tried certainly saves {LITTLE:.0%} of a step'
-    if busy is None:
-        return line
-    return f'{line}; the towers are busy {busy:.0%} of it, so what remains are faster devices or a smaller network'
+    return f'advice     nothing that was tried certainly saves {LITTLE:.0%} of a step'
 
 
 def digits(seconds: float) -> int:
