@@ -1,4 +1,4 @@
-"""TensorFlow sessions for the devices of the towers: how they are configured, and that they have these devices."""
+"""TensorFlow sessions for the devices of the towers: how they are configured, and how they lack or lose a device."""
 import dataclasses
 import re
 
@@ -10,6 +10,9 @@ from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 
 LEADER = '/job:worker/replica:0/task:0'  # the task that leads the collectives of a cluster
+# What TensorFlow raises when a device was lost, from whatever was running on it: another process that was killed, a
+# machine that was preempted. It does not say so of its own GPUs, whose errors are final.
+LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 def session_config(devices: Devices, log_device_placement: bool = False, xla: bool = False,

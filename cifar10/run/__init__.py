@@ -1,1 +1,1 @@
-"""A training run: its directory, checkpoints, records, summaries, progress and sessions."""
+"""A training run: its directory, checkpoints, records, summaries and progress."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.run.sessions import LOST
+from cifar10.parallel.session_config import LOST
 
 _GRACE_SECS = 120  # in which a thread ends its step after an error; one that hangs on a lost device is left behind
 

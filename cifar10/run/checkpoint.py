@@ -9,12 +9,12 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import Output
 from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
+from cifar10.parallel.session_config import LOST
 from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.names import KEPT, step_of
 from cifar10.run.rate import due
 from cifar10.run.saved import digest, incompatibility, is_ours, newest, read
-from cifar10.run.sessions import LOST
 from cifar10.run.train_dir import TrainDir
 
 

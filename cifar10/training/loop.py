@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import reason
 from cifar10.base.signals import Termination
-from cifar10.run import sessions
+from cifar10.parallel.session_config import LOST
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.training.run import Run
 
@@ -40,7 +40,7 @@ def take_steps(run: Run, reports: Any, termination: Termination | None = None,
                     termination.defer()
                 _loop(run, reports, termination)
             return
-        except sessions.LOST as error:
+        except LOST as error:
             # Each time a checkpoint was saved since the last loss, the run has come further.
             attempts = attempts + 1 if reports.checkpoints.last == newest else 1
             newest = reports.checkpoints.last

@@ -15,8 +15,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.names import AVERAGE, EXAMPLES_SEEN
 from cifar10.base.variables import Loader
-from cifar10.parallel.session_config import refuse_absent, session_config
-from cifar10.run import sessions
+from cifar10.parallel.session_config import LOST, refuse_absent, session_config
 from cifar10.training import graph
 from cifar10.training.plan import Plan
 
@@ -81,8 +80,8 @@ class Run:
             self._graph.finalize()
         with contextlib.ExitStack() as stack:
             with self._graph.as_default(), self.plan.mode.scope():
-                self.session = stack.enter_context(sessions.opened(
-                    self.plan.devices.target, session_options(self.plan)))
+                self.session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
+                stack.callback(self._close, self.session)
             refuse_absent(self.session, self.plan.devices)
             self.session.run(self.graph.initialise)
             if values is None:  # the moving average of a variable starts with the variable's value
@@ -97,6 +96,10 @@ class Run:
             if self.graph.average:  # the checkpoint may have been averaged under another schedule than the present one
                 self.session.run(self.graph.average.go_on)
             yield
+
+    def _close(self, session):
+        with contextlib.suppress(*LOST):  # of a device that is gone there is nothing to close
+            session.close()
 
     def take(self, also: Mapping[str, Any] | None = None, feed: Mapping | None = None, **traced: Any) -> dict[str, Any]:
         """Takes a step and returns the values of `TrainingGraph.fetches`, and of `also`.
