@@ -111,8 +111,8 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     if ended is None:
         return None
     evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
-    return TrainResult(ended.step, ended.checkpoint, ended.step >= ended.last_step, _figures(figures),
-                       _figures(evaluation), tuple(output.notes))
+    checkpoint, step, finished = ended
+    return TrainResult(step, checkpoint, finished, _figures(figures), _figures(evaluation), tuple(output.notes))
 
 
 def evaluate(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict], Any] | None = None,

@@ -1,6 +1,5 @@
 """Training: from settings to checkpoints in train_dir."""
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from cifar10.base.console import reader_may_leave, say, say_all
 from cifar10.base.signals import Termination
@@ -20,21 +19,8 @@ from cifar10.training.start import BEFORE_DATA, Start, decide, local_devices, re
 WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
 
 
-class Ended(NamedTuple):
-    """Where a run stands when `train` returns.
-
-    Attributes:
-      checkpoint: prefix of its newest checkpoint.
-      step: of the checkpoint.
-      last_step: the step that the run was to end after; it is not reached if a signal came.
-    """
-    checkpoint: str
-    step: int
-    last_step: int
-
-
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,
-          before_session: Callable[[], None] | None = None) -> Ended:
+          before_session: Callable[[], None] | None = None) -> tuple[str, int, bool]:
     """Trains until `max_steps` or `epochs`, resuming the run in `train_dir` if there is one.
 
     Args:
@@ -44,7 +30,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
       before_session: function that is called before each session is made, or None.
 
     Returns:
-      Where the run stands now.
+      (the prefix of the run's newest checkpoint, its step, whether that is the last one; it is not if a signal came).
     """
     start = prepared(settings, devices)
     directory = start.directory
@@ -53,16 +39,17 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         plan = start.plan
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
-            return Ended(plan.checkpoint, plan.step, plan.last_step)
+            return plan.checkpoint, plan.step, True
         run, validation = Run(plan), validation_of(plan)
         if not plan.checkpoint:
             deletion.restart(directory)
         with Reports(run, directory, validation) as reports:
             take_steps(run, reports, termination, before_session)
-    ended = Ended(reports.checkpoints.last, step_of(reports.checkpoints.last), plan.last_step)
+    newest = reports.checkpoints.last
+    finished = step_of(newest) >= plan.last_step
     with reader_may_leave():
-        say(f"saved      {ended.checkpoint}{'' if ended.step >= ended.last_step else '; start again to continue'}")
-    return ended
+        say(f"saved      {newest}{'' if finished else '; start again to continue'}")
+    return newest, step_of(newest), finished
 
 
 def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
