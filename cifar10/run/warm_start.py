@@ -1,7 +1,6 @@
 """A warm start: a new run takes from a checkpoint of another model the variables that fit by name and shape."""
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -11,32 +10,6 @@ from cifar10.base.errors import UsageError, listed
 from cifar10.base.names import AVERAGE
 from cifar10.run import saved
 from cifar10.run.train_dir import TrainDir
-
-
-class WarmStart(NamedTuple):
-    """The variables that a run takes from another model.
-
-    Attributes:
-      prefix: of the checkpoint, an absolute path.
-      values: name of a variable -> the value that it starts with.
-      misfits: the names of variables that have another shape there.
-      missing: the names of variables that are not there.
-      averaged: whether the values are moving averages of the other model's variables.
-    """
-    prefix: str
-    values: dict[str, np.ndarray]
-    misfits: list[str]
-    missing: list[str]
-    averaged: bool
-
-    def __str__(self):
-        count = f'{len(self.values)} of {len(self.values) + len(self.misfits) + len(self.missing)}'
-        text = f"{count} variables{', as moving averages,' * self.averaged} from {self.prefix}"
-        if self.misfits:
-            text += f'; of another shape there: {listed(self.misfits)}'
-        if self.missing:
-            text += f'; not there: {listed(self.missing)}'
-        return text
 
 
 def find(given: str) -> str:
@@ -58,7 +31,7 @@ def find(given: str) -> str:
     return os.path.abspath(prefix)
 
 
-def read(prefix: str, variables: Mapping[str, tf.Variable]) -> WarmStart:
+def read(prefix: str, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, np.ndarray], str]:
     """Reads the variables that fit by name and shape from a checkpoint.
 
     If the other model has moving averages, they are taken, because evaluation uses them.
@@ -66,6 +39,9 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> WarmStart:
     Args:
       prefix: of a readable checkpoint.
       variables: the network's variables, by their names.
+
+    Returns:
+      (name of a variable -> the value that it starts with, a phrase that says what was taken and what was not).
 
     Raises:
       UsageError: none fits.
@@ -91,4 +67,9 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> WarmStart:
         example = next((f'{name} {variable.shape.as_list()}' for name, variable in variables.items()), 'any')
         raise UsageError(f'--warm_start={prefix} has no variable of this network by name and shape, such as {example}; '
                          'give a checkpoint of a similar network')
-    return WarmStart(prefix, values, misfits, missing, averaged)
+    text = f"{len(values)} of {len(variables)} variables{', as moving averages,' * averaged} from {prefix}"
+    if misfits:
+        text += f'; of another shape there: {listed(misfits)}'
+    if missing:
+        text += f'; not there: {listed(missing)}'
+    return values, text

@@ -231,10 +231,9 @@ def _with_warm_start(plan, stored, directory):
         if deletion.deletes(directory, prefix):
             raise UsageError(f'--warm_start={given} is a model of the run in {directory.path}, which this start '
                              'deletes; use another --train_dir')
-        found = warm_start.read(prefix, variables)
-        values = found.values
-        plan = plan._replace(settings=settings.replace(warm_start=found.prefix), first_values=values)
-        notes += [f'warm start {found}', *_other_classes(given, found, plan.data.classes)]
+        values, taken = warm_start.read(prefix, variables)
+        plan = plan._replace(settings=settings.replace(warm_start=prefix), first_values=values)
+        notes += [f'warm start {taken}', *_other_classes(given, prefix, plan.data.classes)]
     untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
     if untrained:
         notes.append(f'warning: --freeze={pattern} leaves {listed(untrained)} at initial values, which '
@@ -242,10 +241,10 @@ def _with_warm_start(plan, stored, directory):
     return plan, notes
 
 
-def _other_classes(given, found, classes):
+def _other_classes(given, prefix, classes):
     """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
     with contextlib.suppress(UsageError):  # what another program has stored
-        stored = TrainDir(os.path.dirname(found.prefix)).stored()
+        stored = TrainDir(os.path.dirname(prefix)).stored()
         if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
             return [f"warning: --warm_start={given} is of a run with {changes['classes']}, so its last layer stands "
                     'for others than here']

@@ -256,4 +256,5 @@ def _plan(start, locations, devices, data, step, last):
         raise UsageError(f'the run began with --warm_start={prefix}, which is not there any more; give a step after a '
                          'checkpoint that is kept, or an older checkpoint with --from')
     variables = plan.recipe.variables(settings.towers.batch_size, plan.precision.dtype)
-    return plan._replace(first_values=warm_start.read(warm_start.find(prefix), variables).values)
+    values, _ = warm_start.read(warm_start.find(prefix), variables)
+    return plan._replace(first_values=values)
