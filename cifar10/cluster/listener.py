@@ -112,21 +112,14 @@ def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -
     memory = ctypes.create_string_buffer(b''.join(code))
     attached = 0
     for name in os.listdir('/proc/self/fd'):
-        if not stat.S_ISSOCK(_mode(int(name))):
-            continue
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as listener:
-            is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if is_listening and listener.getsockname()[1] == port:
-                listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
-                                    struct.pack('HL', len(code), ctypes.addressof(memory)))
-                attached += 1
+        with contextlib.suppress(OSError):  # it may have been closed since it was listed
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as listener:
+                is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+                if is_listening and listener.getsockname()[1] == port:
+                    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
+                                        struct.pack('HL', len(code), ctypes.addressof(memory)))
+                    attached += 1
     if not attached:
         raise OSError(f'port {port} cannot be kept closed on other addresses')
-
-
-def _mode(descriptor):
-    """Returns the file mode of a descriptor, or 0 if it has been closed since it was listed."""
-    try:
-        return os.fstat(descriptor).st_mode
-    except OSError:
-        return 0

@@ -129,15 +129,10 @@ def _class_names(folder):
 
 def _check_name(folder, name):
     """Raises a UsageError if a class directory in `folder` has a name that no class can have."""
-    if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
-        problem = 'has control characters in its name; rename it'
-    elif name != name.strip():
-        problem = 'has a name that begins or ends with a space; rename it'
-    elif name.startswith(_CONVERTED):
-        problem = 'has a name that is reserved for converted images; rename or remove it'
-    else:
-        return
-    raise UsageError(f'the class directory {name!r} in {folder} {problem}')
+    has_unprintable = any(unicodedata.category(character) in _UNPRINTABLE for character in name)
+    if has_unprintable or name != name.strip() or name.startswith(_CONVERTED):
+        raise UsageError(f'the class directory {name!r} in {folder} has control characters in its name, or a space at '
+                         f'an end, or begins with {_CONVERTED}, as converted images do; rename or remove it')
 
 
 def _layout(path, test_fraction):
