@@ -154,11 +154,6 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
     return tqdm(*arguments, file=sys.stderr, disable=not shows_bars(), **options)
 
 
-def unread(error: OSError) -> bool:
-    """Returns whether an error in writing to a stream means that its pipe or terminal was closed."""
-    return error.errno in (errno.EPIPE, errno.EIO)
-
-
 def discard(stream: TextIO) -> None:
     """Redirects a stream to /dev/null, once its reader has gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -170,7 +165,7 @@ def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not (Output.current.is_stdout and unread(error)):
+        if not Output.current.is_stdout or error.errno not in (errno.EPIPE, errno.EIO):
             raise
         discard(sys.stdout)
         left()
