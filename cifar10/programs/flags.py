@@ -190,8 +190,6 @@ def _metavar(field):
 def whole_number(text: str) -> int:
     """An argparse type: a whole number, such as 5, 1_000 or 1e3."""
     with contextlib.suppress(ValueError):
-        return int(text)
-    with contextlib.suppress(ValueError):
         if (value := float(text)).is_integer():
             return int(value)
     raise argparse.ArgumentTypeError(f'{text!r} is not a whole number')

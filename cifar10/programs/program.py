@@ -34,14 +34,14 @@ def run(main: Callable[[], int | None]) -> int:
         if os.path.isfile('cifar10.py') and not os.path.isdir('cifar10'):
             print(f'{name()}: warning: in this folder `import cifar10` and `python -m cifar10` find the file '
                   'cifar10.py in place of this program; use them in another folder', file=sys.stderr)
-        status = main() or FINISHED
+        return main() or FINISHED
     except (UsageError, RunError) as error:
-        status = _fail(error, error.status)
+        return _fail(error, error.status)
     except BrokenPipeError:
         discard(sys.stdout)  # the reader is gone
-        status = UNREAD
+        return UNREAD
     except OSError as error:
-        status = _fail(describe_os_error(error), RunError.status)
+        return _fail(describe_os_error(error), RunError.status)
     except BaseException as error:
         # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.
         number = Termination.interrupted
@@ -49,8 +49,7 @@ def run(main: Callable[[], int | None]) -> int:
             if not isinstance(error, KeyboardInterrupt):
                 raise
             number = signal.SIGINT
-        status = _fail('interrupted', 128 + number)
-    return status
+        return _fail('interrupted', 128 + number)
 
 
 def name() -> str:

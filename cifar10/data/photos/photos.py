@@ -148,21 +148,18 @@ class Examiner(pictures.Reader):
                 self._found = fingerprint(self._contents), shape, orientation
         self._session = lasting_cpu_session(graph)
 
-    def make(self, picture):
-        if set(picture.path) & set(SEPARATORS):
+    def make(self, path, status, contents, pixels):
+        if set(path) & set(SEPARATORS):
             raise pictures.NoPicture('its name has a tab or a line break; rename it')
-        contents = picture.contents
-        path = picture.path
-        if picture.pixels is not None:
-            contents, path = self._converted(picture)
+        read = path
+        if pixels is not None:
+            contents, read = self._converted(pixels)
         found, shape, orientation = self._session.run(self._found, {self._contents: contents})
-        return Photo(int(found), *map(int, shape), int(orientation), path, picture.status.st_size,
-                     picture.status.st_mtime_ns, picture.path)
+        return Photo(int(found), *map(int, shape), int(orientation), read, status.st_size, status.st_mtime_ns, path)
 
-    def _converted(self, picture):
+    def _converted(self, pixels):
         """Writes a picture as a PNG; returns (its contents, the path that it will have)."""
         stream = io.BytesIO()
-        pixels = picture.pixels
         Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(stream, 'PNG', compress_level=1)
         contents = stream.getvalue()
         name = hashlib.sha256(contents).hexdigest() + '.png'

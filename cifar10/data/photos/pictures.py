@@ -11,7 +11,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -74,21 +74,6 @@ class MemoryBudget:
                 self._changed.notify_all()
 
 
-class Picture(NamedTuple):
-    """A picture that was read from a file.
-
-    Attributes:
-      path: of the file.
-      status: of the file, as `os.stat` returns it.
-      contents: all bytes of the file; None if TensorFlow does not decode it.
-      pixels: uint8 [height, width, 1, 3 or 4 channels], of a file that TensorFlow does not decode.
-    """
-    path: str
-    status: os.stat_result
-    contents: bytes | None = None
-    pixels: np.ndarray | None = None
-
-
 class Reader:
     """Reads picture files and calls `make` of a subclass with each. Several threads may call it.
 
@@ -100,8 +85,14 @@ class Reader:
         self._formats = [name for name in _FORMATS if name in Image.OPEN]
         self._memory = MemoryBudget(_MEMORY)
 
-    def make(self, picture: Picture) -> Any:
-        """Makes a result from a picture; may raise a NoPicture or an error of TensorFlow."""
+    def make(self, path: str, status: os.stat_result, contents: bytes | None, pixels: np.ndarray | None) -> Any:
+        """Makes a result from a picture; may raise a NoPicture or an error of TensorFlow.
+
+        Args:
+          path, status: of the file; the status is that of `os.stat`.
+          contents: all bytes of the file; None if TensorFlow does not decode it.
+          pixels: uint8 [height, width, 1, 3 or 4 channels], of a file that TensorFlow does not decode; or None.
+        """
         raise NotImplementedError
 
     def __call__(self, path: str) -> Any:
@@ -143,9 +134,9 @@ class Reader:
             if not head.startswith(_ENCODED):
                 pixels = _pixels(image)
                 image.close()  # its pixels go before the work on their copy takes memory
-                return self.make(Picture(path, status, pixels=pixels))
+                return self.make(path, status, None, pixels)
             stream.seek(0)
-            return self.make(Picture(path, status, stream.read()))
+            return self.make(path, status, stream.read(), None)
 
     def each(self, paths: Sequence[str], progress: bool = False) -> Iterator:
         """Yields for each file what a call returns, or the NoPicture that it raises.
@@ -241,7 +232,7 @@ class Decoder(Reader):
             self._of_pixels = preparation.of_pixels(self._pixels)
         self._session = lasting_cpu_session(graph)
 
-    def make(self, picture):
-        if picture.pixels is None:
-            return self._session.run(self._of_file, {self._contents: picture.contents})
-        return self._session.run(self._of_pixels, {self._pixels: picture.pixels})
+    def make(self, path, status, contents, pixels):
+        if pixels is None:
+            return self._session.run(self._of_file, {self._contents: contents})
+        return self._session.run(self._of_pixels, {self._pixels: pixels})
