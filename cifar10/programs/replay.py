@@ -114,7 +114,7 @@ def replay(settings: ReplaySettings) -> None:
             console.say_all(report.details(steps[-1], rerun.data.classes))
         console.say_all(report.not_finite_lines(steps, rerun.data.classes, origin))
         if settings.images:
-            k = report.tower_to_look_at(steps[-1])
+            k = report.worst_first(steps[-1].losses)[0]
             images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.batch(taken, k),
                         steps[-1].towers[k], rerun.data.classes)
             console.say(f'written    {settings.images}')

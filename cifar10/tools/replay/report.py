@@ -80,14 +80,9 @@ def details(step: Step, classes: Sequence[str]) -> list[str]:
     return lines + _table('example', ['cross entropy', 'tower', 'place', 'index', 'label', 'prediction'], rows)
 
 
-def worst_first(cross_entropies: np.ndarray) -> list[int]:
-    """Returns the places of a batch in the order of their losses: NaN and infinity first, then the largest."""
-    return sorted(range(len(cross_entropies)), key=lambda i: badness(cross_entropies[i]), reverse=True)
-
-
-def tower_to_look_at(step: Step) -> int:
-    """Returns the tower with the worst loss of all."""
-    return max(range(len(step.losses)), key=lambda k: badness(step.losses[k]))
+def worst_first(losses: np.ndarray) -> list[int]:
+    """Returns the numbers of examples or towers in the order of their losses: NaN, infinity, then the largest."""
+    return sorted(range(len(losses)), key=lambda i: badness(losses[i]), reverse=True)
 
 
 def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Origin | None) -> list[str]:

@@ -155,8 +155,7 @@ class Rerun:
         # What is fetched decides what TensorFlow fuses, so the summary is fetched where training fetches it.
         is_due = summary_due(run.plan.settings.reports.summary_steps, step - 1, step)
         results = run.take(dict(summary=run.graph.summary) if is_due else None)
-        if run.step != step:
-            raise AssertionError(f'step {run.step} was taken for step {step}')
+        assert run.step == step, f'step {run.step} was taken for step {step}'
         scheduled = run.averages_after(step)
         if scheduled or (run.graph.average and step in self._saved):
             run.average(scheduled)
