@@ -10,7 +10,7 @@ from cifar10.cluster.address import is_loopback, own_addresses, reachable, split
 from cifar10.settings.training import ClusterSettings
 
 # Sockets take names whose parts have 1 to 63 characters.
-_ADDRESS = re.compile(r'([^][\s:.]{1,63}(\.[^][\s:.]{1,63})*\.?|\[[^][\s]+\]):(?P<port>\d{1,5})')
+_ADDRESS = re.compile(r'([^][\s:.]{1,63}(\.[^][\s:.]{1,63})*\.?|\[[^][\s]+\]):(?P<port>[0-9]{1,5})')
 
 
 @dataclasses.dataclass(frozen=True)
