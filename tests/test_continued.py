@@ -56,6 +56,15 @@ def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(s
     assert any(line.startswith('taken      from the run: --') for line in lines) == bool(RUNS[run])
 
 
+def test_the_images_are_where_the_run_had_them_if_that_is_on_this_machine(stored, tmp_path):
+    folder, _ = stored(data_dir=str(tmp_path))
+    found, lines = settings_of(dict(train_dir=folder))
+    assert found.data.data_dir == str(tmp_path) and f'--data_dir={tmp_path}' in lines[-1]
+    assert settings_of(dict(train_dir=folder, data_dir='/other'))[0].data.data_dir == '/other'
+    folder, _ = stored(data_dir=str(tmp_path / 'elsewhere'))
+    assert settings_of(dict(train_dir=folder))[0].data.data_dir == train_settings().data.data_dir
+
+
 @pytest.mark.parametrize('run', RUNS)
 def test_the_command_of_a_run_has_its_settings(run):
     settings = train_settings(**RUNS[run])

@@ -77,9 +77,11 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
 
 
 @pytest.mark.parametrize('visible, order, expected', [
-    (None, None, ''), (None, 'PCI_BUS_ID', ''), ('2,5', None, ' (CUDA_VISIBLE_DEVICES=2,5, so /gpu:0 is 2)'),
-    ('GPU-8932f937,GPU-1', None, ' (CUDA_VISIBLE_DEVICES=GPU-8932f937,GPU-1, so /gpu:0 is GPU-8932f937)'),
-    ('2,5', 'PCI_BUS_ID', ' (CUDA_VISIBLE_DEVICES=2,5 CUDA_DEVICE_ORDER=PCI_BUS_ID, so /gpu:0 is 2)')])
+    (None, None, ''), (None, 'PCI_BUS_ID', ''),
+    ('2,5', None, ' (CUDA_VISIBLE_DEVICES=2,5, so /gpu:0 is 2, /gpu:1 is 5)'),
+    ('GPU-3ead,GPU-1', None, ' (CUDA_VISIBLE_DEVICES=GPU-3ead,GPU-1, so /gpu:0 is GPU-3ead, /gpu:1 is GPU-1)'),
+    ('2,5', 'PCI_BUS_ID',
+     ' (CUDA_VISIBLE_DEVICES=2,5 CUDA_DEVICE_ORDER=PCI_BUS_ID, so /gpu:0 is 2, /gpu:1 is 5)')])
 def test_a_selection_of_gpus_is_shown_with_their_names(visible, order, expected, pretend):
     pretend([], [], driver=True, nodes=8, visible=visible, order=order)
     chosen = devices.choose(2, 'auto')
@@ -100,8 +102,11 @@ NEITHER = "'%s' is neither the number nor the UUID of a GPU, and commas separate
     (dict(driver=True, nodes=8), '2 5', NEITHER % '2 5'),
     (dict(driver=True, nodes=8), '2;5', NEITHER % '2;5'),
     (dict(driver=True, nodes=8), 'GPU-deadbeef', UNKNOWN),
-    (dict(driver=True, nodes=8), 'GPU-3ead, GPU-deadbeef', UNKNOWN)])
-def test_a_selection_that_finds_no_gpu_or_too_few_is_refused_with_what_is_wrong(machine, visible, found, pretend):
+    (dict(driver=True, nodes=8), 'GPU-3ead, GPU-deadbeef', UNKNOWN),
+    (dict(driver=True, nodes=8), '2,5,2', '2 is there twice'),
+    (dict(driver=True, nodes=8), ',2,5', 'its first entry hides the others'),
+    (dict(driver=True, nodes=8), '-1,2', 'its first entry hides the others')])
+def test_a_selection_with_a_mistake_is_refused_however_many_gpus_it_leaves(machine, visible, found, pretend):
     remedy = 'correct it' if 'nodes' in machine else 'unset CUDA_VISIBLE_DEVICES'
     between = ': ' if 'nodes' in machine else ', but '
     for kind in ('auto', 'gpu'):
@@ -111,12 +116,17 @@ def test_a_selection_that_finds_no_gpu_or_too_few_is_refused_with_what_is_wrong(
         assert str(refused.value) == (
             f'CUDA_VISIBLE_DEVICES={visible}{between}{found}; {remedy}, or use --tower_device=cpu')
         assert devices.choose(2, 'cpu').reason == 'as requested'
-        if 'nodes' in machine:
-            pretend([], **machine, visible=visible)
-            with pytest.raises(UsageError) as refused:
+        for left in ([[]], [[], []]) if 'nodes' in machine else ():
+            pretend(*left, **machine, visible=visible)
+            with pytest.raises(UsageError) as refused_too:
                 devices.choose(2, kind)
-            assert str(refused.value) == (f'--num_gpus=2, but CUDA_VISIBLE_DEVICES={visible} leaves 1 GPU ({found}); '
-                                          'use --num_gpus=1, or --tower_device=cpu')
+            assert str(refused_too.value) == str(refused.value)
+
+
+def test_a_mistyped_order_of_gpus_is_refused(pretend):
+    pretend([], driver=True, nodes=8, visible='2', order='PCI')
+    with pytest.raises(UsageError, match='CUDA_DEVICE_ORDER=PCI: CUDA_DEVICE_ORDER is FASTEST_FIRST or PCI_BUS_ID; '):
+        devices.choose(1, 'auto')
 
 
 def test_a_right_selection_of_too_few_gpus_is_no_mistake(pretend):
@@ -131,6 +141,7 @@ def test_a_right_selection_of_too_few_gpus_is_no_mistake(pretend):
     (dict(driver=True), 'this container has been given no GPU'),
     (dict(driver=True, nodes=1, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
     (dict(driver=True, nodes=1, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs'),
+    (dict(driver=True, nodes=1, visible=' , '), 'CUDA_VISIBLE_DEVICES= ,  hides all GPUs'),
     (dict(visible='NoDevFiles'), 'CUDA_VISIBLE_DEVICES=NoDevFiles hides all GPUs')])
 def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):
     pretend(**machine)

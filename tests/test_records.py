@@ -17,6 +17,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.data import cifar, download, records, shapes
+from cifar10.settings.training import DataSettings
 from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
@@ -105,8 +106,11 @@ def test_a_flipped_bit_in_an_archive_is_detected(cifar_dir, tmp_path_factory, cl
         content = bytearray(good)
         content[position] ^= 1 << random.integers(8)
         path.write_bytes(content)
-        with pytest.raises(UsageError, match=rf'^{path} cannot be unpacked \(.*; delete .* {URL} \(SHA-256 {SHA256}'):
+        message = rf'^{path} cannot be unpacked \(.*; delete .* {URL} \(SHA-256 {SHA256}'
+        with pytest.raises(UsageError, match=message):
             records.prepare('cifar10', str(target))
+        with pytest.raises(UsageError, match=message):  # by --check
+            records.expected(DataSettings(str(target), 'cifar10'))
         assert not (target / FOLDER).exists() and path.read_bytes() == content
     assert capsys.readouterr().out == ''
 

@@ -123,8 +123,8 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
     assert last['examples_seen'] == 2 * 40
     lines = capsys.readouterr().out
     assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
-    assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, and '
-            'the rate falls next after step 87500; if not, begin again with another copy') in lines
+    assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, so '
+            'the rate is 0.1 now, and falls next after step 87500; if not, begin again with another copy') in lines
     rerun, = Rerun(TrainDir(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
     assert_same_bits(rerun.after, last)
     with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):
@@ -142,7 +142,27 @@ def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):
     check(settings(train_dir=str(tmp_path / 'copy'), network='classic', batch_size=128, max_steps=20000))
     lines = capsys.readouterr().out
     assert ", of TensorFlow's tutorial, resumed at step 10001 of 20000\n" in lines
-    assert 'assumed    its steps had 128 examples, as here' in lines
+    assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.1 now, and falls' in lines
+
+
+@pytest.mark.parametrize('step, rate', [(87499, '0.1'), (87500, '0.01'), (262500, '0.0001')])
+def test_the_rate_that_a_run_of_the_tutorial_goes_on_with_is_said(step, rate, tutorials, settings, capsys):
+    folder = tutorials('linear')
+    prefix = os.path.join(folder, 'model.ckpt-0')
+    rewrite(prefix, os.path.join(folder, f'model.ckpt-{step}'), (), global_step=np.float32(step))
+    check(settings(train_dir=folder, num_towers=2, batch_size=20, max_steps=1000000))
+    assert f'so the rate is {rate} now, and falls next after step ' in capsys.readouterr().out
+
+
+def test_a_restart_is_a_remedy_only_where_it_deletes(tutorials, settings):
+    folder = tutorials('linear')
+    with pytest.raises(UsageError, match='--restart: '):
+        trainer.train(settings(train_dir=folder, restart=True))
+    trainer.train(settings(train_dir=folder, max_steps=2))  # now it has a config.json, and the tutorial's checkpoint
+    with pytest.raises(UsageError) as refused:
+        trainer.train(settings(train_dir=folder, seed=5, max_steps=3))
+    assert str(refused.value).endswith('; use another --train_dir') or ', use another --train_dir' in str(refused.value)
+    assert '--restart' not in str(refused.value)
 
 
 def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from cifar10.base.errors import UsageError
 
 # How lines begin that a person should know of a result.
-_NOTES = 'warning: ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
+_NOTES = 'warning: ', 'assumed ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
 
 
 class _Raised(Exception):

@@ -23,8 +23,7 @@ def refuse_of_others(path: str, given: str) -> None:
       given: how the user gave it, such as '--train_dir=/tmp/train', for the message.
     """
     if why := _of_others(path):
-        raise UsageError(f'{given}: {why}, so others may change what is there; use a directory of your own, such as a '
-                         'new one below it')
+        raise UsageError(f'{given}: {why}, so others may change what is there; use a directory of your own')
 
 
 @functools.cache  # so that it is said once

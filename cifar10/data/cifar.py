@@ -49,41 +49,44 @@ class _Archive:
 
     def fetch(self, folder):
         """Unpacks the archive to a new folder; downloads it beside that folder unless it is there already."""
-        data_dir, url = os.path.dirname(folder), _SITE + self.name
+        data_dir = os.path.dirname(folder)
         path = os.path.join(data_dir, self.name)
         if not os.path.isfile(path):
-            say(f'downloading {url}')
+            say(f'downloading {_SITE}{self.name}')
             try:
-                download.fetch(url, path, self.size, self.sha256)
+                download.fetch(_SITE + self.name, path, self.size, self.sha256)
             except download.DownloadError as error:
                 seen = [name for name in self.pickled if os.path.exists(os.path.join(data_dir, name))]
                 found = f', and {seen[0]} in {data_dir} is the version for Python' if seen else ''
                 raise UsageError(f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand, or '
                                  'use --dataset=shapes, which needs no network') from error
-        try:
-            self._extract(path, folder)
-        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UsageError(f'{path} cannot be unpacked ({error}); delete it to have it downloaded, or put that of '
-                             f'{url} (SHA-256 {self.sha256}) in its place') from error
+        def copy(source, name):
+            # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract` is safe only with
+            # `filter=`, which Python 3.11.2, Debian 12's, does not have.)
+            with open(os.path.join(temporary, name), 'wb') as target:
+                shutil.copyfileobj(source, target)
+        with new_folder(folder) as temporary:
+            self.check(path, copy)
         if not download.is_published(path, self.size, self.sha256):
             say(f'warning: {path} is not the published archive (its checksum differs); it was used as it is')
 
-    def _extract(self, archive, folder):
-        expected = {f'{self.folder}/{name}' for name in self.files}
-        with (new_folder(folder) as temporary, _Bounded(archive) as stream,
-              tarfile.open(fileobj=stream, mode='r|') as tar):
-            for member in tar:
-                if member.isfile() and member.name in expected:
-                    # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract`
-                    # is safe only with `filter=`, which Python 3.11.2, Debian 12's, does not have.)
-                    path = os.path.join(temporary, os.path.basename(member.name))
-                    with tar.extractfile(member) as source, open(path, 'wb') as copy:
-                        shutil.copyfileobj(source, copy)
-            while stream.read(1 << 20):  # gzip compares its checksum when the end is read
-                pass
-            missing = [name for name in self.files if not os.path.isfile(os.path.join(temporary, name))]
+    def check(self, path, take=lambda source, name: None):
+        """Reads an archive to its end and passes its files to `take`; raises a UsageError if it is damaged."""
+        missing = {f'{self.folder}/{name}' for name in self.files}
+        try:
+            with _Bounded(path) as stream, tarfile.open(fileobj=stream, mode='r|') as tar:
+                for member in tar:
+                    if member.isfile() and member.name in missing:
+                        missing.remove(member.name)
+                        with tar.extractfile(member) as source:
+                            take(source, os.path.basename(member.name))
+                while stream.read(1 << 20):  # gzip compares its checksum when the end is read
+                    pass
             if missing:
-                raise tarfile.ReadError(f'{self.folder}/{missing[0]} is not in it')
+                raise tarfile.ReadError(f'{min(missing)} is not in it')
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(f'{path} cannot be unpacked ({error}); delete it to have it downloaded, or put that of '
+                             f'{_SITE}{self.name} (SHA-256 {self.sha256}) in its place') from error
 
 
 _CIFAR10 = _Archive(
@@ -123,13 +126,13 @@ _COARSE_CLASSES = (
     'medium_mammals', 'non-insect_invertebrates', 'people', 'reptiles', 'small_mammals', 'trees',
     'vehicles_1', 'vehicles_2')
 
-CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, _CIFAR10_CLASSES, _COUNTS, archive=(_CIFAR10.name, _CIFAR10.size))
+CIFAR10 = Dataset(_CIFAR10.folder, _CIFAR10.fetch, _CIFAR10_CLASSES, _COUNTS, archive=_CIFAR10)
 
 
 def _cifar100(classes, label):
     return Dataset(_CIFAR100.folder, _CIFAR100.fetch, classes, _COUNTS,
                    files={TRAIN: ('train.bin',), TEST: ('test.bin',)}, label_bytes=2, label=label,
-                   archive=(_CIFAR100.name, _CIFAR100.size))
+                   archive=_CIFAR100)
 
 
 # A record has two labels, the coarse one first.

@@ -50,8 +50,8 @@ class Dataset:
       files: the names of the files of each part.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       size: height and width of the images in the files.
-      archive: (name, size in bytes) of what `make` downloads unless it is in data_dir; None if it downloads
-        nothing.
+      archive: what `make` downloads unless it is in data_dir, with its `name`, its `size` in bytes, and `check(path)`,
+        which raises a UsageError if the file there is damaged; None if it downloads nothing.
     """
     folder: str
     make: Callable[[str], None]
@@ -61,7 +61,7 @@ class Dataset:
     label_bytes: int = 1
     label: int = 0
     size: int = SIZE
-    archive: tuple[str, int] | None = None
+    archive: Any = None
 
     def configured(self, test_fraction: float | None, image_size: int) -> 'Dataset':
         """Returns the data set whose files have this fraction for testing and this size; itself if they are given."""
@@ -128,7 +128,7 @@ class Records:
 
     def _verified_count(self, path):
         """Returns how many records a file holds, after checking its length and its labels."""
-        remedy = f'delete {self.folder} to have it made again'
+        remedy = f'rename {self.folder} to have it made again'
         if not os.path.isfile(path):
             raise UsageError(f'{path} is missing; {remedy}')
         size = os.path.getsize(path)
@@ -212,11 +212,12 @@ def expected(settings: Any) -> Expected | None:
         parts[part] = dataclasses.replace(data, count=counts[part])
     how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
     if dataset.archive:
-        name, size = dataset.archive
-        how = 'unpacking it'
-        if not os.path.isfile(os.path.join(settings.data_dir, name)):
-            how = f'downloading {size / 1e6:.0f} MB'
-            num_bytes += size
+        how, archive = 'unpacking it', os.path.join(settings.data_dir, dataset.archive.name)
+        if os.path.isfile(archive):
+            dataset.archive.check(archive)
+        else:
+            how = f'downloading {dataset.archive.size / 1e6:.0f} MB'
+            num_bytes += dataset.archive.size
     return Expected(parts, how, num_bytes)
 
 
@@ -265,8 +266,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         warn_of_others(os.path.dirname(folder), given)
         remove_leftovers(folder)
         if dataset.archive:
-            archive_name, _ = dataset.archive
-            remove_leftovers(os.path.join(data_dir, archive_name))
+            remove_leftovers(os.path.join(data_dir, dataset.archive.name))
     say_all(dataset.notices() if part == TRAIN else ())
     classes = dataset.classes or read_classes(folder)
     return dataset.records(name, folder, part, classes, image_size).verified()

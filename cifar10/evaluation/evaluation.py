@@ -34,6 +34,7 @@ def evaluate(settings: EvalSettings,
     """
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
     _check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
+    say(f'device     {devices}')
     if not settings.run_once and not directory.checkpoints():
         say(f'waiting for the first checkpoint in {directory.path}')
         while not directory.checkpoints():

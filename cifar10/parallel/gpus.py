@@ -20,6 +20,7 @@ _FIRST_DRIVER = '525'
 
 _VISIBLE, _ORDER = 'CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'
 _HIDES_THE_REST = '', '-1', 'NoDevFiles'  # entries of the first; the last is Slurm's
+_ORDERS = 'FASTEST_FIRST', 'PCI_BUS_ID'  # values of the second
 
 
 def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str:
@@ -32,6 +33,8 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
     if kind == 'cpu':
         return 'as requested'
     num_gpus = count()
+    if num_gpus and (mistake := _mistake()):  # even if enough are left: they may be others than the user means
+        raise UsageError(f'{selection()}: {mistake}; correct it, or use --tower_device=cpu')
     if num_gpus >= num_devices:
         return ''
     if num_gpus:
@@ -48,15 +51,15 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
 
 def _why_none():
     """Returns (why TensorFlow finds no GPU, the remedy if it should find one; otherwise '')."""
-    visible = selection()
-    if visible and not _listed():
+    visible, mistake = selection(), _mistake()
+    if visible and not _listed() and not mistake:
         return f'{visible} hides all GPUs', ''
     absent = '' if os.path.exists(_NVIDIA_DRIVER) else 'no GPU found'
     if not absent and not glob.glob(_NVIDIA_DEVICES):
         absent = 'this container has been given no GPU'
     if absent:
         return (f'{visible}, but {absent}', f'unset {_VISIBLE}') if visible else (absent, '')
-    if mistake := _mistake():
+    if mistake:
         return f'{visible}: {mistake}', 'correct it'
     driver = re.search(r'\d{3}\.[\d.]+', _contents(_NVIDIA_DRIVER))
     return (f"this machine has an NVIDIA GPU and the driver {driver[0] if driver else ''}, but TensorFlow cannot use it"
@@ -71,17 +74,14 @@ def selection() -> str:
 
 
 def numbers() -> str:
-    """Returns the selection of GPUs and which of them is /gpu:0, for people to read; '' if nothing selects GPUs."""
-    return f'{selection()}, so /gpu:0 is {_listed()[0]}' if selection() and _listed() else selection()
+    """Returns the selection of GPUs with their names here, for people to read; '' if nothing selects GPUs."""
+    names = ', '.join(f'/gpu:{i} is {entry}' for i, entry in enumerate(_listed()))
+    return f'{selection()}, so {names}' if selection() and names else selection()
 
 
 def available() -> str:
-    """Returns a phrase that says how many GPUs there are, and where the environment selects them, its mistakes."""
-    gpus = f"{count()} GPU{'s' if count() > 1 else ''}"
-    if not selection():
-        return f'this machine has {gpus}'
-    mistake = _mistake()
-    return f'{selection()} leaves {gpus}' + (f' ({mistake})' if mistake else '')
+    """Returns a phrase that says how many GPUs there are."""
+    return f"{f'{selection()} leaves' if selection() else 'this machine has'} {count()} GPU{'s' if count() > 1 else ''}"
 
 
 def _listed():
@@ -91,10 +91,17 @@ def _listed():
 
 
 def _mistake():
-    """Returns what is wrong with the entries of CUDA_VISIBLE_DEVICES; '' if nothing is known to be."""
+    """Returns what is wrong with the variables of `selection`; '' if nothing is known to be."""
     num_gpus = len(glob.glob(_NVIDIA_DEVICES))
     uuids = re.findall(r'GPU-[\w-]+', _contents(_NVIDIA_GPUS))
-    for entry in _listed():
+    entries = _listed()
+    if not entries and os.environ.get(_VISIBLE, '').strip(' ,') not in _HIDES_THE_REST:
+        return 'its first entry hides the others'
+    if _VISIBLE in os.environ and os.environ.get(_ORDER, _ORDERS[0]) not in _ORDERS:
+        return f"{_ORDER} is {' or '.join(_ORDERS)}"
+    for i, entry in enumerate(entries):
+        if entry in entries[:i]:
+            return f'{entry} is there twice'
         if entry.isdecimal():
             if 0 < num_gpus <= int(entry):
                 return f'there is no GPU {entry}; the numbers are 0 to {num_gpus - 1}'

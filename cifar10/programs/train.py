@@ -19,8 +19,9 @@ from cifar10.training import api
 from cifar10.training.continued import settings_of
 
 # The flags that `--help` shows.
-_OFTEN = ('train_dir', 'dataset', 'preset', 'epochs', 'num_gpus', 'batch_size', 'learning_rate', 'eval_steps', 'check',
-          'restart')
+_OFTEN = ('train_dir', 'dataset', 'preset', 'max_steps', 'num_gpus', 'batch_size', 'learning_rate', 'eval_steps',
+          'check', 'restart')
+_MARGIN = 11  # characters at the beginning of a line that hold its word
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,16 +35,17 @@ def main() -> int:
     """Reads the flags, then trains, or says what a run would do or where the time of a step goes."""
     given = flags.parse([*GROUPS, OutputSettings], __doc__, sys.argv[1:], _OFTEN)
     as_json = given.pop('json', False)
-    if as_json and not given.get('check'):
+    if given.get('check'):
+        _check_as_json(given) if as_json else _check(given)
+        return program.FINISHED
+    if as_json:
         raise UsageError('--json is for --check; metrics.jsonl in the train_dir has the figures of a run')
     settings, lines = settings_of(given)
     termination = signals.Termination()
     if settings.run.plot:
         plots.check_plot(settings.run.plot)
-    # After the flags: TensorFlow takes seconds to import.
-    if settings.run.check:
-        _check(settings, lines, as_json)
-    elif settings.run.explain:
+    if settings.run.explain:
+        # After the flags: TensorFlow takes seconds to import.
         startup.start_tensorflow(verbose=settings.reports.log_device_placement)
         from cifar10.tools.explain.program import explain
         console.say_all(lines)
@@ -55,25 +57,38 @@ def main() -> int:
     return program.FINISHED
 
 
-def _check(settings, lines, as_json):
-    """Says the lines, and what a run would do; or prints them as JSON, in lists, by the words that they begin with."""
+def _check(given):
+    """Says what a run with some settings would do."""
+    settings, lines = settings_of(given)
+    signals.Termination()
+    if settings.run.plot:
+        plots.check_plot(settings.run.plot)
     startup.start_tensorflow()
-    from cifar10.tools import check
-    if not as_json:
-        console.say_all(lines)
-        check.check(settings)
-        return
-    output, said, problem = sys.stdout, [*lines], None
+    from cifar10.tools.check import check
+    console.say_all(lines)
+    check(settings)
+
+
+def _check_as_json(given):
+    """Prints the lines of a check as JSON: in lists, by the words that they begin with."""
+    output, said, problem = sys.stdout, [], None
     with contextlib.redirect_stdout(sys.stderr), console.Output(said.append).used():
         try:
-            check.check(settings)
+            _check(given)
         except UsageError as error:
             problem = error
-    found, word = {}, ''
+    found, texts = {}, []
     for line in said:
-        first, _, text = line.partition(' ')
-        word = first or word  # a line that is continued begins with spaces
-        found.setdefault(word, []).append(text.strip())
+        word, text = line[:_MARGIN].strip(), line[_MARGIN:]
+        if line.startswith('warning: '):
+            word, text = 'warning', line.removeprefix('warning: ')
+        if word:
+            texts = found.setdefault(word, [])
+            texts.append(text)
+        else:  # it continues the line before
+            texts[-1] += ' ' + text
+    if problem and 'problem' not in found:  # a setting is wrong, so nothing was checked
+        found['problem'] = [str(problem)]
     output.write(json.dumps(dict(ready=problem is None, lines=found)) + '\n')
     if problem:
         raise problem

@@ -63,6 +63,14 @@ def has_run(directory: TrainDir) -> bool:
     return True
 
 
+def remedy(directory: TrainDir) -> str:
+    """Returns what a user can do if the run in a directory is another one: delete it only where `restart` would."""
+    with contextlib.suppress(UsageError):
+        has_run(directory)
+        return ANOTHER_RUN
+    return ANOTHER_DIR
+
+
 def restart(directory: TrainDir) -> None:
     """Deletes the files of an earlier run of this program, with its evaluations; the caller holds its lock."""
     if not has_run(directory):

@@ -16,7 +16,7 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.run.names import SETTINGS, exists
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
 _RETRY_SECS = 0.5
 
@@ -41,7 +41,7 @@ def newest(directory: TrainDir) -> str | None:
             corrupt.add(prefix)
             if prefix not in _reported:
                 _reported.add(prefix)
-                say(f'warning: {prefix} cannot be read ({cause}); looking for the one before it')
+                say(f'warning: {prefix} cannot be read ({cause}); looking for an earlier one')
     return None
 
 
@@ -60,8 +60,8 @@ def newest_of_run(directory: TrainDir) -> str | None:
                                  '--train_dir') from error
     prefix = newest(directory)
     if prefix is None and directory.checkpoints():
-        raise UsageError(f'no checkpoint in --train_dir={directory.path} can be read; use another --train_dir, or '
-                         '--restart to delete that run')
+        remedy = ANOTHER_RUN if directory.stored() else ANOTHER_DIR
+        raise UsageError(f'no checkpoint in --train_dir={directory.path} can be read; {remedy}')
     return prefix
 
 

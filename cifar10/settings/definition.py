@@ -97,7 +97,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     word = name.strip('-').lower()
     similar = [each for each in names if len(word) > 2 and re.search(f'(^|_|-){re.escape(word)}', each)]
     if not 1 <= len(similar) <= 3:
-        similar = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.8)
+        similar = difflib.get_close_matches(name.lower(), names, 1, cutoff=0.8 if name.startswith('-') else 0.7)
     return f" (did you mean {' or '.join(similar)}?)" if similar else ''
 
 

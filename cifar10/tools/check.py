@@ -89,7 +89,7 @@ class _Look(start.Start):
         folder = existing(path)
         free = shutil.disk_usage(folder).free
         disk = os.stat(folder).st_dev
-        yield f'disk       {free / 1e9:.1f} GB free in {path}; {what}'
+        yield f"disk       {f'{free / 1e9:.1f} GB' if free > 1e9 else f'{free / 1e6:.1f} MB'} free in {path}; {what}"
         earlier = self.needed[disk]
         self.needed[disk] += size
         if self.needed[disk] > free:

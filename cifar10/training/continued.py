@@ -25,8 +25,8 @@ _OF_ALL_TASKS = ('variable_update', 'dataset', 'image_size', 'network', 'determi
 def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     """Returns the settings of a start, and the lines that a person should read about them.
 
-    With `train_dir`, what describes the run is that of the run there, unless it is given. What describes the machine or
-    this start is not taken from it. `restart` begins with what is given.
+    With `train_dir`, what describes the run is that of the run there, unless it is given, and so is its data_dir where
+    that exists here. Nothing else that describes the machine or a start is taken. `restart` begins with what is given.
 
     Args:
       given: the settings that the user gave, by their names; None stands for one that is not given.
@@ -49,11 +49,14 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     if _LENGTH & given.keys():
         kept -= _LENGTH
     kept -= meaningless({**values, **given}).keys()
+    data_dir = values.get('data_dir')
+    if 'data_dir' not in given and isinstance(data_dir, str) and os.path.isdir(data_dir):  # not so on another machine
+        kept.add('data_dir')
     taken = {name: values[name] for name in kept if values.get(name) is not None}
     settings = train_settings(**{**taken, **given})  # before its values are used: another version may have stored them
     lines = [trust.check(flag, taken[flag], stored.get('run'), directory) for flag in ('network', 'optimizer')
              if flag in taken and OWN[flag].is_own(taken[flag])]
-    shown = [flag for flag in flags_of(settings, Of.RUN) if flag.partition('=')[0][2:] in taken]
+    shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
     if shown:
         lines.append(f"taken      from the run: {' '.join(shown)}")
     return settings, lines

@@ -1,6 +1,9 @@
 """What a person is told of a run before its first step. The functions are stages, as those of `start` are."""
 import os
 
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.cpu_session import cpu_session
 from cifar10.base.registry import TO_THE_END
 from cifar10.run import saved
 from cifar10.settings.presets import PRESETS, default_rates
@@ -105,10 +108,13 @@ def describe_run(start: Start) -> list[str]:
 def _assumed(plan):
     """Returns a line about how many examples another program is taken to have seen, which did not count them."""
     towers, examples = plan.settings.towers, plan.examples_per_step
+    with cpu_session() as session:
+        rate = session.run(plan.recipe.learning_rates(tf.constant(plan.assumed_examples, tf.int64))[0])
     fall = plan.recipe.schedule.next_fall(plan.assumed_examples)
-    falls = f', and the rate falls next after step {-(-fall // examples)}' if fall else ''
+    falls = f', and falls next after step {-(-fall // examples)}' if fall else ''
     return [f'assumed    its steps had {examples} examples, as here (--num_towers={towers.num_towers} '
-            f'--batch_size={towers.batch_size}): {plan.assumed_examples / plan.data.count:.1f} epochs so far{falls}; '
+            f'--batch_size={towers.batch_size}): {plan.assumed_examples / plan.data.count:.1f} epochs so far, so the '
+            f'rate is {rate:.3g} now{falls}; '
             'if not, begin again with another copy and the --num_towers and --batch_size that they had']
 
 

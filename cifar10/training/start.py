@@ -19,7 +19,7 @@ from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import deletion, saved, warm_start
 from cifar10.run.record import RunRecord, own_sha256, versions
-from cifar10.run.train_dir import ANOTHER_RUN, TrainDir
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
 from cifar10.training import undecided
@@ -160,7 +160,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if stored is None or not os.path.isdir(start.data.folder):
         return []
     stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
-                          f'--train_dir={start.directory.path}', ANOTHER_RUN)
+                          f'--train_dir={start.directory.path}', deletion.remedy(start.directory))
     digests = {'training': dict(images_sha256=start.data.digest()),
                'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
     return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
@@ -188,7 +188,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
         changes = dict(preset=other_preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
     if changes:
         raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; go on with it "
-                         f'by {stored.command}, {ANOTHER_RUN}')
+                         f'by {stored.command}, {deletion.remedy(directory)}')
 
 
 def _chosen(settings, *changes):
