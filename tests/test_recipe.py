@@ -92,7 +92,8 @@ def test_a_resumed_run_takes_the_stored_whitening_and_a_new_rate(fast, capsys):
     marked = variables(first)['whiten/weights'] + 1
     rewrite(first, **{'whiten/weights': marked})
     with tf.Graph().as_default():
-        np.testing.assert_array_equal(train(train_settings(**fast, learning_rate=0.1))['whiten/weights'], marked)
+        resumed = train(train_settings(**fast, save_steps=10, learning_rate=0.1))
+    np.testing.assert_array_equal(resumed['whiten/weights'], marked)
     assert 'changed    learning_rate=0.2 (now 0.1)\n' in capsys.readouterr().out
 
 
