@@ -21,7 +21,7 @@ from cifar10.run.metrics import EVAL, read
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, patient, run_forked, run_script, tf, variables
+from tests.helpers import ROOT, patient, rewrite, run_forked, run_script, tf, variables
 from tests.test_picture_files import served
 
 
@@ -184,6 +184,7 @@ def test_the_worst_mistakes_are_a_picture_and_a_table_in_the_same_order():
     rows = mistakes.markdown(found, ['cat', 'a|b', 'dog']).splitlines()
     assert rows[2] == '| row 1, column 1 | 10 | cat | 0.0067 | dog |'
     assert rows[-1] == '| row 2, column 2 | 15 | a\\|b | 1.0000 | dog |' and len(rows) == 2 + len(found)
+    assert confusion.escaped('*star* <b>_x_') == '\\*star\\* \\<b\\>\\_x\\_'
 
 
 @pytest.fixture(scope='module')
@@ -231,6 +232,27 @@ def test_a_restart_deletes_the_evaluations_in_the_train_dir_but_not_those_of_ano
     assert sorted(os.listdir(folder)) == ['eval', 'lock'] and os.listdir(folder / 'eval') == ['notes.txt']
     assert not TrainDir(str(other)).checkpoints() and 'metrics.jsonl' in os.listdir(other / 'eval')
     assert best and not os.path.exists(other / 'eval' / 'best')  # its config.json says that it is this run's
+
+
+def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
+    for path in (tmp_path, tmp_path / 'best', f'{tmp_path}/best/'):
+        assert eval_settings(train_dir=str(path)).eval_dir == str(tmp_path / 'eval')
+    assert eval_settings(train_dir=str(tmp_path), eval_dir='other').eval_dir == 'other'
+
+
+def test_a_model_of_nan_is_an_error_and_json_stays_json(run, pictures, tmp_path):
+    prefix = os.path.join(run, 'model.ckpt-40')
+    values = variables(prefix)
+    broken = {name: np.full_like(value, np.nan) for name, value in values.items() if name.startswith('softmax_linear/')}
+    folder = tmp_path / 'nan'
+    folder.mkdir()
+    rewrite(prefix, str(folder / 'model.ckpt-40'), (), **broken)
+    shutil.copy(os.path.join(run, 'config.json'), folder)
+    common = [sys.executable, str(ROOT / 'cifar10_eval.py'), f'--train_dir={folder}', '--tower_device=cpu', '--json']
+    result = run_forked([*common, '--image', str(pictures[0] / '0.png')])
+    assert result.returncode == 1 and result.stdout == '' and 'computes NaN in place of probabilities' in result.stderr
+    result = run_forked([*common, '--run_once'])
+    assert result.returncode == 0 and json.loads(result.stdout, parse_constant=pytest.fail)['cross_entropy'] is None
 
 
 def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys):

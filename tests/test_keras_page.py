@@ -32,7 +32,7 @@ def test_the_step_of_the_page_prints_its_losses(page, monkeypatch, capsys):
     del sys.modules['my_network']
     shown = re.findall(r'loss = ([\d.]+)', (ROOT / 'docs' / 'keras-to-tower.md').read_text())
     printed = re.findall(r'loss = ([\d.]+)', capsys.readouterr().out)
-    np.testing.assert_allclose(np.array(printed, float), np.array(shown, float), atol=0.05)
+    np.testing.assert_allclose(np.array(printed, float), np.array(shown, float), atol=0.01)
 
 
 COMPARE = '''

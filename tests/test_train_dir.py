@@ -154,6 +154,37 @@ def test_the_rate_that_a_run_of_the_tutorial_goes_on_with_is_said(step, rate, tu
     assert f'so the rate is {rate} now, and falls next after step ' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('restart', [False, True])
+def test_nothing_is_deleted_by_a_start_that_is_refused(restart, settings, data_dir, tmp_path):
+    """The test images are damaged, which this start does not even evaluate on."""
+    data = shutil.copytree(data_dir, tmp_path / 'data')
+    train(settings(max_steps=2))
+    folder = settings().run.train_dir
+    if not restart:  # without a checkpoint the run would be replaced
+        for part in [*pathlib.Path(folder).glob('model.ckpt-*'), pathlib.Path(folder) / 'checkpoint']:
+            part.unlink()
+    os.truncate(data / 'shapes-bin' / 'test_batch.bin', 5000)
+    before = state_of(folder)
+    flags = dict(data_dir=str(data), restart=restart, max_steps=3)
+    for start in (check, trainer.train):
+        with pytest.raises(UsageError, match='cannot start' if start is check else 'test_batch.bin holds 5000 bytes'):
+            start(settings(**flags))
+    assert {name: state_of(folder)[name] for name in before if name != 'lock'} == {
+        name: state for name, state in before.items() if name != 'lock'}
+
+
+def test_a_run_whose_checkpoints_were_removed_is_not_taken_for_one_that_never_had_any(settings):
+    train(settings(max_steps=3, save_steps=1))
+    folder = pathlib.Path(settings().run.train_dir)
+    for part in [*folder.glob('model.ckpt-*'), folder / 'checkpoint']:
+        part.unlink()
+    before = state_of(str(folder))
+    with pytest.raises(UsageError, match='holds a run whose checkpoints have been removed; put them back, use another'):
+        trainer.train(settings(max_steps=5))
+    assert state_of(str(folder)).keys() == before.keys()
+    train(settings(max_steps=2, restart=True))
+
+
 def test_a_restart_is_a_remedy_only_where_it_deletes(tutorials, settings):
     folder = tutorials('linear')
     with pytest.raises(UsageError, match='--restart: '):

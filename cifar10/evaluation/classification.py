@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import printable, say
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.data.photos import pictures
 from cifar10.data.photos.pictures import NoPicture, shown
@@ -98,7 +98,10 @@ def _classify_batch(session, classifier, decoder, paths, classes):
     valid = [image for image in images if not isinstance(image, NoPicture)]
     if not valid:
         return images
-    rows = iter(session.run(classifier.probabilities, {classifier.images: np.array(valid)}))
+    found = session.run(classifier.probabilities, {classifier.images: np.array(valid)})
+    if not np.isfinite(found).all():
+        raise RunError('the model computes NaN in place of probabilities; use another checkpoint')
+    rows = iter(found)
     return [image if isinstance(image, NoPicture) else _top_classes(next(rows), classes) for image in images]
 
 

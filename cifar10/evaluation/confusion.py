@@ -2,6 +2,7 @@
 
 A matrix is int64 [classes, classes]: how many examples of each class (row) were predicted as each class (column).
 """
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -55,9 +56,14 @@ def _matrix_lines(confusion, classes):
     return result
 
 
+def escaped(name: str) -> str:
+    """Returns the name of a class so that Markdown shows it as it is."""
+    return re.sub(r'([\\`*_{}\[\]<>#|~])', r'\\\1', name)
+
+
 def markdown(confusion: np.ndarray, classes: Sequence[str]) -> str:
     """Returns the table of the classes in Markdown."""
-    names = [name.replace('|', '\\|') for name in classes]
+    names = [escaped(name) for name in classes]
     rows = ['| class | correct | total | recall | precision | most often mistaken for |', '|---|---|---|---|---|---|']
     for name, correct, total, recall, precision, confused_with in per_class(confusion, names):
         rows.append(f'| {name} | {correct} | {total} | {recall:.3f} | {precision:.3f} | {confused_with} |')

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cifar10.evaluation.confusion import escaped
+
 MOST = 8  # mistakes of an evaluation that are shown
 _COLUMNS = 4
 _SIDE = 96  # pixels of an image in the picture, at least
@@ -43,7 +45,7 @@ def picture(mistakes: Sequence[Mistake]) -> np.ndarray:
 
 def markdown(mistakes: Sequence[Mistake], classes: Sequence[str]) -> str:
     """Returns a table of some mistakes in Markdown, in the order of the images in their picture."""
-    names = [name.replace('|', '\\|') for name in classes]
+    names = [escaped(name) for name in classes]
     rows = ['| in the picture | number of the image | true class | its probability | predicted |',
             '|---|---|---|---|---|']
     for i, mistake in enumerate(mistakes):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
-from cifar10.base.directories import warn_of_others
+from cifar10.base.directories import BEST, warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.names import AVERAGE
 from cifar10.base.registry import DATASETS
@@ -22,7 +22,7 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import saved, trust
-from cifar10.run.names import BEST, SETTINGS, exists
+from cifar10.run.names import SETTINGS, exists
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings

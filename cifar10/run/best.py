@@ -11,9 +11,10 @@ from typing import Any
 
 from cifar10.base import files
 from cifar10.base.console import say
+from cifar10.base.directories import BEST
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
-from cifar10.run.names import BEST, FIGURES, SETTINGS, is_unfinished, parts, step_of, step_without_index
+from cifar10.run.names import FIGURES, SETTINGS, is_unfinished, parts, step_of, step_without_index
 from cifar10.run.train_dir import TrainDir
 
 _EVALUATION = 'of'  # the key in best.json under which the evaluation is

@@ -7,10 +7,10 @@ import os
 
 from cifar10.base import files
 from cifar10.base.console import say
-from cifar10.base.directories import EVALUATIONS
+from cifar10.base.directories import BEST, EVALUATIONS
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
-from cifar10.run.names import BEST, FIGURES, LIST, SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
+from cifar10.run.names import FIGURES, LIST, SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
 from cifar10.run.saved import is_ours
 from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
@@ -39,6 +39,10 @@ def refuse_remains(directory: TrainDir) -> None:
     if missing := directory.incomplete():
         remedy = ANOTHER_RUN if stored else f'or {ANOTHER_DIR}'
         raise UsageError(f'--train_dir={directory.path} {missing}, {remedy}')
+    # A kill leaves at most one record of a checkpoint that is not there.
+    if stored and not directory.checkpoints() and len(metrics.read(directory.path, metrics.CHECKPOINT)) > 1:
+        raise UsageError(f'--train_dir={directory.path} holds a run whose checkpoints have been removed; put them '
+                         f'back, {ANOTHER_RUN}')
     if stored is None and os.path.exists(os.path.join(directory.path, metrics.NAME)):
         raise UsageError(f'--train_dir={directory.path} holds a {metrics.NAME}, but no run of this program; is it an '
                          '--eval_dir? Use another --train_dir')

@@ -2,6 +2,7 @@
 import contextlib
 import errno
 import json
+import math
 import mmap
 import os
 import shutil
@@ -99,9 +100,9 @@ class Metrics:
         return json.loads(line)
 
 
-def rounded(figure: float) -> float:
-    """Returns a figure rounded to seven digits, as many as a float32 has."""
-    return float(f'{figure:.7g}')
+def rounded(figure: float) -> float | None:
+    """Returns a figure rounded to seven digits, as many as a float32 has; None if it is not finite: JSON has no NaN."""
+    return float(f'{figure:.7g}') if math.isfinite(figure) else None
 
 
 def read(directory: str, kind: str) -> list[dict]:

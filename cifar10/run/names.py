@@ -6,7 +6,6 @@ from cifar10.base import files
 from cifar10.run import metrics
 
 SETTINGS = 'config.json'
-BEST = 'best'  # the folder of the best checkpoint, in an eval_dir too
 FIGURES = 'best.json'  # the figures of the checkpoint in that folder
 LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix

@@ -105,6 +105,8 @@ def _plain(value):
     """Returns a value as an object of Python's own: a path as a string, a number of NumPy's as an int or a float."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if type(value).__name__ in ('bool', 'bool_'):  # the latter is NumPy's
+        return bool(value)
     if isinstance(value, numbers.Real) and not isinstance(value, (bool, int, float)):
         return int(value) if isinstance(value, numbers.Integral) else float(value)
     return float(value) if isinstance(value, float) else value
@@ -151,6 +153,8 @@ def _check(field, value):
                          f'{_LARGEST_FLOAT:.3g}, the range of float32')
     if field.type is int and value > LARGEST_INT:
         raise UsageError(f'{flag_of(field)}={value} is too large; the maximum is {LARGEST_INT}')
+    if field.type is str and '\0' in value:
+        raise UsageError(f'{flag_of(field)} contains a null character; leave it out')
     if field.type is str and not value:
         raise UsageError(f'{flag_of(field)} is empty; give it a value or leave it out')
     for check in field.metadata['checks']:

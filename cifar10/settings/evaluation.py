@@ -3,7 +3,7 @@ import dataclasses
 import os
 from typing import Any
 
-from cifar10.base.directories import DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
+from cifar10.base.directories import BEST, DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS
 from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
@@ -96,7 +96,9 @@ def eval_settings(**given: Any) -> EvalSettings:
                          'what to evaluate; leave one of them out')
     settings = EvalSettings(**values)
     if settings.train_dir:
-        eval_dir = given.get('eval_dir') or os.path.join(settings.train_dir, EVALUATIONS)
+        folder, name = os.path.split(os.path.abspath(settings.train_dir))
+        of_run = folder if name == BEST else settings.train_dir  # the best checkpoint is in a folder of the run's
+        eval_dir = given.get('eval_dir') or os.path.join(of_run, EVALUATIONS)
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
     if settings.export_dir and (settings.image or settings.json):
         raise UsageError('--export_dir exports the model and does nothing else; leave it out, or --image and --json')

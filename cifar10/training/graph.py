@@ -132,7 +132,8 @@ def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen
 
     # GATE_NONE leaves out the gradients of frozen weights, which GATE_OP would compute for nothing.
     gate_gradients = tf.train.Optimizer.GATE_NONE if plan.settings.recipe.freeze else tf.train.Optimizer.GATE_OP
-    return mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step, gate_gradients)
+    return mode.build(tower, plan.precision.optimizer(recipe.optimizer(*rates)), global_step,
+                      gate_gradients=gate_gradients)
 
 
 def _shown(plan, step, rate, batches):

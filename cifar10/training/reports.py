@@ -15,12 +15,12 @@ from cifar10.run.curves import Curves
 from cifar10.run.events import Events
 from cifar10.run.progress import Progress
 from cifar10.run.rate import due
+from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir
 from cifar10.training.run import Run
-from cifar10.training.start import record_of
 
 
 class Reports:
@@ -30,24 +30,25 @@ class Reports:
       run: the run, before its first session.
       directory: its train_dir.
       validation: evaluates the run between two steps, or None.
+      record: of the start.
 
     Attributes:
       checkpoints: the run's `Checkpoints`.
     """
 
-    def __init__(self, run: Run, directory: TrainDir, validation: Validation | None):
+    def __init__(self, run: Run, directory: TrainDir, validation: Validation | None, record: RunRecord):
         self._directory = directory
         self._run = run
         self._validation = validation
         self._progress = None
+        self._record = record
         plan, settings = run.plan, run.plan.settings
         self._log = metrics.Metrics(directory.path)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
                 directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous,
                 settings.reports.keep_every)
-            self._record = record_of(plan)
-            text = directory.begin(self._record)
+            text = directory.begin(record)
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
                     trust.remember(directory.stored().run, name)

@@ -102,8 +102,7 @@ def expect_data(start: Start) -> list[str]:
     settings = start.settings
     start.expected = records.expected(settings.data)
     if start.expected is None:
-        if settings.reports.eval_steps:
-            records.of(settings.data, records.TEST)
+        records.of(settings.data, records.TEST).digest()  # the record of the start has it
         start.data = records.of(settings.data)
         return []
     start.data = start.expected.parts[records.TRAIN]

@@ -14,7 +14,7 @@ from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
-from cifar10.training.start import BEFORE_DATA, Start, decide, local_devices, refuse_other_images
+from cifar10.training.start import BEFORE_DATA, Start, decide, local_devices, record_of, refuse_other_images
 
 WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
 
@@ -40,10 +40,10 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         if plan.finished:
             checkpoint.tidy(directory, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
-        run, validation = Run(plan), validation_of(plan)
-        if not plan.checkpoint:
+        run, validation, record = Run(plan), validation_of(plan), record_of(plan)
+        if not plan.checkpoint:  # nothing is deleted before all that can refuse a start has been done
             deletion.restart(directory)
-        with Reports(run, directory, validation) as reports:
+        with Reports(run, directory, validation, record) as reports:
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
     finished = step_of(newest) >= plan.last_step
