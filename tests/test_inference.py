@@ -175,15 +175,15 @@ def test_tables_of_a_confusion():
 
 def test_the_worst_mistakes_are_a_picture_and_a_table_in_the_same_order():
     ramp = np.linspace(-1, 2, 30 * 30 * 3, dtype=np.float32).reshape(30, 30, 3)
-    found = [mistakes.Mistake(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp) for i in range(6)]
+    found = [mistakes.Mistake(5.0 - i, 10 + i, i % 2, 2, ramp if i % 2 else -ramp, f'a_{i}') for i in range(6)]
     picture = mistakes.picture(found)
     assert picture.shape == (2 * (4 * 30 + 2), 4 * (4 * 30 + 2), 3) and picture.dtype == np.uint8
     first, second = picture[:120, :120], picture[:120, 122:242]
     assert first[0, 0, 0] == second[-1, -1, -1] == 255 and first[-1, -1, -1] == second[0, 0, 0] == 0
     assert (picture[122:242, :120] == first).all() and (picture[122:, 2 * 122:] == 255).all()  # and no seventh
     rows = mistakes.markdown(found, ['cat', 'a|b', 'dog']).splitlines()
-    assert rows[2] == '| row 1, column 1 | 10 | cat | 0.0067 | dog |'
-    assert rows[-1] == '| row 2, column 2 | 15 | a\\|b | 1.0000 | dog |' and len(rows) == 2 + len(found)
+    assert rows[2] == '| row 1, column 1 | a\\_0 | cat | 0.0067 | dog |'
+    assert rows[-1] == '| row 2, column 2 | a\\_5 | a\\|b | 1.0000 | dog |' and len(rows) == 2 + len(found)
     assert confusion.escaped('*star* <b>_x_') == '\\*star\\* \\<b\\>\\_x\\_'
 
 

@@ -69,6 +69,9 @@ def rows_of(folder, part=records.TRAIN):
 
 def test_the_manifest_has_every_photo_as_it_is_shown(folder):
     data, test = prepare(folder), prepare(folder, records.TEST)
+    for i, row in enumerate(rows_of(data.folder)):
+        assert MADE in row['file'] or data.name_of(i) == row['file']
+        assert (folder / data.name_of(i)).is_file() and data.name_of(i).split('/')[0] == CLASSES[int(row['label'])]
     assert data.classes == CLASSES and (data.count, test.count) == (33, 9) and data.size == SIZE
     rows = rows_of(data.folder) + rows_of(test.folder, records.TEST)
     files = {str(path.relative_to(folder)) for path in folder.glob('*/*.*') if path.parent.name in CLASSES}

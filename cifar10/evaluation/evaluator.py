@@ -105,7 +105,7 @@ class Evaluator:
     def __init__(self, data: records.Records, recipe: Recipe, devices: Sequence[str], batch_size: int,
                  num_examples: int | None = None, averaging: bool = False):
         self._count = num_examples or data.count
-        self._batch_size = batch_size
+        self._name_of = data.name_of
         with tf.device('/cpu:0'), tf.name_scope('input'):
             memory = data.load()
             self.read = memory.read
@@ -143,7 +143,8 @@ class Evaluator:
         totals = {name: sum(sums[name] for sums in all_sums) for name in all_sums[0]}
         cross_entropy = float(totals['cross_entropy']) / self._count
         averaged_correct = int(totals['averaged_correct']) if 'averaged_correct' in totals else None
-        mistakes = _largest([mistake for _, share_mistakes in shares for mistake in share_mistakes])
+        mistakes = [mistake._replace(name=self._name_of(mistake.example)) for mistake in _largest(
+            [mistake for _, share_mistakes in shares for mistake in share_mistakes])]
         return Result(totals['confusion'], cross_entropy, averaged_correct, mistakes)
 
 

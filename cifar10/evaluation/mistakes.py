@@ -1,9 +1,10 @@
-"""The worst mistakes of an evaluation, as a picture and as a table. NumPy only."""
+"""The worst mistakes of an evaluation, as a picture and as a table."""
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from cifar10.base.console import printable
 from cifar10.evaluation.confusion import escaped
 
 MOST = 8  # mistakes of an evaluation that are shown
@@ -20,12 +21,14 @@ class Mistake(NamedTuple):
       example: the number of the image in its part of the data set.
       label, predicted: the true class, and the one that was predicted.
       image: float32 [height, width, 3], as the network gets it.
+      name: `Records.name_of` the example.
     """
     loss: float
     example: int
     label: int
     predicted: int
     image: np.ndarray
+    name: str = ''
 
 
 def picture(mistakes: Sequence[Mistake]) -> np.ndarray:
@@ -46,10 +49,11 @@ def picture(mistakes: Sequence[Mistake]) -> np.ndarray:
 def markdown(mistakes: Sequence[Mistake], classes: Sequence[str]) -> str:
     """Returns a table of some mistakes in Markdown, in the order of the images in their picture."""
     names = [escaped(name) for name in classes]
-    rows = ['| in the picture | number of the image | true class | its probability | predicted |',
+    rows = ['| in the picture | image | true class | its probability | predicted |',
             '|---|---|---|---|---|']
     for i, mistake in enumerate(mistakes):
         place = f'row {i // _COLUMNS + 1}, column {i % _COLUMNS + 1}'
-        rows.append(f'| {place} | {mistake.example} | {names[mistake.label]} | {np.exp(-mistake.loss):.4f} | '
-                    f'{names[mistake.predicted]} |')
+        cells = (place, escaped(printable(mistake.name)), names[mistake.label], f'{np.exp(-mistake.loss):.4f}',
+                 names[mistake.predicted])
+        rows.append(f"| {' | '.join(cells)} |")
     return '\n'.join(rows)

@@ -66,6 +66,12 @@ def _sources(path):
     return os.path.splitext(path)[0] + '_sources.tsv'
 
 
+def source(path: str, example: int) -> str:
+    """Returns the path of the user's file of an example, below the folder of the photos; `path` is as for `write`."""
+    with open(_sources(path), **_TEXT) as sources:
+        return next(itertools.islice(sources, example, None)).rstrip('\n').split('\t')[2]
+
+
 def fingerprints(path: str) -> set[int]:
     """Returns the fingerprints of the photos whose rows are in a file of the manifest."""
     with open(path, **_TEXT) as rows:

@@ -48,6 +48,9 @@ class Photos(Records):
     def fingerprints(self):
         return manifest.fingerprints(self.files[0])
 
+    def name_of(self, example):
+        return manifest.source(self.files[0], example)
+
     def load(self):
         return PhotoFiles(self)
 
