@@ -296,7 +296,9 @@ def test_evaluation_classification_and_export_give_what_cpu_devices_give(gpus, s
     for kind in ('gpu', 'cpu'):
         folder = tmp_path / f'on_{kind}'
         lines = python(gpus, '-c', EVALUATE, kind, tmp_path / 'train', folder, ROOT / 'docs' / 'fast.png')
-        printed.append(re.sub(r'\d{4}-\S+ [\d:.]+' + f'|{folder}', '...', lines))
+        device, rest = re.sub(r'\d{4}-\S+ [\d:.]+' + f'|{folder}', '...', lines).split('\n', 1)
+        assert device.startswith(f'device     1 {kind.upper()}')
+        printed.append(rest)
     assert printed[0] == printed[1] and 'precision @ 1' in printed[0]
     exported = [tmp_path / f'on_{kind}' / 'exported' for kind in ('gpu', 'cpu')]
     answers = python(gpus, '-c', ANSWER, *exported).splitlines()
