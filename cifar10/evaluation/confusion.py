@@ -57,7 +57,7 @@ def _matrix_lines(confusion, classes):
 
 
 def escaped(name: str) -> str:
-    """Returns the name of a class so that Markdown shows it as it is."""
+    """Returns the name of a class or a file so that Markdown shows it as it is."""
     return re.sub(r'([\\`*_{}\[\]<>#|~])', r'\\\1', name)
 
 

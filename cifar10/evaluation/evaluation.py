@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import files
-from cifar10.base.console import Output, say
+from cifar10.base.console import Output, say, say_all
 from cifar10.base.directories import make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
@@ -139,8 +139,7 @@ class _Evaluation:
         if self._settings.per_class:
             if result.averaged_correct is not None:
                 say('each class, without test-time averaging:')
-            for line in confusion.lines(result.confusion, self._run.classes):
-                say(line)
+            say_all(confusion.lines(result.confusion, self._run.classes))
         tensorboard.write(self.events, step, result, self._run.classes)
         record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
                                      **self._evaluation)

@@ -149,8 +149,7 @@ class Evaluator:
 
 
 def _of_batch(recipe, images, labels, num_classes, averaging):
-    """Returns what is found in a batch: ({name: a sum over its examples}, its worst mistakes as `_mistakes` gets them).
-    """
+    """Returns what is found in a batch: ({name: sum over its examples}, the columns that `_mistakes` gets)."""
     logits = recipe.inference(views(images) if averaging else images)
     plain = logits[:tf.shape(labels)[0]]  # the first view of each image is the image itself
     predicted = tf.argmax(plain, 1, output_type=tf.int32)

@@ -71,7 +71,7 @@ def check(name: str, averages_within: bool) -> None:
         made = make(rate)
         _check_class(made, averages_within)
         for variable in tf.global_variables()[count:] + tf.local_variables():
-            # Modes with several copies of the variables could not give each copy's the same initial value.
+            # In modes with several copies of the variables, it would begin with another value in each copy.
             raise BrokenRule(f'the variable {variable.op.name} is made together with the optimizer; make it in '
                              '_create_slots, which is called when gradients are applied')
         with tf.name_scope(_SCOPE):

@@ -6,8 +6,8 @@ on; the integers are added; and their sum becomes a float again.
 
 The unit is a power of two. Each element has its own, which follows from the largest absolute value that any tower has
 there: with up to 32 towers, that value has 26 bits, two more than a float32. So a small gradient keeps its precision
-beside much larger ones; Adam steps equally far for both. The sum of two floats has only one order, so
-two towers need no integers.
+beside much larger ones; Adam steps equally far for both. The sum of two floats has only one order, so two towers need
+no integers.
 """
 import functools
 from collections.abc import Sequence
