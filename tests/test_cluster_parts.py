@@ -280,6 +280,29 @@ def test_the_local_cluster_ends_the_others_when_one_fails():
     assert local('--workers=3', '--', sys.executable, '-c', script).returncode == 3
 
 
+@pytest.mark.parametrize('restarts, status, said', [
+    (2, 0, ['ended with status 75; starts again in 1 s (restarts left: 1)',
+            'ended with status 75; starts again in 2 s (restarts left: 0)', 'trained']),
+    (1, 75, ['ended with status 75; starts again in 1 s (restarts left: 0)', 'ended with status 75; giving up']),
+    (0, 75, [])])
+def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, said, tmp_path):
+    # Task 1 ends with 75 twice; the other one lasts as long as it.
+    script = ('import os, sys, time; folder, name = sys.argv[1], sys.argv[3]\n'
+              'if name == "--task_index=0":\n'
+              '    while not os.path.exists(folder + "/2"): time.sleep(0.01)\n'
+              '    sys.exit()\n'
+              'count = len(os.listdir(folder)); os.mkdir(f"{folder}/{count}")\n'
+              'sys.exit(75) if count < 2 else print("trained")')
+    result = local('--workers=2', f'--restarts={restarts}', '--', sys.executable, '-c', script, str(tmp_path))
+    assert result.returncode == status and result.stdout.splitlines() == [f'worker 1 | {line}' for line in said], result
+
+
+def test_the_local_cluster_starts_nothing_again_that_has_failed_or_was_ended():
+    script = 'import sys; sys.exit(3)'
+    result = local('--workers=1', '--restarts=3', '--', sys.executable, '-c', script)
+    assert result.returncode == 3 and result.stdout == ''
+
+
 @pytest.mark.stress
 def test_the_local_cluster_asks_twice_before_it_kills(tmp_path):
     # Two signals at once arrive as one at a task that waits for them, as this one does, only now and then.

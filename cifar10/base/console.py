@@ -4,6 +4,7 @@ Below the programs, every line for people goes through `say`, so that a caller o
 """
 import contextlib
 import errno
+import math
 import os
 import stat
 import sys
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
+from cifar10.base.activity import doing, moved
 from cifar10.base.errors import UsageError
 
 # How lines begin that a person should know of a result.
@@ -45,7 +47,7 @@ class Output:
             if not (function is None or callable(function)):
                 raise UsageError(f'{name}={function!r} is not a function')
         self.notes = []
-        self._say = say
+        self._callback = say
         self._on_record = on_record
 
     @contextlib.contextmanager
@@ -72,17 +74,20 @@ class Output:
     @property
     def is_stdout(self) -> bool:
         """Whether lines go to standard output."""
-        return self._say is print
+        return self._callback is print
 
     def say(self, line: str) -> None:
         """Says a line, above a progress bar if there is one."""
-        line = printable(line)
+        with doing('while nobody reads its lines', math.inf):  # a person may stop the output of a terminal
+            self._say(printable(line))
+
+    def _say(self, line):
         if line.startswith(_NOTES):
             self.notes.append(line)
-            if self._say is None:
+            if self._callback is None:
                 _call(_warn, line)
         if not self.is_stdout:
-            _call(self._say, line)
+            _call(self._callback, line)
             return
         if shows_bars():
             from tqdm import tqdm
@@ -145,13 +150,18 @@ def shows_bars() -> bool:
 
 
 def progress_bar(*arguments: Any, **options: Any) -> Any:
-    """Returns a `tqdm` progress bar on standard error; see `shows_bars`.
+    """Returns a `tqdm` progress bar on standard error; see `shows_bars`. Whatever it counts has moved.
 
     Args:
       arguments, options: of `tqdm`.
     """
     from tqdm import tqdm
-    return tqdm(*arguments, file=sys.stderr, disable=not shows_bars(), **options)
+
+    class Bar(tqdm):
+        def update(self, n=1):
+            moved()
+            return super().update(n)
+    return Bar(*arguments, file=sys.stderr, disable=not shows_bars(), **options)
 
 
 def discard(stream: TextIO) -> None:

@@ -4,11 +4,14 @@ The chief (worker 0) builds the graph for the devices of all workers. The other 
 server and wait until the chief tells them that the training has ended.
 """
 import contextlib
+import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.activity import OF_FIRST_STEP, Question, doing, moved
 from cifar10.base.console import say
 from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.base.signals import Termination
@@ -23,6 +26,7 @@ from cifar10.parallel.session_config import LEADER, absent, session_config
 # downloaded, a container image is pulled.
 _START_FACTOR = 5
 _ANSWER_SECS = 2  # a running TensorFlow server answers within this time; one of a busy machine, when asked again
+_HEAR_SECS = 2  # between two questions whether the chief answers
 _END_SECS = 10  # in which a peer can be told the end, which is tried once
 
 
@@ -61,7 +65,8 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
         devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.target)
         member.check_devices(devices)
         member.check_files(files)
-        ended = train(devices, lambda: member.before_session(devices, files))
+        with doing('outside the steps', OF_FIRST_STEP, member.questions):
+            ended = train(devices, lambda: member.before_session(devices, files))
         status = 0
         return ended
     except TemporaryError as error:
@@ -138,7 +143,8 @@ class _Member:
             except tf.errors.OpError:
                 return False
             return bool(self._found[task])
-        missing = watch.wait_for(peers, limit, answers, announce)
+        with doing('while it waits for other processes', math.inf):  # which `limit` ends
+            missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
             if watch.reachable(address):
@@ -235,12 +241,43 @@ class _Member:
         cluster = self._cluster
         with tf.Graph().as_default():
             ended = _end_queue(cluster.job, cluster.index).dequeue()
-            with self._own_session() as session:
+            with self._own_session() as session, doing('while the chief trains', 1, self.questions), \
+                    self._hearing_from_chief():
                 status = session.run(ended)
         self._watch.stop()
         if status:
             error = TemporaryError if status == TemporaryError.status else RunError
             raise error(f'the chief, worker 0 at {cluster.workers[0]}, ended with an error; see its output')
+
+    def questions(self):
+        """Returns the Questions whether the peers answer, in one group."""
+        def question(name, address):
+            subject = f'{name} ({address})'
+            return Question(subject, lambda: self._answers(name), lambda: f'{subject} does not answer')
+        return [[question(*peer) for peer in self._peers.items()]]
+
+    def _answers(self, name):
+        """Returns whether a peer answers as a server of this cluster."""
+        job, index = name.split()
+        try:
+            return bool(self._devices((job, int(index)), _ANSWER_SECS))
+        except tf.errors.OpError:
+            return False
+
+    @contextlib.contextmanager
+    def _hearing_from_chief(self):
+        """Context in which this process, which only serves, moves whenever the chief answers."""
+        ended = threading.Event()
+
+        def hear():
+            while not ended.wait(_HEAR_SECS):
+                if self._answers('worker 0'):
+                    moved()
+        threading.Thread(target=hear, daemon=True).start()
+        try:
+            yield
+        finally:
+            ended.set()
 
     def tell_end(self, status):
         """Tells the other processes that the training has ended, with 0 if it succeeded, else with the error's status.

@@ -3,14 +3,12 @@
 TensorFlow's session waits for a lost process silently and without a limit, and its errors name no address.
 """
 import contextlib
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable
 
 from cifar10.base.console import say
-from cifar10.base.errors import TemporaryError
+from cifar10.base.ending import end_process
 from cifar10.cluster.address import reachable
 
 _INTERVAL_SECS = 0.5  # between two checks
@@ -93,17 +91,9 @@ class Watch:
                     self._give_up(name, address)
 
     def _give_up(self, name, address):
-        """Ends the process from this thread, because the main thread may be blocked in the session."""
         after = f' after {self._limit} s' if self._limit else ''
-        line = (f'{os.path.basename(sys.argv[0])}: error: {name} at {address} cannot be reached{after}; start all '
-                'processes again to continue from the newest checkpoint\n')
-        try:
-            for stream, text in ((sys.stdout, ''), (sys.stderr, line)):
-                with contextlib.suppress(OSError):  # nobody reads it any more
-                    stream.write(text)
-                    stream.flush()
-        finally:
-            os._exit(TemporaryError.status)
+        end_process(f'{name} at {address} cannot be reached{after}; start all processes again to continue from the '
+                    'newest checkpoint')
 
 
 def _say(line):

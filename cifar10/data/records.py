@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -106,6 +106,7 @@ class Records:
     label: int = 0
     stored_size: int = SIZE
     size: int = SIZE
+    reads_late: ClassVar[bool] = False  # whether each example has a file, which is read when it is due
 
     @property
     def folder(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.activity import moved
 from cifar10.data import pipeline, records
 from cifar10.data.shift import average, views
 from cifar10.evaluation.mistakes import MOST, Mistake
@@ -133,6 +134,7 @@ class Evaluator:
             all_sums, mistakes = [], []
             for first in firsts:
                 sums, worst = session.run(found)
+                moved()
                 all_sums.append(sums)
                 mistakes = _largest([*mistakes, *_mistakes(first, **worst)])
             return all_sums, mistakes

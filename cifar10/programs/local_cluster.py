@@ -4,7 +4,8 @@
 
 Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
 free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
-task fails, the others are ended, and this program exits with the status of the first that failed.
+task fails, the others are ended, and this program exits with the status of the first that failed. With
+--restarts, a task that was stuck or has lost another is started again first.
 """
 import argparse
 import contextlib
@@ -20,12 +21,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 from cifar10.base import console, signals
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import TemporaryError, UsageError
 from cifar10.programs import flags, program
 
 _TICK_SECS = 0.1  # between two looks at the tasks
 _GRACE = 150  # ticks from the first SIGTERM to SIGKILL
 _REPEAT = 10  # ticks between two signals: two at once may arrive as one
+_FIRST_DELAY_SECS = 1  # before a task starts again
 _PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
 
 
@@ -61,54 +63,104 @@ def commands(command: Sequence[str], addresses: Sequence[str], workers: int) -> 
             for job, count in (('worker', workers), ('ps', len(addresses) - workers)) for i in range(count)}
 
 
-def run_tasks(tasks: dict[str, list[str]]) -> int:
+def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
     """Runs the commands of all tasks to their end; returns the status of the first that failed, or 0.
 
     Args:
       tasks: the command lines, as `commands` returns them.
+      restarts: how often each is started again after it ended with the status of a TemporaryError, each time after
+        twice the delay.
     """
-    processes = {}
-
-    def pass_on(number, frame=None):
-        for process in processes.values():
-            if process.poll() is None:
-                process.send_signal(number)
+    local = _Tasks(tasks, restarts)
     for number in signals.termination_signals():
-        signal.signal(number, pass_on)
-    for name, command in tasks.items():
-        # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
-        processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                           errors='replace', start_new_session=True)
-    width = max(len(name) for name in processes)
-    unread = threading.Event()  # set once nobody reads our output any more
-    relays = [threading.Thread(target=_relay, args=(f'{name:<{width}} | ', process, unread), daemon=True)
-              for name, process in processes.items()]
-    for relay in relays:
-        relay.start()
+        signal.signal(number, local.stop)
+    for name in tasks:
+        local.start(name)
     status = 0
     ticks = 0  # since the first failure
-    while None in (statuses := [process.poll() for process in processes.values()]):
-        failures = [code for code in statuses if code]
-        if unread.is_set():
+    while None in (statuses := local.statuses()).values():
+        failures = list(filter(None, statuses.values()))
+        if local.unread.is_set():
             failures.append(program.UNREAD)
         if failures:
             status = status or failures[0]
             if ticks % _REPEAT == 0:  # after the first signal alone, a task may wait for a chief that is gone
-                pass_on(signal.SIGTERM if ticks < _GRACE else signal.SIGKILL)
+                local.stop(signal.SIGTERM if ticks < _GRACE else signal.SIGKILL)
             ticks += 1
         time.sleep(_TICK_SECS)
-    for relay in relays:
-        relay.join(_GRACE * _TICK_SECS)
-    status = status or next((code for code in statuses if code), 0)  # the last task to end may be the first that failed
+    local.join()
+    status = status or next(filter(None, statuses.values()), 0)  # the last task to end may be the first that failed
     return status if status >= 0 else 128 - status  # killed by a signal: like a shell, 128 + its number
 
 
-def _relay(prefix, process, unread):
-    """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
-    for line in process.stdout:
-        if not unread.is_set():
-            with console.reader_may_leave(unread.set):
-                sys.stdout.write(prefix + console.printable(line.rstrip('\n')) + '\n')
+class _Tasks:
+    """The processes of the tasks.
+
+    Attributes:
+      unread: an event, set once nobody reads our output any more.
+    """
+
+    def __init__(self, commands, restarts):
+        self.unread = threading.Event()
+        self._restarts_left = dict.fromkeys(commands, restarts) if restarts else {}
+        self._commands = commands
+        self._width = max(map(len, commands))
+        self._processes = {}
+        self._relays = []
+        self._delay = dict.fromkeys(commands, _FIRST_DELAY_SECS)
+        self._due = {}  # the moments at which tasks start again
+
+    def start(self, name):
+        """Starts a task."""
+        # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
+        process = subprocess.Popen(self._commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   errors='replace', start_new_session=True)
+        self._processes[name] = process
+        self._relays.append(threading.Thread(target=self._relay, args=(name, process), daemon=True))
+        self._relays[-1].start()
+
+    def stop(self, number, frame=None):
+        """Passes a signal on; from now on, nothing is started again."""
+        del frame
+        self._restarts_left = {}
+        self._due = {}
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def statuses(self):
+        """Returns the tasks' statuses by name, None of those that run or will run; starts those again that are due."""
+        for name, process in self._processes.items():
+            if process.poll() != TemporaryError.status or name in self._due or name not in self._restarts_left:
+                continue
+            left = self._restarts_left.pop(name)
+            after = 'giving up'
+            if left:
+                self._restarts_left[name] = left - 1
+                self._due[name] = time.monotonic() + self._delay[name]
+                after = f'starts again in {self._delay[name]} s (restarts left: {left - 1})'
+                self._delay[name] *= 2
+            self._write(name, f'ended with status {TemporaryError.status}; {after}')
+        for name, moment in list(self._due.items()):
+            if time.monotonic() > moment:
+                del self._due[name]
+                self.start(name)
+        return {name: None if name in self._due else process.poll() for name, process in self._processes.items()}
+
+    def join(self):
+        """Waits until all that the tasks have written is written."""
+        for relay in self._relays:
+            relay.join(_GRACE * _TICK_SECS)
+
+    def _relay(self, name, process):
+        """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
+        for line in process.stdout:
+            self._write(name, line.rstrip('\n'))
+
+    def _write(self, name, line):
+        if not self.unread.is_set():
+            with console.reader_may_leave(self.unread.set):
+                sys.stdout.write(f'{name:<{self._width}} | {console.printable(line)}\n')
                 sys.stdout.flush()
 
 
@@ -120,18 +172,21 @@ def main() -> int:
         separator = arguments.index('--')
         command = arguments[separator + 1:]
         arguments = arguments[:separator]
-    parser = flags.Parser(__doc__, usage='%(prog)s [--workers=N] [--ps=N] -- COMMAND')
+    parser = flags.Parser(__doc__, usage='%(prog)s [--workers=N] [--ps=N] [--restarts=N] -- COMMAND')
     parser.add_argument('--workers', type=flags.at_least(1), default=2, metavar='N',
                         help='number of workers (default: %(default)s)')
     parser.add_argument('--ps', type=flags.at_least(0), default=0, metavar='N',
                         help='number of parameter servers (default: %(default)s)')
+    parser.add_argument('--restarts', type=flags.at_least(0), default=0, metavar='N',
+                        help=f'how often a task is started again that ends with {TemporaryError.status}: it was stuck, '
+                             'or has lost another (default: %(default)s)')
     parser.add_argument('before', nargs='*', help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.before or not command:
         raise UsageError('there is no command; give it after --, as in: -- cifar10-train --num_gpus=1')
     try:
         with free_addresses(options.workers + options.ps) as addresses:
-            status = run_tasks(commands(command, addresses, options.workers))
+            status = run_tasks(commands(command, addresses, options.workers), options.restarts)
     except (FileNotFoundError, PermissionError) as error:
         raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}') from error
     return status

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.parallel.session_config import LOST
 
 _GRACE_SECS = 120  # in which a thread ends its step after an error; one that hangs on a lost device is left behind
@@ -36,8 +37,8 @@ class AsyncWorkers:
         Raises:
           Exception: what has ended a thread.
         """
-        threads = [threading.Thread(target=self._step, args=(session, *pair), daemon=True)
-                   for pair in zip(self._train_ops, self._locks)]
+        threads = [threading.Thread(target=self._step, args=(session, *each), daemon=True)
+                   for each in zip(range(1, len(self._train_ops) + 1), self._train_ops, self._locks)]
         for thread in threads:
             thread.start()
         try:
@@ -58,12 +59,14 @@ class AsyncWorkers:
         for thread in threads:
             thread.join(None if seconds is None else max(begin + seconds - time.monotonic(), 0))
 
-    def _step(self, session, train_op, lock):
+    def _step(self, session, tower, train_op, lock):
+        patience = OF_FIRST_STEP
         try:
             while not self._ended and self._error is None:
                 self._may_step.wait()
-                with lock:
+                with lock, doing(f'in a step of tower {tower}', patience):
                     session.run(train_op)
+                patience = 1
         except tf.errors.OutOfRangeError:
             pass  # the last batch was taken
         except Exception as error:  # of any type: the main thread raises it

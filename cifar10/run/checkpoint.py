@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.activity import doing
 from cifar10.base.console import Output
 from cifar10.base.errors import RunError, UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
@@ -171,7 +172,8 @@ class Checkpoints:
     def _writing(self, step):
         """Context for errors in writing a checkpoint, which become RunErrors unless a device was lost."""
         try:
-            yield
+            with doing('while it writes a checkpoint'):
+                yield
         except LOST:
             raise  # from which training starts over
         except (tf.errors.OpError, OSError) as error:

@@ -9,6 +9,7 @@ SETTINGS = 'config.json'
 FIGURES = 'best.json'  # the figures of the checkpoint in that folder
 LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix
+STACKS = 'stuck.txt'  # what the threads of a process were doing that did not move
 KEPT = '.kept'  # the suffix of the empty file that keeps a checkpoint for good
 EVENTS_SUFFIX = '.cifar10'
 _WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
@@ -24,7 +25,7 @@ _EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
 
 def is_of_run(name: str) -> bool:
     """Returns whether a file in a train_dir is named like one that this program writes, whole or unfinished."""
-    return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{_EVENTS}|{_UNFINISHED}', name))
+    return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{re.escape(STACKS)}|{_EVENTS}|{_UNFINISHED}', name))
 
 
 def is_of_checkpoint(name: str) -> bool:

@@ -106,6 +106,9 @@ class RunSettings:
         checks=[no_wildcard, absolute_utf8], of=Of.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
+    stuck_secs: int = setting(
+        600, 'seconds without a move after which the process says what it waits for and ends; 0: never', minimum=0,
+        of=Of.START)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
     plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib', of=Of.START)

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cifar10.base import console, startup
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
 from cifar10.cluster import membership
 from cifar10.run import metrics
+from cifar10.run.stuck import StuckWatch
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TrainSettings
 from cifar10.training.continued import settings_of
@@ -107,7 +109,8 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     with _prepared(say, on_record, given.reports.log_device_placement) as output:
         console.say_all(lines)
         from cifar10.training import trainer
-        ended = take_part(given, termination, trainer.train)
+        with StuckWatch(given.run.stuck_secs), doing('outside the steps', OF_FIRST_STEP):
+            ended = take_part(given, termination, trainer.train)
     if ended is None:
         return None
     evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.activity import doing
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation import tensorboard
@@ -123,7 +124,8 @@ class Reports:
             step, values = run.last_step_taken(), run.variables(self._validation.names)
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
-        result = self._validation.evaluate(values)
+        with doing('while it evaluates'):
+            result = self._validation.evaluate(values)
         tensorboard.write(self._events, step, result, run.plan.data.classes)
         self._log.add(metrics.EVAL, step, **result.figures)
         progress.say(result.line(step))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.names import AVERAGE, EXAMPLES_SEEN
 from cifar10.base.variables import Loader
@@ -41,6 +42,7 @@ class Run:
         self.plan = plan
         self.session = None
         self.step = plan.step
+        self._patience = OF_FIRST_STEP
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = plan.recipe.learn(plan.data) if is_new else {}
@@ -78,6 +80,7 @@ class Run:
         """
         if is_final:
             self._graph.finalize()
+        self._patience = OF_FIRST_STEP
         with contextlib.ExitStack() as stack:
             with self._graph.as_default(), self.plan.mode.scope():
                 self.session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
@@ -95,6 +98,7 @@ class Run:
             self.step = self.last_step_taken()
             if self.graph.average:  # the checkpoint may have been averaged under another schedule than the present one
                 self.session.run(self.graph.average.go_on)
+            stack.enter_context(doing('between two steps'))
             yield
 
     def _close(self, session):
@@ -112,8 +116,10 @@ class Run:
         Raises:
           tf.errors.OutOfRangeError: another thread has taken the last step.
         """
-        self.go_on()
-        results = self.session.run(dict(self.graph.fetches, **also or {}), feed, **traced)
+        with doing(f'in step {self.step + 1:,}', self._patience):
+            self.go_on()
+            results = self.session.run(dict(self.graph.fetches, **also or {}), feed, **traced)
+        self._patience = 1
         self.step = int(results['step'])
         return results
 

@@ -1,6 +1,7 @@
 """Training: from settings to checkpoints in train_dir."""
 from collections.abc import Callable, Sequence
 
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import reader_may_leave, say, say_all
 from cifar10.base.signals import Termination
 from cifar10.data import records
@@ -12,6 +13,7 @@ from cifar10.settings.training import TrainSettings
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
+from cifar10.training.questions import of_step
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
 from cifar10.training.start import BEFORE_DATA, Start, decide, local_devices, record_of, refuse_other_images
@@ -34,7 +36,8 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     """
     start = prepared(settings, devices)
     directory = start.directory
-    with directory.locked(), failures.plain_errors(directory):
+    outside = doing('outside the steps', OF_FIRST_STEP, folder=directory.path)
+    with directory.locked(), failures.plain_errors(directory), outside:
         take(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
@@ -43,7 +46,8 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
         if not plan.checkpoint:  # nothing is deleted before all that can refuse a start has been done
             deletion.restart(directory)
-        with Reports(run, directory, validation, record) as reports:
+        waiting = doing('outside the steps', OF_FIRST_STEP, lambda: of_step(run))
+        with Reports(run, directory, validation, record) as reports, waiting:
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
     finished = step_of(newest) >= plan.last_step

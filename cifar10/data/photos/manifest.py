@@ -8,7 +8,7 @@ the user's files, which tell cheaply which of them have changed. The operations 
 import itertools
 import multiprocessing.pool
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from cifar10.base.errors import UsageError
@@ -70,6 +70,13 @@ def source(path: str, example: int) -> str:
     """Returns the path of the user's file of an example, below the folder of the photos; `path` is as for `write`."""
     with open(_sources(path), **_TEXT) as sources:
         return next(itertools.islice(sources, example, None)).rstrip('\n').split('\t')[2]
+
+
+def read_for(path: str, root: str, examples: Collection[int]) -> list[str]:
+    """Returns the paths of the files from which examples are read; the other arguments are those of `write`."""
+    with open(path, **_TEXT) as rows:
+        columns = [row.rstrip('\n').split('\t') for row in rows][1:]
+    return [os.path.join(root, columns[example][COLUMNS.index('file')]) for example in examples]
 
 
 def fingerprints(path: str) -> set[int]:

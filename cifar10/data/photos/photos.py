@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import io
 import os
+from collections.abc import Collection
+from typing import ClassVar
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -33,6 +35,7 @@ class Photos(Records):
       root: the folder that the paths in the manifest start from.
     """
     root: str = ''
+    reads_late: ClassVar[bool] = True
 
     @property
     def record_bytes(self):
@@ -50,6 +53,10 @@ class Photos(Records):
 
     def name_of(self, example):
         return manifest.source(self.files[0], example)
+
+    def read_for(self, examples: Collection[int]) -> list[str]:
+        """Returns the paths of the files from which examples are read."""
+        return manifest.read_for(self.files[0], self.root, examples)
 
     def load(self):
         return PhotoFiles(self)

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
 from cifar10.base.cpu_session import lasting_cpu_session
 from cifar10.base.startup import quiet_stderr
@@ -146,6 +147,7 @@ class Reader:
           progress: whether to show a progress bar if standard output is a terminal.
         """
         def attempt(path):
+            moved()
             try:
                 return self(path)
             except NoPicture as error:

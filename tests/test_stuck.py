@@ -1,0 +1,223 @@
+"""A training that does not move says so, finds out what it waits for, and ends with status 75; a slow one does not."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import conftest
+from tests.features import flags_of
+from tests.helpers import (
+    ROOT,
+    Tasks,
+    assert_same_bits,
+    last_variables,
+    patient,
+    read_until,
+    script_command,
+    start_script,
+)
+from tests.test_photos import made
+
+SECONDS = patient(120)
+MODES = ['parameter_server', 'replicated', 'local', 'async']
+WATCHED = """
+import os, signal, subprocess, sys, threading, time
+from cifar10.base import activity
+from cifar10.base.activity import doing, moved
+from cifar10.base.console import say
+from cifar10.run.stuck import StuckWatch
+with StuckWatch({limit}), doing('at work'):
+{body}
+print('ended by itself', flush=True)
+"""
+
+
+def watched(body, limit=1, **options):
+    """Runs lines of Python under a watch, in a process of their own; returns it when it has ended."""
+    code = WATCHED.format(limit=limit, body=''.join(f'    {line}\n' for line in body.splitlines()))
+    return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=SECONDS, cwd=ROOT,
+                          **options)
+
+
+@pytest.mark.parametrize('body', [
+    'for _ in range(30): time.sleep(0.1); moved()',
+    'for _ in range(3):\n    with doing("in a part"): time.sleep(0.7)',
+    'with doing("in the first step", 5): time.sleep(3)',
+    # Threads that say nothing of themselves move for the one that waits for them.
+    'def move():\n    for _ in range(30): time.sleep(0.1); moved()\n'
+    'thread = threading.Thread(target=move); thread.start(); thread.join()',
+    # A terminal may be stopped, and a pager may wait for a person.
+    'reading, writing = os.pipe(); os.dup2(writing, 1); sys.stdout = open(1, "w", closefd=False)\n'
+    'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
+    'threading.Thread(target=read, daemon=True).start(); before = os.dup(2); say("x" * 2 ** 18); os.dup2(before, 1)',
+    # A process that is stopped waits for whoever stopped it.
+    'subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"])\n'
+    'time.sleep(0.8); time.sleep(0.1)',
+    # pdb waits for a person.
+    'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
+], ids=['moves', 'begins and ends parts', 'has patience', 'other threads move', 'nobody reads', 'stopped', 'debugged'])
+def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end(body):
+    result = watched(body)
+    assert result.returncode == 0 and 'stuck' not in result.stdout + result.stderr, result
+
+
+def test_what_does_not_move_is_announced_named_and_ended(tmp_path):
+    result = watched(f"""
+def silent(): time.sleep(1000)
+questions = [[activity.Question('one', lambda: None, lambda: 'one is silent'),
+              activity.Question('two', lambda: 1 / 0, lambda: 'two is silent')],
+             [activity.Question('three', silent, lambda: 'three is silent'),
+              activity.Question('four', lambda: False, lambda: 'four is silent', is_final=True)],
+             [activity.Question('five', silent, lambda: 'five is silent')]]
+with doing('in a part', questions=lambda: questions, folder={str(tmp_path)!r}): time.sleep(4)
+begin = time.monotonic()
+with doing('in another part', questions=lambda: questions, folder={str(tmp_path)!r}): time.sleep(1000)
+""", limit=5)
+    assert result.returncode == 75
+    assert re.fullmatch(r'waiting    3 s in a part; without a move, the process ends after 5 s\n'
+                        r'moving     again after [34] s\n'
+                        r'waiting    3 s in another part; without a move, the process ends after 5 s\n'
+                        r'stuck      5 s in another part: three is silent, four is silent\n', result.stdout)
+    assert re.fullmatch(rf'-c: error: nothing has moved for 5 s \(stacks of all threads: {tmp_path}/stuck.txt\); '
+                        'start again to continue from the newest checkpoint\n', result.stderr)
+    stacks = (tmp_path / 'stuck.txt').read_text()
+    assert stacks.startswith('stuck      5 s in another part: three is silent') and stacks.count('in silent') == 2
+
+
+def test_a_process_whose_output_nobody_reads_ends_all_the_same():
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    while True:
+        try:
+            os.write(writing, b'x' * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(writing, True)
+    code = WATCHED.format(limit=1, body='    time.sleep(1000)\n')
+    process = subprocess.Popen([sys.executable, '-c', code], stdout=writing, stderr=writing, cwd=ROOT)
+    begin = time.monotonic()
+    assert process.wait(timeout=SECONDS) == 75
+    assert time.monotonic() - begin < patient(20)
+    os.close(reading)
+    os.close(writing)
+
+
+HANGING = """
+import os, time
+import tensorflow.compat.v1 as tf
+
+calls = []
+
+def late(x):
+    calls.append(1)
+    if len(calls) >= int(os.environ.get('HANG_AT', 10 ** 9)):
+        time.sleep(10 ** 6)
+    return x
+
+def net(images, num_classes, training):
+    flat = tf.reshape(images, [-1, images.shape[1] * images.shape[2] * 3])
+    if 'tower_1' in tf.get_default_graph().get_name_scope():
+        shape = flat.shape
+        flat = tf.numpy_function(late, [flat], flat.dtype)
+        flat.set_shape(shape)
+    w = tf.get_variable('w', [flat.shape[1], num_classes], initializer=tf.zeros_initializer())
+    return tf.matmul(flat, w)
+"""
+
+
+def run(environment=None, **flags):
+    """Trains in a process of its own to the end; returns the CompletedProcess."""
+    return subprocess.run(script_command('multi_gpu_train.py', **flags), capture_output=True, text=True,
+                          timeout=SECONDS, env={**os.environ, **(environment or {})})
+
+
+@pytest.mark.parametrize('mode', [MODES[0], *(pytest.param(mode, marks=pytest.mark.stress) for mode in MODES[1:])])
+def test_a_tower_that_hangs_is_named_and_the_run_resumes_to_the_same_bits(mode, data_dir, tmp_path):
+    (tmp_path / 'net.py').write_text(HANGING)
+    flags = dict(flags_of('linear', mode), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
+                 num_gpus=2, max_steps=40, save_steps=10, log_frequency=10, tower_device='cpu')
+    stuck = run(dict(HANG_AT='5' if mode == 'async' else '26'), train_dir=tmp_path / 'stuck', stuck_secs=4, **flags)
+    assert stuck.returncode == 75, stuck.stderr
+    line = stuck.stdout.splitlines()[-1]
+    where = r'(between two steps|in a step of tower 1|in step \d+)' if mode == 'async' else r'in step \d+'
+    assert re.fullmatch(rf'stuck      4 s {where}: tower 1 on /cpu:1 has not finished', line)
+    assert 'in late' in (tmp_path / 'stuck' / 'stuck.txt').read_text()
+    resumed = run(train_dir=tmp_path / 'stuck', **flags)
+    assert resumed.returncode == 0, resumed
+    if mode != 'async':  # which hangs before its first checkpoint, and whose bits differ
+        assert f'{tmp_path}/stuck, resumed at step ' in resumed.stdout
+        assert run(train_dir=tmp_path / 'whole', **flags).returncode == 0
+        assert_same_bits(last_variables(tmp_path / 'stuck'), last_variables(tmp_path / 'whole'))
+
+
+@pytest.mark.stress
+def test_a_photo_that_cannot_be_read_is_named(tmp_path_factory, data_dir, tmp_path):
+    folder = made(tmp_path_factory)
+    flags = dict(flags_of('linear', 'parameter_server'), dataset=f'{folder}/', data_dir=tmp_path, test_fraction=0.2,
+                 image_size=96, network=f'{ROOT}/tests/networks.py:convolutions', max_steps=10 ** 6, log_frequency=10)
+    process = start_script('multi_gpu_train.py', train_dir=tmp_path / 'run', stuck_secs=4, **flags)
+    read_until(process, 'step 10,')
+    photos = sorted(path for path in folder.rglob('*.*') if path.suffix in ('.jpg', '.png'))
+    for photo in photos:
+        photo.unlink()
+        os.mkfifo(photo)
+    output = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 75
+    named = re.search(r'stuck      4 s in step [\d,]+: photo (.*) is being read\n', output)
+    assert named and named[1] in map(str, photos), output
+
+
+@pytest.fixture
+def small(data_dir, tmp_path):
+    """The flags of a small run that does not end by itself."""
+    return dict(conftest.small(data_dir, tmp_path), max_steps=10 ** 6, log_frequency=1)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode, who', [
+    *((mode, who) for mode in MODES for who in ('worker 0', 'worker 1')), (MODES[0], 'ps 0')])
+def test_a_stopped_task_is_named_by_the_others(mode, who, small):
+    with Tasks(2, int(who == 'ps 0'), **dict(small, variable_update=mode, stuck_secs=6)) as tasks:
+        read_until(tasks['worker 0'], 'step 10,')
+        tasks[who].send_signal(signal.SIGSTOP)
+        other = 'worker 1' if who == 'worker 0' else 'worker 0'
+        output, _ = tasks[other].communicate(timeout=SECONDS)
+    assert tasks[other].returncode == 75
+    assert re.search(rf'stuck      6 s .*: {who} \(.*\) does not answer\n', output), output
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('trouble', ['a checkpoint', 'records'])
+def test_a_file_system_that_hangs_is_named(trouble, small, tmp_path):
+    library = tmp_path / 'hanging.so'
+    subprocess.run(['cc', '-shared', '-fPIC', '-o', library, ROOT / 'tests' / 'hanging.c', '-ldl'], check=True)
+    train_dir = tmp_path / 'run'
+    intervals = dict(save_steps=100, log_frequency=10 ** 6)
+    if trouble == 'records':
+        intervals = dict(save_steps=10 ** 6, log_frequency=1)
+    flags = dict(small, train_dir=train_dir, stuck_secs=4, **intervals)
+    process = subprocess.Popen(script_command('multi_gpu_train.py', **flags), text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={
+                                   **os.environ, 'LD_PRELOAD': str(library), 'HANG_BELOW': str(train_dir),
+                                   'HANG_IF': str(tmp_path / 'now')})
+    read_until(process, 'watch ')
+    time.sleep(2)
+    (tmp_path / 'now').touch()
+    output = process.communicate(timeout=SECONDS)[0]
+    assert process.returncode == 75
+    assert re.search(rf'stuck .*: the file system of {train_dir} does not answer\n', output), output
+
+
+@pytest.mark.stress
+def test_what_is_only_slow_does_not_end(data_dir, tmp_path):
+    # Each step takes a second, the first and the evaluation several times the limit.
+    (tmp_path / 'net.py').write_text(HANGING.replace('time.sleep(10 ** 6)', 'time.sleep(1 + 5 * (len(calls) == 1))')
+                                     .replace("'tower_1' in tf.get_default_graph().get_name_scope()", 'True'))
+    flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, max_steps=4,
+                 network=f'{tmp_path}/net.py:net', eval_steps=2, tower_device='cpu')
+    result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=3, **flags)
+    assert result.returncode == 0 and 'stuck' not in result.stdout, result
