@@ -98,6 +98,9 @@ class CopiedVariables(UpdateMode):
         with self.tower_variables(update.towers[0].k):  # each copy has slots of its own
             return super().apply(update, counter)
 
+    def copied(self):
+        return self.copies.variables
+
     def _copy_of(self, k):
         """Returns the number of the copy that tower k uses."""
         return k % len(self.copies.variables)

@@ -76,6 +76,10 @@ class Mirrored(UpdateMode):
             return [None] * self.devices.num_towers
         return self._strategy.experimental_local_results(value)
 
+    def copied(self):
+        found = [self._per_replica(variable) for variable in tf.global_variables()]
+        return [list(copy) for copy in zip(*[each for each in found if len(each) == self.devices.num_towers])]
+
     def scope(self):
         return self._strategy.scope()
 

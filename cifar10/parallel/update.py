@@ -194,6 +194,10 @@ class UpdateMode:
         moved = move([(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)])
         return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
 
+    def copied(self) -> list[list[tf.Variable]]:
+        """Returns for each copy of the variables its variables, in the same order; nothing in a mode without copies."""
+        return []
+
     def scope(self) -> AbstractContextManager:
         """Returns the context in which the session must be created."""
         return contextlib.nullcontext()

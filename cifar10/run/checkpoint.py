@@ -15,7 +15,7 @@ from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.names import KEPT, step_of
 from cifar10.run.rate import due
-from cifar10.run.saved import digest, incompatibility, is_ours, newest, read
+from cifar10.run.saved import digest, digest_of, incompatibility, is_ours, newest, read
 from cifar10.run.train_dir import TrainDir
 
 
@@ -102,6 +102,7 @@ class Checkpoints:
             self._saver = tf.train.Saver(variables)
             self._step, = (v.read_value() for v in variables if v.op.name == tf.GraphKeys.GLOBAL_STEP)
             floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
+            self._values = {v.op.name: v.read_value() for v in variables}
             self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
         if start:
             shapes = tf.train.load_checkpoint(start).get_variable_to_shape_map()
@@ -138,9 +139,9 @@ class Checkpoints:
         with self._writing(step):
             try:
                 self._saver.save(session, partial, step, write_meta_graph=False, write_state=False)
-                # Read back from the files, so the record also proves that they can be read. It is written first, so
-                # that it is on the disk with the checkpoint; without its checkpoint, a resume drops it.
-                record = self._log.write(metrics.CHECKPOINT, step, sha256=digest(f'{partial}-{step}'))
+                # The record is written first, so that it is on the disk with the checkpoint; without its checkpoint, a
+                # resume drops it.
+                record = self._log.write(metrics.CHECKPOINT, step, sha256=self._proved(session, f'{partial}-{step}'))
                 self.last = self._directory.publish(step, due(self._keep_every, self._saved_step or 0, step))
             except (tf.errors.OpError, OSError):
                 self._directory.remove_partial(step)  # it may fill the disk
@@ -150,6 +151,13 @@ class Checkpoints:
             older = [prefix for prefix in self._directory.checkpoints() if step_of(prefix) <= step]
             rotate(self._directory, older, self._max_to_keep)
         Output.current.record(record)
+
+    def _proved(self, session, prefix):
+        """Returns the digest of the variables in a checkpoint, if they are those in memory; else raises an OSError."""
+        found = digest(prefix)
+        if found != digest_of(session.run(self._values)):
+            raise OSError('what was read back is not what is in memory')
+        return found
 
     def copy(self, session: tf.Session, prefix: str) -> None:
         """Writes a checkpoint named `<prefix>-<step>`, which is neither recorded nor rotated nor yet on the disk.

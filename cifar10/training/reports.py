@@ -22,6 +22,7 @@ from cifar10.run.stragglers import Stragglers
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir
 from cifar10.training.run import Run
+from cifar10.training.soundness import Soundness
 
 
 class Reports:
@@ -55,6 +56,7 @@ class Reports:
                     trust.remember(directory.stored().run, name)
             deletion.tidy(directory)
             self._events = Events(directory.path)
+            self._soundness = Soundness(run)
             self._events.add_graph(tf.get_default_graph())
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
@@ -83,6 +85,7 @@ class Reports:
             written.drop_after(run.step)
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
+        self._soundness.begin()
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
         with Progress(run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
@@ -96,12 +99,13 @@ class Reports:
             def save():
                 self._trace.write()
                 with workers.paused():
+                    self._soundness.check()
                     self.checkpoints.save(run.session)
 
             reporters = [
                 progress, Stragglers(places, progress.say),
                 Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
-                self._trace]
+                self._trace, self._soundness]
             if self._validation:
                 is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
                 reporters.append(_NowAndThen(evaluate, [reports.eval_steps], plan, run.step,

@@ -1,0 +1,79 @@
+"""What must hold of a run whenever it saves a checkpoint; what does not hold was computed wrongly."""
+import collections
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.console import say
+from cifar10.base.errors import RunError, listed
+from cifar10.base.names import EXAMPLES_SEEN
+from cifar10.parallel.checksums import checksums
+from cifar10.run.reporter import Reporter
+from cifar10.training.run import Run
+
+_MANY = 20  # steps, of which fp16 may skip the first in search of its loss scale
+_REMEDY = 'nothing is written; start again to continue from the newest checkpoint'
+
+
+class Soundness(Reporter):
+    """Checks a run. To be made before the first session.
+
+    - Copies of a variable have the same bits, in a mode that has copies.
+    - Each step has counted one global batch of examples.
+    - Steps at a learning rate above 0 have changed a variable that is trained (a warning, because it may be meant so).
+
+    Args:
+      run: the run.
+    """
+
+    def __init__(self, run: Run):
+        self._run = run
+        with run.adding(), tf.device('/cpu:0'), tf.name_scope('soundness'):
+            copies = run.plan.mode.copied()
+            self._names = [variable.op.name for variable in copies[0]] if copies else []
+            self._of_copies = [checksums(copy) for copy in copies]
+            self._of_trained = checksums([variable for _, variable in run.graph.step.gradients])
+
+    def begin(self) -> None:
+        """Notes the state from which a session takes steps."""
+        self._step = self._saved = self._run.step
+        self._examples = self._examples_seen()
+        self._trained = self._run.session.run(self._of_trained)
+        self._effective_steps = 0
+
+    def after_step(self, step, results):
+        self._effective_steps += results['figures']['learning_rate'] > 0
+
+    def check(self) -> None:
+        """Checks the state that is to be saved, or was saved; between two steps, and in `local` right after an average.
+
+        Raises:
+          RunError: the run has computed something wrongly.
+        """
+        run = self._run
+        step = run.last_step_taken()
+        if step == self._saved:
+            return
+        self._compare_copies(step)
+        steps, examples = step - self._step, self._examples_seen() - self._examples
+        if examples != steps * run.plan.examples_per_step:
+            raise RunError(f'step {step}: {steps:,} steps have counted {examples:,} examples in place of '
+                           f'{steps * run.plan.examples_per_step:,}; {_REMEDY}')
+        if self._trained is not None and self._effective_steps >= _MANY:
+            if (run.session.run(self._of_trained) == self._trained).all():
+                say(f'warning: no variable has changed in {steps:,} steps; are all gradients 0, or is it all frozen?')
+            self._trained = None
+        self._saved = step
+
+    def _examples_seen(self):
+        return int(self._run.variables([EXAMPLES_SEEN])[EXAMPLES_SEEN])
+
+    def _compare_copies(self, step):
+        """Raises a RunError if copies of a variable differ."""
+        for name, sums in zip(self._names, zip(*self._run.session.run(self._of_copies))):
+            if len(set(sums)) > 1:
+                usual, _ = collections.Counter(sums).most_common(1)[0]
+                places = [self._run.plan.devices.place(k) for k, each in enumerate(sums) if each != usual]
+                raise RunError(
+                    f'step {step}: the copies of {name} are no longer the same; {listed(places)} differs from the '
+                    f'others since step {self._saved}. A device has computed wrongly, or devices of different types '
+                    f'round differently (then use --variable_update=parameter_server); {_REMEDY}')

@@ -1,0 +1,117 @@
+"""What a run has computed wrongly is found before it is saved."""
+import pytest
+
+from cifar10.base.errors import RunError
+from cifar10.data import records
+from cifar10.parallel.devices import choose
+from cifar10.training.run import Run
+from cifar10.training.soundness import Soundness
+from tests.helpers import plan_of, run_script, tf, update_mode
+
+COPIED = ['replicated', 'local', 'mirrored']
+
+
+@pytest.fixture
+def opened(settings, graph):
+    """A function that opens a run and returns (it, its Soundness, a function that spoils variables)."""
+    del graph
+    contexts = []
+
+    def make(mode, **changes):
+        given = settings(variable_update=mode, num_gpus=2, tower_device='cpu', optimizer='momentum', save_steps=8,
+                         max_steps=100, batch_size=4, **changes)
+        devices = choose(2, 'cpu')
+        run = Run(plan_of(given, records.of(given.data), devices, update_mode(mode, devices)))
+        soundness = Soundness(run)
+        with run.adding():
+            copied = run.plan.mode.copied()
+            others = [variable for copy in copied[1:] for variable in copy]
+            spoiling = {variable.name: spoilt(variable) for variable in [*tf.global_variables(), *others]}
+            run.copied = copied
+        contexts.append(run.opened())
+        contexts[-1].__enter__()
+        soundness.begin()
+        return run, soundness, lambda name: run.session.run(spoiling[name])
+    yield make
+    for context in contexts:
+        context.__exit__(None, None, None)
+
+
+def spoilt(variable):
+    """Returns the operation that flips the lowest bit of the first element of a variable."""
+    bits = tf.int32 if variable.dtype.base_dtype == tf.float32 else variable.dtype.base_dtype
+    value = tf.reshape(variable.read_value(), [-1])
+    flipped = tf.bitwise.bitwise_xor(tf.bitcast(value[:1], bits), tf.constant([1], bits))
+    changed = tf.concat([tf.bitcast(flipped, value.dtype), value[1:]], 0)
+    return variable.assign(tf.reshape(changed, variable.shape), read_value=False)
+
+
+@pytest.mark.parametrize('mode', COPIED)
+@pytest.mark.parametrize('kind', ['weights', 'Momentum'])
+def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind, opened):
+    run, soundness, spoil = opened(mode)
+    primaries, copy = run.copied
+
+    def steps():
+        for _ in range(8):
+            run.take()
+        if run.averages_after(run.step):
+            run.average()
+    steps()
+    soundness.check()
+    primary, spoilt_one = next((primary, variable) for primary, variable in zip(primaries, copy)
+                               if kind in primary.op.name)
+    steps()
+    spoil(spoilt_one.name)
+    with pytest.raises(RunError, match=rf'step 16: the copies of {primary.op.name} are no longer the same; .* '
+                                       r'since step 8\..*nothing is written; start again to continue'):
+        soundness.check()
+
+
+@pytest.mark.parametrize('mode', ['parameter_server', *COPIED])
+def test_steps_that_count_other_examples_are_found(mode, opened):
+    run, soundness, spoil = opened(mode)
+    for _ in range(8):
+        run.take()
+    run.average()
+    spoil('examples_seen:0')
+    with pytest.raises(RunError, match='step 8: 8 steps have counted 6[35] examples in place of 64'):
+        soundness.check()
+
+
+def test_a_run_that_changes_nothing_says_so(opened, capsys):
+    run, soundness, _ = opened('parameter_server')
+    before = run.variables()
+    for step in range(1, 21):
+        soundness.after_step(step, run.take())
+    run.load({name: before[name] for name in ('linear/weights', 'linear/biases')})
+    soundness.check()
+    assert 'warning: no variable has changed in 20 steps' in capsys.readouterr().out
+
+
+SPOILT = """
+import tensorflow.compat.v1 as tf
+from tests.linear import network as linear
+
+def network(images, num_classes, training):
+    logits = linear(images, num_classes, training)
+    if not tf.get_default_graph().get_name_scope().startswith('tower_1'):
+        return logits
+    with tf.variable_scope(tf.get_variable_scope(), reuse=True):
+        weights = tf.get_variable('linear/weights', [4 * 4 * 3, num_classes])
+    now = tf.equal(tf.train.get_global_step(), 14)
+    with tf.control_dependencies([weights.assign_add(tf.fill(weights.shape, tf.where(now, 1e-6, 0.0)))]):
+        return tf.identity(logits)
+"""
+
+
+def test_a_run_whose_copies_differ_ends_and_writes_nothing(data_dir, tmp_path):
+    (tmp_path / 'spoilt.py').write_text(SPOILT)
+    result = run_script('multi_gpu_train.py', dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'run',
+                        network=f'{tmp_path}/spoilt.py:network', variable_update='replicated', num_gpus=2,
+                        tower_device='cpu', batch_size=4, max_steps=30, save_steps=10)
+    assert result.returncode == 1
+    assert result.stderr.endswith('nothing is written; start again to continue from the newest checkpoint\n')
+    assert 'error: step 20: the copies of linear/weights are no longer the same' in result.stderr
+    assert 'since step 10. A device has computed wrongly' in result.stderr and result.stderr.count('\n') == 1
+    assert {path.stem for path in (tmp_path / 'run').glob('model.ckpt*')} == {'model.ckpt-10'}
