@@ -18,6 +18,7 @@ from tests.helpers import (
     patient,
     random_moments,
     read_until,
+    run_script,
     scalars,
     start_script,
     train,
@@ -235,6 +236,48 @@ def test_a_worker_with_other_devices_than_the_chiefs_is_refused_by_name(small):
     assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
     assert f"error: worker 1 at {address} has CPU:0, but not the chief's CPU:1; start all workers with the same" in (
         ends['worker 0'][1])
+
+
+@pytest.mark.parametrize('flag', ['--deterministic', pytest.param('--stuck_secs=601', marks=pytest.mark.stress),
+                                  pytest.param('--variable_update=replicated', marks=pytest.mark.stress),
+                                  pytest.param('--cluster_timeout_secs=61', marks=pytest.mark.stress)])
+def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
+    with Tasks(2, 0, started=[], **small) as tasks:
+        tasks.commands['worker 1'].append(flag)
+        tasks.start('worker 0')
+        tasks.start('worker 1')
+        ends = tasks.ends()
+    name, _, value = flag.removeprefix('--').partition('=')
+    address = tasks.commands['worker 0'][-1].split(',')[1]
+    status, output = ends['worker 0']
+    assert status == 2 and f"error: worker 1 at {address} has --{name}={value or 'true'}, and this task" in output
+    assert ends['worker 1'][0] in (1, 2)
+
+
+@pytest.mark.stress
+def test_a_worker_with_other_threads_is_named(small):
+    with Tasks(2, 0, started=['worker 0'], **small) as tasks:
+        tasks.commands['worker 1'][:0] = ['taskset', '-c', '0']
+        tasks.start('worker 1')
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert re.search(r'warning: worker 1 at \S+ has threads 1, and the chief \d+; steps may have other bits',
+                     ends['worker 0'][1])
+
+
+@pytest.mark.stress
+def test_a_chief_of_another_cluster_is_refused_and_the_healthy_one_goes_on(small, tmp_path, free_addresses):
+    with Tasks(2, 0, **dict(small, max_steps=400, log_frequency=1)) as tasks:
+        read_until(tasks['worker 0'], 'step 10,')
+        chief, worker = tasks.commands['worker 0'][-1].split('=')[1].split(',')
+        own, = free_addresses(1)
+        stranger = run_script('multi_gpu_train.py', **dict(
+            small, train_dir=tmp_path / 'other', job_name='worker', worker_hosts=f'{own},{worker}', tower_device='cpu'))
+        assert stranger.returncode == 2
+        assert f'worker 1 at {worker} belongs to another cluster, with the workers {chief},{worker}' in stranger.stderr
+        ends = tasks.ends()
+    assert {status for status, _ in ends.values()} == {0}, ends
+    assert 'recovering' not in ends['worker 0'][1]
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.cluster import address, listener, membership, watch
+from cifar10.cluster import address, listener, membership
+from cifar10.cluster.address import reachable
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, patient, read_until, script_command
 
@@ -32,6 +33,11 @@ def small(data_dir, tmp_path):
     (['--job_name=worker', '--worker_hosts=here'], 'here is not an address of the form host:port'),
     (['--job_name=worker', '--worker_hosts=::1:2222'], 'not an address of the form host:port, or [IPv6 address]:port'),
     (['--job_name=worker', '--worker_hosts=a:1,a:1'], 'a:1 is the address of two tasks'),
+    (['--job_name=worker', '--worker_hosts=a:1,a:01'], 'a:1 is the address of two tasks'),
+    (['--job_name=worker', '--worker_hosts=10.0.0.2:1,[::ffff:10.0.0.2]:1'], '10.0.0.2:1 is the address of two tasks'),
+    (['--job_name=worker', '--worker_hosts=0.0.0.0:2222,10.0.0.2:2222'], '0.0.0.0:2222 is the address of no single'),
+    (['--job_name=worker', '--worker_hosts=[::]:2222'], '[::]:2222 is the address of no single machine'),
+    (['--job_name=worker', '--worker_hosts=127.0.0.1:２２'], 'not an address of the form host:port'),
     (['--job_name=worker', '--worker_hosts=a:1,b..c:2'], 'b..c:2 is not an address of the form host:port'),
     (['--job_name=ps', '--worker_hosts=,', '--ps_hosts=a:1'], 'the cluster has no worker; give --worker_hosts'),
     (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
@@ -138,8 +144,8 @@ def test_a_port_is_closed_on_all_other_addresses(family, address, others):
         before = os.listdir('/proc/self/fd')
         listener.restrict(port, [address])
         assert os.listdir('/proc/self/fd') == before
-        assert watch.reachable(f'{address}:{port}')
-        assert not any(watch.reachable(f'{other}:{port}', 0.3) for other in others)
+        assert reachable(f'{address}:{port}')
+        assert not any(reachable(f'{other}:{port}', 0.3) for other in others)
         with pytest.raises(OSError, match='cannot be kept closed'):
             listener.restrict(1, [address])
 
@@ -151,8 +157,8 @@ def test_a_port_is_open_on_each_of_several_addresses():
         server.listen()
         port = server.getsockname()[1]
         listener.restrict(port, ['127.0.0.3', '::1', '127.0.0.1'])
-        assert all(watch.reachable(f'{address}:{port}') for address in ('127.0.0.1', '127.0.0.3', '[::1]'))
-        assert not watch.reachable(f'127.0.0.2:{port}', 0.3)
+        assert all(reachable(f'{address}:{port}') for address in ('127.0.0.1', '127.0.0.3', '[::1]'))
+        assert not reachable(f'127.0.0.2:{port}', 0.3)
 
 
 NAMESPACES = {  # a machine with two networks, and one in each
@@ -232,8 +238,8 @@ def test_a_server_listens_only_at_the_given_address(small):
     with Tasks(2, 0, started=['worker 0'], **small) as tasks:
         read_until(tasks['worker 0'], 'waiting ')
         port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
-        assert watch.reachable('127.0.0.1:' + port)
-        assert not watch.reachable('127.0.0.2:' + port, 0.3)
+        assert reachable('127.0.0.1:' + port)
+        assert not reachable('127.0.0.2:' + port, 0.3)
 
 
 @pytest.mark.parametrize('stop, status', [
@@ -245,6 +251,30 @@ def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status, free_addresses
             f'watch = Watch({{"worker 1": {address!r}}}, 0); {stop}; time.sleep({seconds})')
     result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
+
+
+@pytest.mark.parametrize('trouble', [
+    # The name service is away once the peer was found.
+    'def gone(*arguments, **options): raise socket.gaierror(-3, "try again")\nsocket.getaddrinfo = gone',
+    # No file or socket can be opened any more.
+    'resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 4096))'],
+    ids=['names', 'descriptors'])
+def test_a_trouble_of_this_machine_is_no_loss_of_a_peer(trouble):
+    code = f'''
+import os, resource, socket, time
+from cifar10.cluster.watch import Watch
+listening = socket.socket()
+listening.bind(("127.0.0.1", 0))
+listening.listen(100)
+watch = Watch({{"worker 1": f"localhost:{{listening.getsockname()[1]}}"}}, 0)
+time.sleep(1.5)
+{trouble}
+time.sleep(4)
+print("still there", flush=True)
+os._exit(0)
+'''
+    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    assert (result.returncode, result.stdout, result.stderr) == (0, 'still there\n', '')
 
 
 def test_a_watch_ends_its_process_where_nobody_reads_it_any_more(free_addresses):

@@ -1,7 +1,12 @@
-"""Addresses of the form 'host:port': whether something listens there, and which of them this machine has."""
+"""Addresses of the form 'host:port': whether something listens there, which this machine has, what is connected."""
+import contextlib
 import errno
+import ipaddress
+import os
 import socket
+import stat
 import time
+from collections.abc import Iterator
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
@@ -16,10 +21,45 @@ def split_address(address: str) -> tuple[str, int]:
 def reachable(address: str, timeout: float = 1.0) -> bool:
     """Returns whether something listens at 'host:port'. A process that is only stopped (SIGSTOP) still does."""
     try:
-        with socket.create_connection(split_address(address), timeout):
-            return True
+        peer_of(address, timeout)
+        return True
     except OSError:
         return False
+
+
+def peer_of(address: str, timeout: float = 1.0) -> str:
+    """Returns the address of whoever listens at 'host:port', with its IP address; raises an OSError if nobody does."""
+    with socket.create_connection(split_address(address), timeout) as connection:
+        return _text(connection.getpeername())
+
+
+def is_own(error: OSError) -> bool:
+    """Returns whether a connection has failed for a reason of this machine's, such as a name server that is away."""
+    return isinstance(error, socket.gaierror) or error.errno in (
+        errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL)
+
+
+def sockets() -> Iterator[socket.socket]:
+    """Yields the sockets of this process, whoever has opened them."""
+    for name in os.listdir('/proc/self/fd'):
+        with contextlib.suppress(OSError):  # it may have been closed since it was listed
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as found:
+                    yield found
+
+
+def shut_down(address: str) -> None:
+    """Ends all connections of this process with an 'IP address:port', and so the calls that wait for an answer."""
+    for connection in sockets():
+        if connection.family in (socket.AF_INET, socket.AF_INET6) and _text(connection.getpeername()) == address:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def _text(peer):
+    """Returns what `getpeername` has returned as 'IP address:port'."""
+    ip = ipaddress.ip_address(peer[0].partition('%')[0])
+    ip = getattr(ip, 'ipv4_mapped', None) or ip  # as a socket for both versions shows an IPv4 address
+    return f'{ip}:{peer[1]}' if ip.version == 4 else f'[{ip}]:{peer[1]}'
 
 
 def own_addresses(task: str, address: str, limit: float) -> list[str]:

@@ -6,15 +6,14 @@ socket itself, so a connection made in the milliseconds before the filter is att
 with another machine's address from the same network is not kept out.
 """
 import array
-import contextlib
 import ctypes
 import fcntl
 import ipaddress
-import os
 import socket
-import stat
 import struct
 from collections.abc import Collection, Iterable
+
+from cifar10.cluster.address import sockets
 
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
 _NETWORK_HEADER = -0x100000  # linux/filter.h: SKF_NET_OFF
@@ -111,15 +110,11 @@ def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -
     code = program(addresses, peers)
     memory = ctypes.create_string_buffer(b''.join(code))
     attached = 0
-    for name in os.listdir('/proc/self/fd'):
-        with contextlib.suppress(OSError):  # it may have been closed since it was listed
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as listener:
-                is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-                if is_listening and listener.getsockname()[1] == port:
-                    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
-                                        struct.pack('HL', len(code), ctypes.addressof(memory)))
-                    attached += 1
+    for listener in sockets():
+        is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if is_listening and listener.getsockname()[1] == port:
+            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
+                                struct.pack('HL', len(code), ctypes.addressof(memory)))
+            attached += 1
     if not attached:
         raise OSError(f'port {port} cannot be kept closed on other addresses')

@@ -4,9 +4,11 @@ The chief (worker 0) builds the graph for the devices of all workers. The other 
 server and wait until the chief tells them that the training has ended.
 """
 import contextlib
+import json
 import math
+import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -16,7 +18,7 @@ from cifar10.base.console import say
 from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.base.signals import Termination
 from cifar10.cluster import listener, watch
-from cifar10.cluster.address import split_address
+from cifar10.cluster.address import reachable, split_address
 from cifar10.cluster.membership import Cluster
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
@@ -31,7 +33,8 @@ _END_SECS = 10  # in which a peer can be told the end, which is tried once
 
 
 def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout: int, may_return: bool = True,
-              files: Sequence[str] = (), termination: Termination | None = None) -> Any:
+              files: Sequence[str] = (), termination: Termination | None = None, flags: Mapping[str, Any] | None = None,
+              facts: Mapping[str, Any] | None = None) -> Any:
     """Runs this process's part of a training over a cluster, as the chief or as a server, until the training ends.
 
     Args:
@@ -43,6 +46,8 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
       may_return: whether a lost process may come back; if not, a loss ends this process.
       files: paths of the training data, which must have the same contents on every worker.
       termination: the handler of the termination signals; a server defers them until the chief has ended.
+      flags: those that must be the same in all tasks, by their names; a task may leave some out.
+      facts: what may change the bits if it is not the same in all tasks, such as versions, by their names.
 
     Returns:
       What `train` returns; None in a process that does not call it.
@@ -51,7 +56,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
           f'{len(cluster.ps)} ps')
     if local_devices.on_gpus and local_devices.reason:  # how this task's environment selects them, which only it knows
         say(f'devices    {local_devices}')
-    member = _Member(cluster, local_devices, timeout, may_return)
+    member = _Member(cluster, local_devices, timeout, may_return, dict(flags or {}), dict(facts or {}))
     if not cluster.is_chief:
         member.wait_for_peers()
         if termination:
@@ -82,7 +87,7 @@ class _Member:
     Its arguments are those of `take_part`.
     """
 
-    def __init__(self, cluster, local_devices, timeout, may_return):
+    def __init__(self, cluster, local_devices, timeout, may_return, flags, facts):
         self._cluster = cluster
         self._timeout = timeout
         self._return_limit = timeout if may_return else 0
@@ -90,6 +95,12 @@ class _Member:
         self._had_session = False
         self._found = {}  # task: the names of the devices that it has reported
         self._server = self._start(local_devices)
+        # What this process says of itself to the others, in a variable of its server.
+        self._greeting = dict(cluster=[list(cluster.workers), list(cluster.ps)], process=secrets.token_hex(8),
+                              flags=flags, facts=facts)
+        self._greetings = {}  # task: what it says of itself
+        self._refused = set()  # processes that do not belong here
+        self._publish()
         # A server depends on the chief only, except where all processes compute an update together.
         if cluster.is_chief or not may_return:
             self._peers = cluster.others()
@@ -127,32 +138,90 @@ class _Member:
         The limit is five times the timeout.
         """
         self._wait(self._peers, _START_FACTOR * self._timeout)
-        self._watch = watch.Watch(self._peers, self._return_limit)
+        self._watch = watch.Watch(self._peers, self._return_limit, self._is_same)
 
     def _wait(self, peers, limit, announce=True):
         """Waits until peers {name: address} answer; raises a RunError after `limit` seconds."""
         def answers(name, address):
             if self._end_was_announced():
                 return True
-            if not watch.reachable(address):
+            if not reachable(address):
                 return False
-            job, index = name.split()
-            task = job, int(index)
+            task = _task(name)
             try:
                 self._found[task] = self._devices(task, _ANSWER_SECS)
-            except tf.errors.OpError:
+                greeting = self._read_greeting(task, _ANSWER_SECS)
+            except tf.errors.OpError:  # it may not have said anything of itself yet
                 return False
-            return bool(self._found[task])
+            return bool(self._found[task]) and self._accepts(task, address, greeting)
         with doing('while it waits for other processes', math.inf):  # which `limit` ends
             missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
             name, address = next(iter(missing.items()))
-            if watch.reachable(address):
+            if reachable(address):
                 raise RunError(f'something listens at {address}, but does not answer as {name} of this cluster '
                                f'within {limit} s: is it another program, is it stopped, or was it started with '
                                'other hosts?')
             raise TemporaryError(f'{watch.listed(missing)} cannot be reached after {limit} s; is it running, and is '
                                  'its address right?')
+
+    def _publish(self):
+        """Makes the greeting readable."""
+        with tf.Graph().as_default():
+            handle = _greeting_variable(self._cluster.job, self._cluster.index)
+            with self._own_session() as session:
+                session.run(tf.raw_ops.AssignVariableOp(resource=handle, value=json.dumps(self._greeting)))
+
+    def _read_greeting(self, task, seconds):
+        """Returns what a task says of itself; raises an OpError if it does not answer in time, or has said nothing."""
+        with tf.Graph().as_default():
+            text = tf.raw_ops.ReadVariableOp(resource=_greeting_variable(*task), dtype=tf.string)
+            with self._session(task, seconds) as session:
+                return json.loads(session.run(text))
+
+    def _accepts(self, task, address, greeting):
+        """Returns whether a task is one to work with; if not, the chief raises a UsageError before the first session.
+
+        Later it waits for another in its place, as the other tasks always do: theirs may be the right cluster.
+        """
+        try:
+            self._refuse_stranger(task, address, greeting)
+        except UsageError as error:
+            if self._cluster.is_chief and not self._had_session:
+                raise
+            if greeting['process'] not in self._refused:
+                self._refused.add(greeting['process'])
+                say(f'warning: {error}')
+            return False
+        self._greetings[task] = greeting
+        return True
+
+    def _refuse_stranger(self, task, address, greeting):
+        """Raises a UsageError if a task belongs to another cluster or has other flags; says which facts differ."""
+        name = '{} {}'.format(*task)
+        if greeting['cluster'] != self._greeting['cluster']:
+            workers, ps = (','.join(hosts) or 'none' for hosts in greeting['cluster'])
+            raise UsageError(f'{name} at {address} belongs to another cluster, with the workers {workers} and the ps '
+                             f'{ps}; correct the hosts, here or there')
+        if not self._cluster.is_chief:  # which compares the flags of all, and tells them the end
+            return
+        for flag, value in self._greeting['flags'].items():
+            other = greeting['flags'].get(flag, value)
+            if other != value:
+                raise UsageError(f'{name} at {address} has --{flag}={other}, and this task --{flag}={value}; start all '
+                                 'tasks with the same flags')
+        if task not in self._greetings:
+            for fact, value in self._greeting['facts'].items():
+                if (other := greeting['facts'].get(fact)) != value:
+                    say(f'warning: {name} at {address} has {fact} {other}, and the chief {value}; steps may have other '
+                        'bits than on machines that are alike')
+
+    def _is_same(self, name):
+        """Returns whether a peer that is back is the process that it was."""
+        with contextlib.suppress(tf.errors.OpError, KeyError):
+            now = self._read_greeting(_task(name), _ANSWER_SECS)
+            return now['process'] == self._greetings[_task(name)]['process']
+        return False
 
     def _end_was_announced(self):
         """Returns whether the chief has announced the end; it may be gone before this process has reached it."""
@@ -258,9 +327,8 @@ class _Member:
 
     def _answers(self, name):
         """Returns whether a peer answers as a server of this cluster."""
-        job, index = name.split()
         try:
-            return bool(self._devices((job, int(index)), _ANSWER_SECS))
+            return bool(self._devices(_task(name), _ANSWER_SECS))
         except tf.errors.OpError:
             return False
 
@@ -287,8 +355,10 @@ class _Member:
         if self._watch:
             self._watch.stop()
         for task, address in self._cluster.tasks.items():
-            if task != (self._cluster.job, self._cluster.index) and watch.reachable(address):
+            if task != (self._cluster.job, self._cluster.index) and reachable(address):
                 with contextlib.suppress(tf.errors.OpError), tf.Graph().as_default():
+                    if self._read_greeting(task, _END_SECS)['cluster'] != self._greeting['cluster']:
+                        continue  # it works for somebody else
                     announcement = _end_queue(*task).enqueue(status)
                     with self._session(task, _END_SECS) as session:
                         session.run(announcement)
@@ -312,6 +382,18 @@ class _Member:
 def _short(name):
     """Returns the last part of a device's full name: 'CPU:0'."""
     return name.rsplit('/', 1)[1].upper().removeprefix('DEVICE:')
+
+
+def _task(name):
+    """Returns (job, index) of a task's name."""
+    job, index = name.split()
+    return job, int(index)
+
+
+def _greeting_variable(job, index):
+    """Returns the handle of the variable in which a task says of itself what it is."""
+    with tf.device(f'/job:{job}/task:{index}/cpu:0'):
+        return tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name='greeting')
 
 
 def _end_queue(job, index):

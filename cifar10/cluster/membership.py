@@ -1,5 +1,6 @@
 """The members of a cluster: the addresses of all tasks, read from flags, TF_CONFIG or a Slurm step."""
 import dataclasses
+import ipaddress
 import json
 import os
 import re
@@ -93,8 +94,24 @@ def resolve(settings: ClusterSettings) -> Cluster | None:
 
 
 def _stripped(addresses):
-    """Returns addresses without the spaces around them, and without empty ones."""
-    return tuple(address.strip() for address in addresses if address.strip())
+    """Returns addresses without the spaces around them, and without empty ones, each in its usual form."""
+    return tuple(_normalised(address.strip()) for address in addresses if address.strip())
+
+
+def _normalised(address):
+    """Returns an address in its usual form; raises a UsageError if it is malformed, or that of no single machine."""
+    form = _ADDRESS.fullmatch(address)
+    if not form or not 0 < int(form['port']) < 65536:
+        raise UsageError(f'{address} is not an address of the form host:port, or [IPv6 address]:port')
+    host, port = split_address(address)
+    try:
+        ip = ipaddress.ip_address(host.partition('%')[0])
+    except ValueError:  # a name
+        return f'{host}:{port}'
+    if ip.is_unspecified or ip.is_multicast:
+        raise UsageError(f'{address} is the address of no single machine; give the one at which others reach the task')
+    mapped = getattr(ip, 'ipv4_mapped', None)
+    return f'{mapped}:{port}' if mapped else f'[{host}]:{port}' if ip.version == 6 else f'{host}:{port}'
 
 
 def _from_tf_config(text):
@@ -140,9 +157,6 @@ def _check(cluster):
     if not cluster.workers:
         raise UsageError('the cluster has no worker; give --worker_hosts')
     for address in addresses:
-        form = _ADDRESS.fullmatch(address)
-        if not form or not 0 < int(form['port']) < 65536:
-            raise UsageError(f'{address} is not an address of the form host:port, or [IPv6 address]:port')
         if addresses.count(address) > 1:
             raise UsageError(f'{address} is the address of two tasks; give each its own')
     if (cluster.job, cluster.index) not in cluster.tasks:

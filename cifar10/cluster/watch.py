@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from cifar10.base.console import say
 from cifar10.base.ending import end_process
-from cifar10.cluster.address import reachable
+from cifar10.cluster.address import is_own, peer_of, shut_down
 
 _INTERVAL_SECS = 0.5  # between two checks
 # A peer is lost after this time and this many failed checks; a process that ends normally is not reported.
@@ -51,14 +51,20 @@ def listed(peers: dict[str, str]) -> str:
 class Watch:
     """A thread that reports lost peers, and ends this process if one does not come back.
 
+    When one is back as another process, the connections with the earlier one are ended: if its machine lost power, what
+    waits for an answer there would wait for ever. A peer's name is resolved once, and again only when it is lost, so an
+    outage of the name service costs nothing; nor does any other error that is this machine's own.
+
     Args:
       peers: {name: 'host:port'}.
       limit: seconds that a lost peer may take to come back; 0 if a lost peer ends this process immediately.
+      is_same: function (name) -> whether a peer that is back is the process that it was.
     """
 
-    def __init__(self, peers: dict[str, str], limit: float):
+    def __init__(self, peers: dict[str, str], limit: float, is_same: Callable[[str], bool] = lambda name: False):
         self._peers = peers
         self._limit = limit
+        self._is_same = is_same
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -71,16 +77,24 @@ class Watch:
         last_seen = dict.fromkeys(self._peers, time.monotonic())
         failures = dict.fromkeys(self._peers, 0)
         lost = set()
+        found = {}  # IP addresses and ports
         while not self._stop.wait(_INTERVAL_SECS):
             for name, address in self._peers.items():
-                if reachable(address):
+                try:
+                    now = peer_of(address if name in lost else found.get(name, address))
+                except OSError as error:
+                    if name not in lost and is_own(error):
+                        continue
+                    failures[name] += 1
+                else:
                     last_seen[name] = time.monotonic()
                     failures[name] = 0
                     if name in lost:
                         lost.remove(name)
                         _say(f'back       {name} at {address}')
-                else:
-                    failures[name] += 1
+                        if not self._is_same(name):
+                            shut_down(found.get(name, now))
+                    found[name] = now
                 away = time.monotonic() - last_seen[name]
                 is_lost = away > _GRACE_SECS and failures[name] >= _MIN_FAILURES
                 if is_lost and name not in lost and not self._stop.is_set():

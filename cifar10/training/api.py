@@ -7,6 +7,7 @@ Importing this module must not import TensorFlow.
 import collections
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from cifar10.training.continued import settings_of
 
 if TYPE_CHECKING:
     import numpy as np
+
+_HARMLESS = ('Python', 'NumPy')  # whose versions change no bit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +206,7 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import determinism, devices
+    from cifar10.run.record import versions
     from cifar10.training.start import Start, check_network, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         determinism.turn_on()
@@ -211,6 +215,12 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
         check_network(Start(settings))
         local = local_devices(settings.towers)
         files = records.of(settings.data).files
-    return member.take_part(cluster, local, lambda *given: train(settings, termination, *given),
-                            settings.cluster.cluster_timeout_secs,
-                            not UPDATE_MODES.load(settings.towers.variable_update).has_copies, files, termination)
+    data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
+    flags = dict(variable_update=towers.variable_update, deterministic=str(determinism.is_on()).lower(),
+                 cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
+    if cluster.job == 'worker':
+        flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size)
+    facts = versions(local.on_gpus)
+    facts = dict(threads=len(os.sched_getaffinity(0)), **{name: facts[name] for name in facts if name not in _HARMLESS})
+    return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,
+                            not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags, facts)
