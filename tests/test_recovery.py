@@ -114,7 +114,7 @@ def test_at_every_use(run, error, work_is_done):
 
 def test_a_device_that_is_lost_again_and_again_ends_the_run(run, capsys):
     with pytest.raises(RunError, match=r'lost at make; the newest checkpoint is .*model.ckpt-2$'):
-        run('again', at=range(12, 10 ** 6))
+        run('again', at=range(14, 10 ** 6))
     assert capsys.readouterr().out.count('recovering') == 20
 
 

@@ -64,9 +64,11 @@ print('copied', json.dumps(copied))
 def gpus():
     """The environment of a process that has four stand-in GPUs."""
     try:
-        return dict(WITH_GPUS, **standin_gpu.environment())
+        environment = dict(WITH_GPUS, **standin_gpu.environment())
     except standin_gpu.Unavailable as error:
         pytest.skip(str(error))
+    environment.pop('CUDA_VISIBLE_DEVICES', None)  # which selects among other GPUs
+    return environment
 
 
 def python(environment, *arguments):

@@ -5,7 +5,6 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.errors import RunError, listed
-from cifar10.base.names import EXAMPLES_SEEN
 from cifar10.parallel.checksums import checksums
 from cifar10.run.reporter import Reporter
 from cifar10.training.run import Run
@@ -30,15 +29,19 @@ class Soundness(Reporter):
         with run.adding(), tf.device('/cpu:0'), tf.name_scope('soundness'):
             copies = run.plan.mode.copied()
             self._names = [variable.op.name for variable in copies[0]] if copies else []
-            self._of_copies = [checksums(copy) for copy in copies]
-            self._of_trained = checksums([variable for _, variable in run.graph.step.gradients])
+            self._state = dict(step=run.graph.global_step.read_value(), examples=run.graph.examples_seen.read_value(),
+                               copies=[checksums(copy) for copy in copies],
+                               trained=checksums([variable for _, variable in run.graph.step.gradients]))
 
     def begin(self) -> None:
         """Notes the state from which a session takes steps."""
-        self._step = self._saved = self._run.step
-        self._examples = self._examples_seen()
-        self._trained = self._run.session.run(self._of_trained)
+        self._first = self._read()
+        self._saved = self._first['step']
         self._effective_steps = 0
+        self._has_looked = False
+
+    def _read(self):
+        return self._run.session.run(self._state)
 
     def after_step(self, step, results):
         self._effective_steps += results['figures']['learning_rate'] > 0
@@ -49,27 +52,25 @@ class Soundness(Reporter):
         Raises:
           RunError: the run has computed something wrongly.
         """
-        run = self._run
-        step = run.last_step_taken()
+        state, first = self._read(), self._first
+        step = state['step']
         if step == self._saved:
             return
-        self._compare_copies(step)
-        steps, examples = step - self._step, self._examples_seen() - self._examples
-        if examples != steps * run.plan.examples_per_step:
-            raise RunError(f'step {step}: {steps:,} steps have counted {examples:,} examples in place of '
-                           f'{steps * run.plan.examples_per_step:,}; {_REMEDY}')
-        if self._trained is not None and self._effective_steps >= _MANY:
-            if (run.session.run(self._of_trained) == self._trained).all():
-                say(f'warning: no variable has changed in {steps:,} steps; are all gradients 0, or is it all frozen?')
-            self._trained = None
+        self._compare_copies(step, state['copies'])
+        steps, examples = step - first['step'], state['examples'] - first['examples']
+        expected = steps * self._run.plan.examples_per_step
+        if examples != expected:
+            raise RunError(f'step {step}: {steps:,} steps have counted {examples:,} examples in place of {expected:,}; '
+                           f'{_REMEDY}')
+        if not self._has_looked and self._effective_steps >= _MANY:
+            self._has_looked = True
+            if (state['trained'] == first['trained']).all():
+                say(f'warning: no variable has changed in {steps:,} steps; are all gradients 0?')
         self._saved = step
 
-    def _examples_seen(self):
-        return int(self._run.variables([EXAMPLES_SEEN])[EXAMPLES_SEEN])
-
-    def _compare_copies(self, step):
+    def _compare_copies(self, step, checksums_of_copies):
         """Raises a RunError if copies of a variable differ."""
-        for name, sums in zip(self._names, zip(*self._run.session.run(self._of_copies))):
+        for name, sums in zip(self._names, zip(*checksums_of_copies)):
             if len(set(sums)) > 1:
                 usual, _ = collections.Counter(sums).most_common(1)[0]
                 places = [self._run.plan.devices.place(k) for k, each in enumerate(sums) if each != usual]
