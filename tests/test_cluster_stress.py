@@ -1,11 +1,14 @@
 """Clusters under stress, minutes each: tasks killed at random moments, many starts and ends."""
 import random
+import signal
 import subprocess
 import time
 
 import pytest
 
-from tests.helpers import Tasks, assert_same_bits, last_variables, read_until
+from benchmarks import harness
+from benchmarks.local import machines
+from tests.helpers import Tasks, assert_same_bits, last_variables, patient, read_until, script_command
 
 STEPS = 90
 STARTING = ('task ', 'towers ', 'watch ', 'step 1,')  # lines of a chief
@@ -65,3 +68,44 @@ def test_twenty_starts_and_ends(small, tmp_path):
         assert {status for status, _ in ends.values()} == {0}, (k, ends)
     left = subprocess.run(['pgrep', '-f', str(tmp_path)], capture_output=True, text=True).stdout
     assert left == ''
+
+
+@pytest.mark.stress
+def test_a_worker_that_loses_power_and_comes_back_rejoins(small, tmp_path):
+    # Its kernel forgets the connections, so no packet ever tells the chief that they are gone.
+    flags = dict(small, tower_device='cpu', cluster_timeout_secs=patient(20))
+    with Tasks(2, 0, **dict(small, train_dir=tmp_path / 'whole')) as tasks:
+        tasks.ends()
+    whole = last_variables(tmp_path / 'whole')
+    try:
+        with machines(2, 0) as (names, addresses):
+            hosts = ','.join(f'{address}:2222' for address in addresses)
+
+            def start(k):
+                command = script_command(
+                    'multi_gpu_train.py', job_name='worker', task_index=k, worker_hosts=hosts, **flags)
+                return subprocess.Popen(['ip', 'netns', 'exec', names[k], *command], text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT)
+
+            def link(state):
+                subprocess.run(['ip', '-n', names[1], 'link', 'set', 'port', state], check=True)
+            chief, worker = start(0), start(1)
+            try:
+                read_until(chief, 'step 25,')
+                worker.send_signal(signal.SIGSTOP)
+                time.sleep(1)  # a step is under way by now
+                link('down')
+                worker.kill()
+                worker.communicate()
+                read_until(chief, 'lost ')
+                link('up')
+                worker = start(1)
+                output, _ = chief.communicate(timeout=patient(120))
+            finally:
+                for task in (chief, worker):
+                    task.kill()
+                    task.communicate()
+    except harness.Failed as error:
+        pytest.skip(str(error))
+    assert chief.returncode == 0 and 'back       worker 1' in output and 'recovering ' in output, output
+    assert_same_bits(last_variables(flags['train_dir']), whole)
