@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.base import console, files
-from cifar10.base.errors import RunError, UsageError
+from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, deletion, metrics, saved
 from cifar10.run.names import step_of
@@ -26,7 +26,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
-from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, state_of, train
+from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, small_disk, state_of, train
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
@@ -109,6 +109,13 @@ def tutorials(first_step, tmp_path):
                 global_step=np.float32(1), **format)
         return str(folder)
     return make
+
+
+
+def test_a_file_that_cannot_be_replaced_is_named(tmp_path):
+    with small_disk(tmp_path / 'disk', 1) as disk, pytest.raises(OSError) as raised:
+        files.replace(f'{disk}/config.json', 'x' * 2 ** 21)
+    assert describe_os_error(raised.value).startswith(f'{disk}/config.json: No space left on device')
 
 
 def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tutorials, settings, capsys):

@@ -83,13 +83,24 @@ def new_file(path: str) -> Iterator[str]:
     """Context with the path of a private file, which replaces `path` at the end if all went well."""
     temporary = private(path, lambda path: open(path, 'x').close())
     try:
-        yield temporary
+        with named(path):
+            yield temporary
         sync(temporary)
         os.replace(temporary, path)
     except BaseException:
         os.remove(temporary)
         raise
     sync(os.path.dirname(temporary))
+
+
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """Context in which an OSError without the name of a file, as those of writing are, gets one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
 
 
 def replace(path: str, text: str) -> None:

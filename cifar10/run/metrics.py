@@ -92,7 +92,8 @@ class Metrics:
         if kept != lines:
             self._replace([*kept, line])
         else:
-            with open(files.opened(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT), 'ab', buffering=0) as stream:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+            with files.named(self._path), open(files.opened(self._path, flags), 'ab', buffering=0) as stream:
                 length = stream.tell()
                 if stream.write(line) < len(line):  # the disk is full
                     stream.truncate(length)  # no part of a line stays
