@@ -168,7 +168,7 @@ def _stacks():
 def _write(folder, text):
     """Writes the stacks of the threads into a folder; returns the path of the file."""
     path = os.path.join(folder, STACKS)
-    with open(path, 'w') as stream:
+    with open(files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 'w') as stream:
         stream.write(text)
     return path
 
@@ -194,7 +194,8 @@ def _within(seconds: float, function: Callable[[], Any]) -> Any:
 
 def _is_debugged():
     """Returns whether a debugger has this process: another one such as gdb, or one of Python."""
-    with open('/proc/self/status') as stream:
-        tracer = re.search(r'TracerPid:\s*(\d+)', stream.read())
-    return tracer and tracer[1] != '0' or any(
-        'bdb' in sys.modules and frame.f_trace for frame in sys._current_frames().values())
+    if 'bdb' in sys.modules and any(frame.f_trace for frame in sys._current_frames().values()):
+        return True
+    with contextlib.suppress(OSError), open('/proc/self/status') as stream:
+        return not re.search(r'TracerPid:\s*0\n', stream.read())
+    return False  # no file can be opened any more

@@ -98,7 +98,8 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
         default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call then continues from the
         newest checkpoint.
-      settings: the flags of multi_gpu_train.py, by their names.
+      settings: the flags of multi_gpu_train.py, by their names. If nothing moves for `stuck_secs`, the process ends,
+        with whatever else it does; 0 lets it wait.
 
     Returns:
       What came out; None in a cluster's processes other than the chief.
