@@ -26,56 +26,33 @@ static void hang_if_of(int descriptor) {
   }
 }
 
-#define ORIGINAL(type, name, ...) type (*original)(__VA_ARGS__) = dlsym(RTLD_NEXT, name)
+/* Defines a function that looks at the path, its first argument, and then calls the original one. */
+#define GUARDED(type, name, second)                             \
+  type name(const char *path, second other) {                   \
+    hang_if_below(path);                                        \
+    type (*original)(const char *, second) = dlsym(RTLD_NEXT, #name); \
+    return original(path, other);                               \
+  }
+#define GUARDED_OPEN(name)                                      \
+  int name(const char *path, int flags, ...) {                  \
+    va_list list;                                               \
+    va_start(list, flags);                                      \
+    mode_t mode = va_arg(list, mode_t);                         \
+    va_end(list);                                               \
+    hang_if_below(path);                                        \
+    int (*original)(const char *, int, ...) = dlsym(RTLD_NEXT, #name); \
+    return original(path, flags, mode);                         \
+  }
 
-static int opened(const char *name, const char *path, int flags, mode_t mode) {
-  hang_if_below(path);
-  ORIGINAL(int, name, const char *, int, ...);
-  return original(path, flags, mode);
-}
-
-int open(const char *path, int flags, ...) {
-  va_list list;
-  va_start(list, flags);
-  mode_t mode = va_arg(list, mode_t);
-  va_end(list);
-  return opened("open", path, flags, mode);
-}
-
-int open64(const char *path, int flags, ...) {
-  va_list list;
-  va_start(list, flags);
-  mode_t mode = va_arg(list, mode_t);
-  va_end(list);
-  return opened("open64", path, flags, mode);
-}
-
-FILE *fopen(const char *path, const char *mode) {
-  hang_if_below(path);
-  ORIGINAL(FILE *, "fopen", const char *, const char *);
-  return original(path, mode);
-}
-
-FILE *fopen64(const char *path, const char *mode) {
-  hang_if_below(path);
-  ORIGINAL(FILE *, "fopen64", const char *, const char *);
-  return original(path, mode);
-}
-
-int statvfs(const char *path, struct statvfs *result) {
-  hang_if_below(path);
-  ORIGINAL(int, "statvfs", const char *, struct statvfs *);
-  return original(path, result);
-}
-
-int statvfs64(const char *path, struct statvfs64 *result) {
-  hang_if_below(path);
-  ORIGINAL(int, "statvfs64", const char *, struct statvfs64 *);
-  return original(path, result);
-}
+GUARDED_OPEN(open)
+GUARDED_OPEN(open64)
+GUARDED(FILE *, fopen, const char *)
+GUARDED(FILE *, fopen64, const char *)
+GUARDED(int, statvfs, struct statvfs *)
+GUARDED(int, statvfs64, struct statvfs64 *)
 
 int fsync(int descriptor) {
   hang_if_of(descriptor);
-  ORIGINAL(int, "fsync", int);
+  int (*original)(int) = dlsym(RTLD_NEXT, "fsync");
   return original(descriptor);
 }

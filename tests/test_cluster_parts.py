@@ -253,6 +253,28 @@ def test_a_watch_that_was_stopped_lets_its_peers_go(stop, status, free_addresses
     assert result.returncode == status and ('worker 1 at ' + address in result.stderr) == bool(status)
 
 
+def test_connections_with_a_peer_are_shut_down_and_no_others():
+    code = '''
+import socket
+from cifar10.cluster.address import peer_of, shut_down
+sockets = [socket.socket(), socket.socket(socket.AF_UNIX)]  # not connected
+listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+ports = [each.getsockname()[1] for each in listening]
+sockets += [socket.create_connection(("127.0.0.1", port)) for port in ports]
+mapped = socket.socket(socket.AF_INET6)
+mapped.connect(("::ffff:127.0.0.1", ports[0]))
+shut_down(peer_of(f"localhost:{ports[0]}"))
+sockets[-1].settimeout(0.1)
+print(sockets[-2].recv(1), mapped.recv(1))
+try:
+    sockets[-1].recv(1)
+except TimeoutError:
+    print("still connected")
+'''
+    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
+    assert (result.stdout, result.stderr) == ("b'' b''\nstill connected\n", '')
+
+
 @pytest.mark.parametrize('trouble', [
     # The name service is away once the peer was found.
     'def gone(*arguments, **options): raise socket.gaierror(-3, "try again")\nsocket.getaddrinfo = gone',

@@ -51,8 +51,9 @@ def sockets() -> Iterator[socket.socket]:
 def shut_down(address: str) -> None:
     """Ends all connections of this process with an 'IP address:port', and so the calls that wait for an answer."""
     for connection in sockets():
-        if connection.family in (socket.AF_INET, socket.AF_INET6) and _text(connection.getpeername()) == address:
-            connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # it is not connected, or no longer
+            if connection.family in (socket.AF_INET, socket.AF_INET6) and _text(connection.getpeername()) == address:
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _text(peer):

@@ -6,6 +6,7 @@ socket itself, so a connection made in the milliseconds before the filter is att
 with another machine's address from the same network is not kept out.
 """
 import array
+import contextlib
 import ctypes
 import fcntl
 import ipaddress
@@ -111,10 +112,11 @@ def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -
     memory = ctypes.create_string_buffer(b''.join(code))
     attached = 0
     for listener in sockets():
-        is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        if is_listening and listener.getsockname()[1] == port:
-            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
-                                struct.pack('HL', len(code), ctypes.addressof(memory)))
-            attached += 1
+        with contextlib.suppress(OSError):  # none is attached then
+            is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if is_listening and listener.getsockname()[1] == port:
+                listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
+                                    struct.pack('HL', len(code), ctypes.addressof(memory)))
+                attached += 1
     if not attached:
         raise OSError(f'port {port} cannot be kept closed on other addresses')

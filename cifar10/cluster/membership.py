@@ -1,4 +1,5 @@
 """The members of a cluster: the addresses of all tasks, read from flags, TF_CONFIG or a Slurm step."""
+import contextlib
 import dataclasses
 import ipaddress
 import json
@@ -104,14 +105,12 @@ def _normalised(address):
     if not form or not 0 < int(form['port']) < 65536:
         raise UsageError(f'{address} is not an address of the form host:port, or [IPv6 address]:port')
     host, port = split_address(address)
-    try:
+    ip = None
+    with contextlib.suppress(ValueError):  # a name
         ip = ipaddress.ip_address(host.partition('%')[0])
-    except ValueError:  # a name
-        return f'{host}:{port}'
-    if ip.is_unspecified or ip.is_multicast:
+    if ip and (ip.is_unspecified or ip.is_multicast):
         raise UsageError(f'{address} is the address of no single machine; give the one at which others reach the task')
-    mapped = getattr(ip, 'ipv4_mapped', None)
-    return f'{mapped}:{port}' if mapped else f'[{host}]:{port}' if ip.version == 6 else f'{host}:{port}'
+    return f"{getattr(ip, 'ipv4_mapped', None) or address.rpartition(':')[0]}:{port}"
 
 
 def _from_tf_config(text):
