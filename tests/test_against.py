@@ -247,5 +247,5 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_pat
     assert starts == 'starts     not compared, because a run has no record of one'
     with pytest.raises(UsageError, match='give one of --step=N, .* and --against=DIR, to compare two runs'):
         replay_settings(against=plain.path, step=7)
-    with pytest.raises(UsageError, match='--from and --images are about one run; leave them out'):
-        replay_settings(against=plain.path, images='images.png')
+    with pytest.raises(UsageError, match='--from is about one run; leave it out'):
+        replay_settings(against=plain.path, from_='model.ckpt-2')

@@ -325,7 +325,6 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
     (['--step=4', '--steps=1:4'], 'give one of --step=N, for a step to look into, --steps=FROM:TO'),
     (['--steps=4:1'], '--steps=4:1 ends before it begins'),
-    (['--steps=1:4', '--images=a.png'], '--images shows the examples of one step'),
     (['--step=4', '--from='], '--from is empty')])
 def test_bad_input_is_one_line_with_the_remedy(run, look, arguments, part):
     status, _, errors = look(f'--train_dir={run}', *[argument.format(run=run) for argument in arguments])
@@ -414,13 +413,6 @@ def test_the_errors_of_an_asynchronous_run_name_no_command(tmp_path, data_dir):
         train(tmp_path / 'train', data_dir, dict(max_steps=30), network=write_network(tmp_path, 'flat = flat * 1e38'),
               variable_update='async', learning_rate=1e30)
     assert 'replay' not in str(failure.value)
-
-
-def test_the_batch_is_drawn(run, look, tmp_path):
-    pytest.importorskip('matplotlib')
-    status, output, _ = look(f'--train_dir={run}', '--step=7', f"--images={tmp_path / 'batch.png'}")
-    assert status == 0 and output.endswith(f"written    {tmp_path / 'batch.png'}\n")
-    assert (tmp_path / 'batch.png').read_bytes().startswith(b'\x89PNG')
 
 
 @pytest.mark.stress

@@ -24,12 +24,13 @@ class Asynchronous(ParameterServer):
         with tf.device('/cpu:0'), tf.name_scope('report'):
             towers = [dict(scalars) for scalars in step.scalars]
             for scalars, seconds in zip(towers, step.seconds):
-                scalars['seconds'] = seconds
+                scalars['waited'], scalars['seconds'] = tf.unstack(seconds)
             records = [_record(k, scalars, fallback=towers[0]) for k, scalars in enumerate(towers)]
-        record_ops, last_scalars = zip(*records)
-        towers[1:] = last_scalars[1:]  # the thread that reports runs tower 0 itself
+            record_ops, last_scalars = zip(*records)
+            towers[1:] = last_scalars[1:]  # the thread that reports runs tower 0 itself
+            seconds = [tf.stack([scalars.pop('waited'), scalars.pop('seconds')]) for scalars in towers if step.seconds]
         return step._replace(
-            scalars=towers, seconds=[scalars.pop('seconds') for scalars in towers] if step.seconds else (),
+            scalars=towers, seconds=seconds,
             train_ops=[tf.group(*operations) for operations in zip(step.train_ops, record_ops)])
 
     @contextlib.contextmanager

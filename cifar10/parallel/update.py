@@ -27,7 +27,8 @@ class Step(NamedTuple):
       gradients: the (gradient, variable) pairs that are applied to the variables that are saved.
       values: variable name -> its value before the update, for summaries.
       train_ops: one operation for each thread that runs steps; each run of one is an update.
-      seconds: for each tower the time that it took, a float32 scalar on a CPU; empty where it is not measured.
+      seconds: for each tower the time that it waited for its inputs, and the time that it took, float32 [2] on a CPU;
+        empty where they are not measured.
       turns: the `Turns` of the towers; None where the mode has none.
       average: the `local.Average`; None where all towers have the same variables after each step.
     """

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import sys
 
-from cifar10.base import console, plots, startup
+from cifar10.base import console, startup
 from cifar10.base.directories import TRAIN_DIR, warn_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS
@@ -34,8 +34,6 @@ class ReplaySettings:
         checks=[no_wildcard, utf8])
     from_: str = setting(
         None, 'prefix of the checkpoint to start from (default: the newest one before the step, or the initial values)')
-    images: str = setting(
-        None, 'PNG file to write: the batch of the tower with the largest loss, the worst first; requires matplotlib')
     tower_device: str = setting(
         'auto', 'device of the towers; auto: as the run had, where this machine has it', choices=TOWER_DEVICES)
     data_dir: str = setting(None, "directory of the data set (default: the run's)", checks=[absolute_utf8])
@@ -55,10 +53,8 @@ def replay_settings(**given: object) -> ReplaySettings:
     if [settings.step, settings.steps, settings.against].count(None) != 2:
         raise UsageError('give one of --step=N, for a step to look into, --steps=FROM:TO, for a table, and '
                          '--against=DIR, to compare two runs')
-    if settings.against is not None and (settings.from_ or settings.images):
-        raise UsageError('--from and --images are about one run; leave them out, or --against')
-    if settings.steps and settings.images:
-        raise UsageError('--images shows the examples of one step; give it as --step=N')
+    if settings.against is not None and settings.from_:
+        raise UsageError('--from is about one run; leave it out, or --against')
     return settings
 
 
@@ -68,8 +64,6 @@ def main() -> None:
     warn_of_others(settings.train_dir, f'--train_dir={settings.train_dir}')
     if settings.against is not None:
         warn_of_others(settings.against, f'--against={settings.against}')
-    if settings.images:
-        plots.check_plot(settings.images)
     startup.start_tensorflow()
     if settings.against is not None:
         compare(settings)
@@ -82,7 +76,7 @@ def replay(settings: ReplaySettings) -> None:
     # After the flags: TensorFlow takes seconds to import.
     from cifar10.run import failures
     from cifar10.run.train_dir import TrainDir
-    from cifar10.tools.replay import images, report
+    from cifar10.tools.replay import report
     from cifar10.tools.replay.probe import Probe
     from cifar10.tools.replay.rerun import Rerun
     from cifar10.tools.replay.verify import Verification
@@ -113,11 +107,6 @@ def replay(settings: ReplaySettings) -> None:
         if settings.step:
             console.say_all(report.details(steps[-1], rerun.data.classes))
         console.say_all(report.not_finite_lines(steps, rerun.data.classes, origin))
-        if settings.images:
-            k = report.worst_first(steps[-1].losses)[0]
-            images.draw(settings.images, f'{directory.path}, step {last}, tower {k}', probe.batch(taken, k),
-                        steps[-1].towers[k], rerun.data.classes)
-            console.say(f'written    {settings.images}')
 
 
 def compare(settings: ReplaySettings) -> None:

@@ -15,7 +15,7 @@ from cifar10.base.console import Output
 
 NAME = 'metrics.jsonl'
 # The kinds of records.
-KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
+KINDS = TRAIN, EVAL, START, CHECKPOINT, COST = 'train', 'eval', 'start', 'checkpoint', 'cost'
 _BEGIN = b'{"kind": "'  # of the line of a record
 
 
@@ -68,9 +68,11 @@ class Metrics:
                 stream.seek(begin)
                 stream.writelines(lines)
 
-    def add(self, kind: str, step: int, **figures: Any) -> None:
-        """Writes a record, as `write` does, and passes it to the output of the process."""
-        Output.current.record(self.write(kind, step, **figures))
+    def add(self, kind: str, step: int, **figures: Any) -> dict:
+        """Writes a record, as `write` does, and passes it to the output of the process as well."""
+        record = self.write(kind, step, **figures)
+        Output.current.record(record)
+        return record
 
     def write(self, kind: str, step: int, replacing: Sequence[str] = (), **figures: Any) -> dict:
         """Writes a record, and returns it; its `time` is the wall clock, in seconds since 1970.
@@ -120,6 +122,12 @@ def last(directory: str, kind: str) -> dict | None:
     """Returns the newest record of a kind in a directory, or None if there is none."""
     lines = (line for _, line in _backwards(os.path.join(directory, NAME)) if line.startswith(_begin(kind)))
     return next(filter(None, map(_record, lines)), None)
+
+
+def last_time(directory: str) -> float | None:
+    """Returns the time of the newest record in a directory, in seconds since 1970; None if there is none."""
+    records = filter(None, (_record(line) for _, line in _backwards(os.path.join(directory, NAME))))
+    return next(records, {}).get('time')
 
 
 def _begin(kind):

@@ -57,7 +57,7 @@ class Progress(Reporter):
 
     def after_step(self, step, results):
         # The time of a tower is 0 if it was not measured, and there is none if no tower's was.
-        figures, tower_seconds = results['figures'], results['seconds']
+        figures, tower_seconds = results['figures'], results['seconds'][:, 1]
         before = self._step
         self._step = step
         self._tower_seconds = self._tower_seconds + np.asarray(tower_seconds, np.float64)

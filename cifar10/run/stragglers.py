@@ -33,7 +33,7 @@ class Stragglers(Reporter):
         self._named = np.zeros(len(places), bool)
 
     def after_step(self, step, results):
-        seconds = results['seconds']  # of each tower, 0 where it was not measured; or none
+        seconds = results['seconds'][:, 1]  # of each tower, 0 where it was not measured; or none
         if len(seconds) < 2:
             return
         self._seconds.append(seconds)

@@ -20,7 +20,7 @@ from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS
-from cifar10.run import checkpoint, failures, metrics
+from cifar10.run import checkpoint, cost, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
@@ -144,6 +144,8 @@ def _directory(look):
     yield from start.check_directory(look)
     if look.replaces:
         yield f'restart    the run in {look.directory.path} would be deleted'
+    elif record := metrics.last(look.directory.path, metrics.COST):
+        yield cost.line(record)
 
 
 def _plan(look):

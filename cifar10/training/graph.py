@@ -24,7 +24,8 @@ class TrainingGraph(NamedTuple):
       train_step: int64 scalar, global_step after the update; fetching it takes a step.
       async_train_ops: the same for further threads, where the update mode has any.
       losses: float32 [towers], each tower's total loss.
-      tower_seconds: float32 [towers], the time that each tower took; [0] where it is not measured.
+      tower_seconds: float32 [towers, 2], the time that each tower waited for its inputs, and the time that it then
+        took; [0, 2] where they are not measured.
       figures: float32 scalars of the step, by their names.
       summary: string scalar, a serialised `tf.Summary` of the step; None in a run that writes none.
       batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
@@ -141,7 +142,7 @@ def _shown(plan, step, rate, batches):
     with tf.device('/cpu:0'):
         losses = tf.stack([scalars['total_loss'] for scalars in step.scalars], name='losses')
         with tf.name_scope('turns/'):
-            tower_seconds = tf.stack(step.seconds, name='seconds') if step.seconds else tf.zeros([0])
+            tower_seconds = tf.stack(step.seconds, name='seconds') if step.seconds else tf.zeros([0, 2])
     activations = tf.get_collection(tf.GraphKeys.ACTIVATIONS, 'tower_0/')
     means = summaries.means(step)
     averaged_losses, losses_moved = summaries.averaged_losses(means)

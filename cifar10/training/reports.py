@@ -12,6 +12,7 @@ from cifar10.evaluation.validation import Validation
 from cifar10.run import checkpoint, deletion, failures, metrics, trust
 from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.best import Best
+from cifar10.run.cost import EVALUATION, SAVING, Cost
 from cifar10.run.curves import Curves
 from cifar10.run.events import Events
 from cifar10.run.progress import Progress
@@ -33,17 +34,21 @@ class Reports:
       directory: its train_dir.
       validation: evaluates the run between two steps, or None.
       record: of the start.
+      cost: of the run, up to this start.
 
     Attributes:
       checkpoints: the run's `Checkpoints`.
     """
 
-    def __init__(self, run: Run, directory: TrainDir, validation: Validation | None, record: RunRecord):
+    def __init__(self, run: Run, directory: TrainDir, validation: Validation | None, record: RunRecord,
+                 cost: Cost):
         self._directory = directory
         self._run = run
         self._validation = validation
         self._progress = None
         self._record = record
+        self._cost = cost
+        cost.tell = self._tell_cost
         plan, settings = run.plan, run.plan.settings
         self._log = metrics.Metrics(directory.path)
         with run.adding():
@@ -83,6 +88,7 @@ class Reports:
         # What tells of later steps goes: they are taken again.
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
+        self._cost.begin(run.step)
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
         self._soundness.begin()
@@ -94,11 +100,13 @@ class Reports:
             places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
 
             def evaluate():
-                self._evaluate(workers, progress)
+                with self._cost.of(EVALUATION):
+                    self._evaluate(workers, progress)
 
             def save():
                 self._trace.write()
-                with workers.paused():
+                with workers.paused(), self._cost.of(SAVING):
+                    self._cost.write(run.step)
                     self._soundness.check()
                     self.checkpoints.save(run.session)
 
@@ -112,6 +120,7 @@ class Reports:
                                              lambda step: is_whole and step >= plan.last_step))
             # Last, once all else that the run did up to this step is on the disk: no start does it again.
             reporters.append(_NowAndThen(save, [reports.save_steps, reports.keep_every], plan, run.step))
+            reporters.append(self._cost)
             yield progress, reporters
 
     def refuse(self, step: int, losses: Sequence[float] = ()) -> None:
@@ -119,6 +128,10 @@ class Reports:
         mode = self._run.plan.mode
         self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
+
+    def _tell_cost(self, line, step):
+        self._progress.say(line)
+        self._events.add_text('cost', line, step)
 
     def _evaluate(self, workers, progress):
         """Evaluates the run as it is now, and keeps it with `--keep_best` if it is the best so far."""

@@ -1,4 +1,5 @@
 """Training: from settings to checkpoints in train_dir."""
+import time
 from collections.abc import Callable, Sequence
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
@@ -8,6 +9,7 @@ from cifar10.data import records
 from cifar10.evaluation.validation import Validation
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, deletion, failures
+from cifar10.run.cost import Cost
 from cifar10.run.names import step_of
 from cifar10.settings.training import TrainSettings
 from cifar10.training.description import advise, describe, describe_run
@@ -34,6 +36,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     Returns:
       (the prefix of the run's newest checkpoint, its step, whether that is the last one; it is not if a signal came).
     """
+    began = time.time()
     start = prepared(settings, devices)
     directory = start.directory
     outside = doing('outside the steps', OF_FIRST_STEP, folder=directory.path)
@@ -44,10 +47,11 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             checkpoint.tidy(directory, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
+        cost = Cost(directory.path, began, plan.examples_per_step, len(plan.devices.groups), settings.run.restart)
         if not plan.checkpoint:  # nothing is deleted before all that can refuse a start has been done
             deletion.restart(directory)
         waiting = doing('outside the steps', OF_FIRST_STEP, lambda: of_step(run))
-        with Reports(run, directory, validation, record) as reports, waiting:
+        with Reports(run, directory, validation, record, cost) as reports, waiting:
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
     finished = step_of(newest) >= plan.last_step

@@ -80,11 +80,6 @@ def details(step: Step, classes: Sequence[str]) -> list[str]:
     return lines + _table('example', ['cross entropy', 'tower', 'place', 'index', 'label', 'prediction'], rows)
 
 
-def worst_first(losses: np.ndarray) -> list[int]:
-    """Returns the numbers of examples or towers in the order of their losses: NaN, infinity, then the largest."""
-    return sorted(range(len(losses)), key=lambda i: badness(losses[i]), reverse=True)
-
-
 def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Origin | None) -> list[str]:
     """Returns the lines on values that are not finite in the last of some steps, the cause first.
 
