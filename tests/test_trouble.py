@@ -1,0 +1,133 @@
+"""docs/trouble.md: what it shows is what the programs print, and it has a word of each error in the middle of a run."""
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+
+from cifar10.base.errors import RunError
+from cifar10.run import cost
+from tests import test_tower_seconds
+from tests.features import flags_of
+from tests.helpers import LINEAR, ROOT, Tasks, patient, read_until, run_script, small_disk
+from tests.test_cost import record
+from tests.test_soundness import opened  # noqa: F401 (a fixture)
+from tests.test_stuck import HANGING, run
+
+SECTIONS = dict(re.findall(r'^## (.*)\n([^#]*(?:#[^#\n]+\n[^#]*)*)', (ROOT / 'docs' / 'trouble.md').read_text(), re.M))
+
+
+def lines_of(section):
+    """Returns the lines of output in the blocks of a section, without commands."""
+    blocks = re.findall(r'^```\n(.*?)^```$', SECTIONS[section], re.M | re.S)
+    return [line for block in blocks for line in block.splitlines() if not line.startswith('$')]
+
+
+def form(line):
+    """Returns a line without what differs from run to run: numbers, paths, addresses."""
+    line = re.sub(r'/[\w.][\w./-]*', 'PATH', line)
+    line = re.sub(r'(?<=recovering ).*(?=; making)', 'CAUSE', line)
+    return re.sub(r'-?\d[\d,.]*(e[+-]?\d+)?', '0', line)
+
+
+def assert_shown(section, printed):
+    """Asserts that all lines of a section are among what programs have printed."""
+    forms = set(map(form, printed.splitlines()))
+    shown = lines_of(section)
+    assert shown and not [line for line in shown if form(line) not in forms], printed
+
+
+@pytest.fixture
+def flags(data_dir):
+    """The flags of a small run of the classic network."""
+    return dict(dataset='shapes', data_dir=data_dir, batch_size=8, max_steps=20, save_steps=10, log_frequency=5,
+                summary_steps=0, tower_device='cpu')
+
+
+def test_it_does_not_start(flags, free_addresses, tmp_path):
+    with Tasks(2, 0, started=['worker 0'], **flags, train_dir=tmp_path / 'run', cluster_timeout_secs=5) as tasks:
+        assert_shown('It does not start', read_until(tasks['worker 0'], 'task ') + read_until(
+            tasks['worker 0'], 'waiting '))
+
+
+@pytest.mark.stress
+def test_it_stands_still(data_dir, tmp_path):
+    (tmp_path / 'net.py').write_text(HANGING)
+    stuck = run(dict(HANG_AT='26'), **dict(
+        flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
+        num_gpus=2, max_steps=40, tower_device='cpu', train_dir=tmp_path / 'run', stuck_secs=4))
+    assert_shown('It stands still', stuck.stdout + stuck.stderr)
+
+
+def test_slower_than_yesterday():
+    printed = cost.line(record(2, 1279872, steps=1012.0, again=51.3, evaluation=31.4, start=9.2, saving=2.5))
+    (_, slow), = test_tower_seconds.lines([[0.1, 0.1, 0.124, 0.09]] * 375, ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3'])
+    assert_shown('Slower than yesterday', f'{printed}\n{slow}')
+
+
+def test_nan(flags, tmp_path):
+    failed = run_script('multi_gpu_train.py', **dict(flags, learning_rate=1e30), train_dir=tmp_path / 'run')
+    assert failed.returncode == 1
+    assert_shown('NaN', failed.stderr)
+
+
+@pytest.mark.stress
+def test_two_runs_differ_and_one_is_less_accurate(flags, tmp_path):
+    for name, rate in (('one', None), ('other', 0.05)):
+        assert run_script('multi_gpu_train.py', train_dir=tmp_path / name, learning_rate=rate, **flags).returncode == 0
+    compared = subprocess.run([sys.executable, '-m', 'cifar10', 'replay', f'--train_dir={tmp_path}/one',
+                               f'--against={tmp_path}/other'], capture_output=True, text=True, cwd=ROOT)
+    assert_shown('Two runs differ', compared.stdout)
+    resumed = run_script('multi_gpu_train.py', train_dir=tmp_path / 'one', **dict(flags, max_steps=21,
+                                                                                  learning_rate=0.01))
+    checked = run_script('multi_gpu_train.py', train_dir=tmp_path / 'third', check=True,
+                         **dict(flags, batch_size=200000))
+    assert_shown('Less accurate than it was', compared.stdout + resumed.stdout + checked.stdout)
+    assert_shown('Out of memory', checked.stdout)
+
+
+def test_the_disk(flags, tmp_path):
+    with small_disk(tmp_path / 'disk', 20) as disk:
+        failed = run_script('multi_gpu_train.py', train_dir=disk / 'run', **dict(flags, max_steps=40))
+    assert failed.returncode == 1
+    assert_shown('The disk', failed.stderr)
+
+
+def test_a_device_computes_wrongly(opened):  # noqa: F811
+    one, soundness, spoil = opened('replicated')
+    for _ in range(8):
+        one.take()
+    primaries, copy = one.copied
+    spoil(copy[0].name)
+    with pytest.raises(RunError) as error:
+        soundness.check()
+    shown, = lines_of('A device computes wrongly')
+    shown = shown.replace('conv1/weights', primaries[0].op.name)
+    assert form(shown) == form(f'multi_gpu_train.py: error: {error.value}')
+
+
+@pytest.mark.stress
+def test_a_machine_or_a_device_is_gone(data_dir, tmp_path):
+    with Tasks(2, 0, network=LINEAR, dataset='shapes', data_dir=data_dir, train_dir=tmp_path, batch_size=4,
+               max_steps=3000, save_steps=50, log_frequency=100, summary_steps=0) as tasks:
+        read_until(tasks['worker 0'], 'step 100,')
+        tasks['worker 1'].kill()
+        tasks.start('worker 1')
+        output, _ = tasks['worker 0'].communicate(timeout=patient(60))
+    assert_shown('A machine or a device is gone', output)
+
+
+def test_the_page_has_a_word_of_each_error_in_the_middle_of_a_run():
+    page = (ROOT / 'docs' / 'trouble.md').read_text()
+    words = [re.compile(re.escape(word).replace(r'\.\.\.', '.*')) for word in re.findall(r'\*\*(.*?)\*\*', page)]
+    found = set()
+    for path in [*(ROOT / 'cifar10' / 'run').glob('*.py'), *(ROOT / 'cifar10' / 'training').glob('*.py')]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ('RunError', 'diverged', 'end_process'):
+                message = ''.join(part.value for part in ast.walk(node)
+                                  if isinstance(part, ast.Constant) and isinstance(part.value, str))
+                if len(message) > 10:  # else it has only what other functions say
+                    found.add(message)
+                    assert any(word.search(message) for word in words), (path, message)
+    assert len(found) > 7
