@@ -30,7 +30,7 @@ def test_killed_and_started_again_a_run_has_cost_what_a_clock_says(
         time.sleep(moments.uniform(0.2, 1))
         process.kill()
         process.wait()
-        newest = metrics.last_time(tmp_path)
+        newest = metrics.last(tmp_path)['time']
         lost += newest - max(record['time'] for kind in (metrics.START, metrics.CHECKPOINT)
                              for record in metrics.read(tmp_path, kind))
     process = start_script('multi_gpu_train.py', **flags)

@@ -18,7 +18,7 @@ _place = contextvars.ContextVar('place', default=None)
 
 
 @contextlib.contextmanager
-def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int = 0) -> Iterator[None]:
+def at_position(seed: int, start: tf.Tensor | tf.Variable, offset: int | tf.Tensor = 0) -> Iterator[None]:
     """Context in which a network is built on a training batch, for what it draws.
 
     Args:

@@ -1,6 +1,7 @@
-"""Checksums of variables: the sum of their bits as integers, so that the order of the elements does not matter.
+"""Checksums of variables and tensors: the sum of their bits as integers.
 
-A flipped bit always changes it. It is computed on the device of a variable, of which only 8 bytes travel.
+The order of the elements does not matter. A flipped bit always changes it. It is computed on the device of the
+variable, so only 8 bytes travel.
 """
 from collections.abc import Sequence
 
@@ -9,12 +10,12 @@ import tensorflow.compat.v1 as tf
 _INTEGERS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # of as many bytes
 
 
-def checksums(variables: Sequence[tf.Variable]) -> tf.Tensor:
-    """Returns the checksums of variables, int64 [n]."""
+def checksums(variables: Sequence[tf.Variable | tf.Tensor]) -> tf.Tensor:
+    """Returns the checksums of variables or tensors, int64 [n]."""
     sums = []
     for variable in variables:
         with tf.device(variable.device):
-            value = variable.read_value()
+            value = variable.read_value() if isinstance(variable, tf.Variable) else variable
             if value.dtype.is_floating:
                 value = tf.bitcast(value, _INTEGERS[value.dtype.size])
             sums.append(tf.reduce_sum(tf.cast(value, tf.int64)))

@@ -43,7 +43,7 @@ class Cost(Reporter):
         self._starts = 1
         self._seconds = dict.fromkeys([*_NAMES, _IDLE, _UNKNOWN], 0.0)
         if not is_new and (earlier := metrics.last(directory, metrics.COST)):
-            newest = metrics.last_time(directory)
+            newest = metrics.last(directory)['time']
             self._starts += earlier['starts']
             self._seconds.update(earlier['seconds'])
             self._seconds[_AGAIN] += newest - earlier['time']

@@ -118,21 +118,15 @@ def read(directory: str, kind: str) -> list[dict]:
     return [record for record in records if record]
 
 
-def last(directory: str, kind: str) -> dict | None:
-    """Returns the newest record of a kind in a directory, or None if there is none."""
+def last(directory: str, kind: str = '') -> dict | None:
+    """Returns the newest record of a kind, or of any, in a directory; None if there is none."""
     lines = (line for _, line in _backwards(os.path.join(directory, NAME)) if line.startswith(_begin(kind)))
     return next(filter(None, map(_record, lines)), None)
 
 
-def last_time(directory: str) -> float | None:
-    """Returns the time of the newest record in a directory, in seconds since 1970; None if there is none."""
-    records = filter(None, (_record(line) for _, line in _backwards(os.path.join(directory, NAME))))
-    return next(records, {}).get('time')
-
-
 def _begin(kind):
     """Returns the bytes that the line of a record begins with."""
-    return f'{{"kind": "{kind}"'.encode()
+    return _BEGIN + (f'{kind}"'.encode() if kind else b'')
 
 
 def _backwards(path):

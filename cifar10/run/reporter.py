@@ -12,7 +12,7 @@ class Reporter:
         return {}
 
     def tracing(self, step: int) -> dict[str, Any]:
-        """Returns options of `tf.Session.run` for the step that comes next."""
+        """Returns options of `tf.Session.run` for the step that comes next, or what it is fed (`feed`)."""
         del step
         return {}
 

@@ -24,6 +24,7 @@ from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
+from cifar10.training.witness import Witness
 
 
 class Reports:
@@ -62,6 +63,8 @@ class Reports:
             deletion.tidy(directory)
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
+            every = settings.run.witness_steps
+            self._witness = [Witness(run, every)] if every else []
             self._events.add_graph(tf.get_default_graph())
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
@@ -111,7 +114,7 @@ class Reports:
                     self.checkpoints.save(run.session)
 
             reporters = [
-                progress, Stragglers(places, progress.say),
+                *self._witness, progress, Stragglers(places, progress.say),
                 Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
                 self._trace, self._soundness]
             if self._validation:

@@ -25,6 +25,8 @@ from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
 from cifar10.training import undecided
 from cifar10.training.plan import Plan, plan_of
 
+_NO_WITNESS = 'async', 'mirrored'  # which have no common step, and no towers of their own
+
 
 @dataclasses.dataclass
 class Start:
@@ -81,6 +83,12 @@ def choose_devices(start: Start) -> list[str]:
     devices = start.devices or local_devices(towers)
     if towers.xla and not devices.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
+    if start.settings.run.witness_steps:
+        if towers.variable_update in _NO_WITNESS:
+            raise UsageError(f'--witness_steps: towers of --variable_update={towers.variable_update} cannot compute '
+                             'twice; leave it out, or use --variable_update=replicated')
+        if devices.on_gpus and not towers.deterministic:
+            raise UsageError('--witness_steps compares bits, which GPUs repeat only with --deterministic; add it')
     if start.devices is None:
         gpus.claim(devices.num_gpus)
     if towers.deterministic:

@@ -1,0 +1,98 @@
+"""The witness: the gradients of a tower, computed once more from the same variables and batch, on another device.
+
+A device that computes wrongly without an error is found by nothing else: its gradients reach all copies of the
+variables alike. The step's batches are drawn first and fed, so that both towers get the same images; the second one is
+also told the position of the first, from which a network draws its random numbers.
+"""
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.activity import doing
+from cifar10.base.errors import RunError
+from cifar10.parallel.checksums import checksums
+from cifar10.run.reporter import Reporter
+from cifar10.training.run import Run
+
+_WITNESS = 'witness'
+
+
+class Witness(Reporter):
+    """Compares, every so many steps, the bits of one tower's gradients with those of a second one; towers take turns.
+
+    The second one is on another device of the same machine, because other machines may have other processors; on the
+    same device if there is none. To be made before the first session.
+
+    Args:
+      run: the run, in a mode whose towers have `Turns`.
+      every: steps from one comparison to the next. In a mode that drifts, it is the first step after an average.
+    """
+
+    def __init__(self, run: Run, every: int):
+        self._run = run
+        self._every = every
+        self._last = None  # the step of the last comparison, or of the start
+        self._tower = -1
+        with run.adding(), tf.name_scope(_WITNESS):
+            self._checksums = [checksums(tensors) for tensors in run.graph.step.turns.computed]
+            self._no_seconds = tf.zeros(run.graph.tower_seconds.shape)
+
+    def also(self, step):
+        run = self._run
+        if self._last is None:
+            self._last = step - 1
+        is_due = step // self._every > self._last // self._every
+        if not is_due or run.graph.average and not run.averages_after(step - 1):
+            return {}
+        self._last = step
+        self._tower = (self._tower + 1) % len(self._checksums)
+        with doing(f'while a witness computes for step {step:,}'):
+            run.go_on()
+            self._before = run.variables()
+            self._batches = run.session.run(run.graph.batches)
+            self._second = self._computed(self._second_tower())
+        # The towers' times would wait for the inputs themselves, and so draw the next batches.
+        return {_WITNESS: self._checksums[self._tower], 'seconds': self._no_seconds}
+
+    def tracing(self, step):
+        return dict(feed=self._feed(self._tower)) if self._last == step else {}
+
+    def after_step(self, step, results):
+        first = results.get(_WITNESS)
+        if first is None or (first == self._second).all():
+            return
+        # From here on the run takes no more steps, so its variables may be those of before.
+        run, k, j = self._run, self._tower, self._second_tower()
+        run.load({name: value for name, value in self._before.items() if name in run.saved})
+        run.session.run(run.graph.start_inputs)
+        places = [run.plan.devices.place(tower) for tower in (k, j)]
+        again = [self._computed(tower) for tower in (k, j)]
+        contradicting = [place for place, one, other in zip(places, (first, self._second), again)
+                         if (one != other).any()]
+        if contradicting:
+            found = f'{contradicting[0]} gave two results for the same input'
+        elif k == j:
+            found = f'{places[0]} gave two results for the same input, and the first is not that of the step'
+        else:
+            found = (f'{places[0]} and {places[1]} always give different results for the same input; one of them '
+                     'computes wrongly, or they are of different types')
+        raise RunError(f'step {step}: the gradients of tower {k} are not those of its witness: {found}. Nothing of the '
+                       'step is saved; start again to continue from the newest checkpoint, without that device')
+
+    def _second_tower(self):
+        """Returns the number of the tower that computes for the present one."""
+        devices, k = self._run.plan.devices, self._tower
+        others = [j for j in range(len(devices.groups)) if devices.hosts[j] == devices.hosts[k]
+                  and j != devices.group_of(k)]
+        return others[k % len(others)] if others else devices.group_of(k)
+
+    def _feed(self, j):
+        """Returns what makes tower j compute what the present tower computes; the others get their own batches."""
+        graph, batches = self._run.graph, list(self._batches)
+        batches[j] = self._batches[self._tower]
+        feed = {graph.offsets[j]: np.int64(self._tower * self._run.plan.settings.towers.batch_size)}
+        for tensors, values in zip(graph.batches, batches):
+            feed.update(zip(tensors, values))
+        return feed
+
+    def _computed(self, j):
+        return self._run.session.run(self._checksums[j], self._feed(j))
