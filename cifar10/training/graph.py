@@ -25,12 +25,10 @@ class TrainingGraph(NamedTuple):
       train_step: int64 scalar, global_step after the update; fetching it takes a step.
       async_train_ops: the same for further threads, where the update mode has any.
       losses: float32 [towers], each tower's total loss.
-      tower_seconds: float32 [towers, 2], the time that each tower waited for its inputs, and the time that it then
-        took; [0, 2] where they are not measured.
+      tower_seconds: float32 [towers, 2], the seconds that each tower waited for its inputs and then took, or [0, 2].
       figures: float32 scalars of the step, by their names.
       summary: string scalar, a serialised `tf.Summary` of the step; None in a run that writes none.
-      batches: (images, labels) of each tower, as `pipeline.train_batch` returns them.
-      offsets: for each tower an int64 scalar that may be fed: how far its batch is from `examples_seen`.
+      batches: (images, labels, their distance from `examples_seen`) of each tower; each may be fed.
       step: the towers and their update, as the update mode built them.
       average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
         equal after each step.
@@ -46,7 +44,6 @@ class TrainingGraph(NamedTuple):
     figures: dict[str, tf.Tensor]
     summary: tf.Tensor | None
     batches: list
-    offsets: list
     step: Step
     average: Any
     global_step: tf.Variable
@@ -73,8 +70,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
             EXAMPLES_SEEN, [], tf.int64, tf.zeros_initializer(), trainable=False)
         rates = plan.recipe.learning_rates(examples_seen)
         next_batch, start_inputs = _input(plan, global_step, examples_seen)
-    batches, offsets = [], []
-    step = _update(plan, learnt, rates, next_batch, batches, offsets, global_step, examples_seen)
+    batches = []
+    step = _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen)
     shown, losses_moved = _shown(plan, step, rates[0], batches)
     average = step.average
     moving = averages.moving_averages(global_step, average.steps if average else None)
@@ -101,8 +98,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         initialise = tf.global_variables_initializer()
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
     return TrainingGraph(
-        train_step, async_train_ops, **shown, batches=batches, offsets=offsets, step=step, average=average,
-        global_step=global_step, examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
+        train_step, async_train_ops, **shown, batches=batches, step=step, average=average, global_step=global_step,
+        examples_seen=examples_seen, initialise=initialise, start_inputs=start_inputs)
 
 
 def _input(plan, global_step, examples_seen):
@@ -116,21 +113,20 @@ def _input(plan, global_step, examples_seen):
             examples_seen, stop, mode.synchronous, devices.tower_devices if devices.on_gpus else None)
 
 
-def _update(plan, learnt, rates, next_batch, batches, offsets, global_step, examples_seen):
-    """Builds the towers, adding to `batches` and `offsets`, and the update of the variables; returns the Step."""
+def _update(plan, learnt, rates, next_batch, batches, global_step, examples_seen):
+    """Builds the towers, whose batches are added to `batches`, and the update of the variables; returns the Step."""
     recipe, mode, towers = plan.recipe, plan.mode, plan.settings.towers
 
     def network(images, training):
         return recipe.inference(images, training, **learnt)
 
     def tower(k, scope):
-        batches.append(next_batch(k))
-        images, labels = batches[k]
+        batches.append((*next_batch(k), tf.placeholder_with_default(np.int64(k * towers.batch_size), [])))
+        images, labels, offset = batches[k]
         if can_time(towers):
-            mode.time(k, batches[k])
-        offsets.append(tf.placeholder_with_default(np.int64(k * towers.batch_size), []))
-        with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(
-                plan.settings.run.seed, examples_seen, offsets[k]):
+            mode.time(k, [images, labels])
+        position = examples_seen, offset
+        with recipe.divided(plan.devices.parts[k], mode.gate(k)), at_position(plan.settings.run.seed, *position):
             total_loss, scalars = tower_loss(scope, lambda: classifier.add_loss(
                 network, images, labels, plan.precision.dtype, plan.settings.recipe.label_smoothing))
             return dict(total_loss=total_loss, **scalars, **summaries.losses(scope))

@@ -4,7 +4,6 @@ A device that computes wrongly without an error is found by nothing else: its gr
 variables alike. The step's batches are drawn first and fed, so that both towers get the same images; the second one is
 also told the position of the first, from which a network draws its random numbers.
 """
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import doing
@@ -87,12 +86,10 @@ class Witness(Reporter):
 
     def _feed(self, j):
         """Returns what makes tower j compute what the present tower computes; the others get their own batches."""
-        graph, batches = self._run.graph, list(self._batches)
+        batches = list(self._batches)
         batches[j] = self._batches[self._tower]
-        feed = {graph.offsets[j]: np.int64(self._tower * self._run.plan.settings.towers.batch_size)}
-        for tensors, values in zip(graph.batches, batches):
-            feed.update(zip(tensors, values))
-        return feed
+        return {tensor: value for tensors, values in zip(self._run.graph.batches, batches)
+                for tensor, value in zip(tensors, values)}
 
     def _computed(self, j):
         return self._run.session.run(self._checksums[j], self._feed(j))
