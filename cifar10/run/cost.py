@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cifar10.parallel.devices import Devices
 from cifar10.run import metrics
 from cifar10.run.reporter import Reporter
 
@@ -26,18 +27,18 @@ class Cost(Reporter):
       directory: the path of the train_dir.
       began: when this start of the run began, in seconds since 1970.
       examples_per_step: of all towers.
-      groups: how many groups of devices compute at the same time; tower k is on group k mod `groups`.
+      devices: the Devices of the towers.
       is_new: whether the records of an earlier run do not count.
 
     Attributes:
       tell: function that is called with a line and a step at the end.
     """
 
-    def __init__(self, directory: str, began: float, examples_per_step: int, groups: int, is_new: bool = False):
+    def __init__(self, directory: str, began: float, examples_per_step: int, devices: Devices, is_new: bool = False):
         self._directory = directory
         self._log = metrics.Metrics(directory)
         self._examples_per_step = examples_per_step
-        self._groups = groups
+        self._devices = devices
         self.tell: Callable[[str, int], None] = lambda line, step: None
         self._part, self._mark = START, began
         self._starts = 1
@@ -83,9 +84,11 @@ class Cost(Reporter):
     def after_step(self, step, results):
         waited = results['seconds'][:, 0]
         if self._is_warm and len(waited):
-            longest = max(float(waited[group::self._groups].sum()) for group in range(self._groups))
-            self._seconds[STEPS] -= longest
-            self._seconds[INPUT] += longest
+            groups = len(self._devices.groups)
+            # All GPUs wait for the one that waits longest. CPU devices share a processor, which waits if all do.
+            of_step = (max if self._devices.on_gpus else min)(waited[group::groups].sum() for group in range(groups))
+            self._seconds[STEPS] -= float(of_step)
+            self._seconds[INPUT] += float(of_step)
         self._is_warm = True
 
     def at_end(self, step):
