@@ -64,7 +64,8 @@ CASES = {
         [*_TWO_SLEEPING, '--summary_steps=10']),
     # Without a network between them, the two devices belong to one machine.
     'a slow network': Case(['transfers'], _TWO_SLEEPING[1:], _TWO_SLEEPING, workers=2),
-    'a tiny batch': Case(['small batch'], [*_CLASSIC, '--batch_size=2'], [*_CLASSIC, '--batch_size=4'], scale=2),
+    'a tiny batch': Case(['small batch'], [*_CLASSIC, '--learning_rate=0.001', '--batch_size=2'],
+                         [*_CLASSIC, '--learning_rate=0.001', '--batch_size=4'], scale=2),
     'a heavy update': Case(
         ['heavy update'], [*_CLASSIC, '--batch_size=16', '--optimizer=muon', '--auxiliary_learning_rate=0.01',
                            f'--network={_NETWORKS}large_filters'],

@@ -54,7 +54,7 @@ def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind,
 
     def steps():
         for _ in range(8):
-            run.take()
+            soundness.after_step(0, run.take())
         if run.averages_after(run.step):
             run.average()
     steps()
@@ -72,10 +72,21 @@ def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind,
 def test_steps_that_count_other_examples_are_found(mode, opened):
     run, soundness, spoil = opened(mode)
     for _ in range(8):
-        run.take()
+        soundness.after_step(0, run.take())
     run.average()
     spoil('examples_seen:0')
     with pytest.raises(RunError, match='step 8: 8 steps have counted 6[35] examples in place of 64'):
+        soundness.check()
+
+
+def test_a_step_at_another_rate_is_found(opened):
+    run, soundness, _ = opened('parameter_server', learning_rate=0.05, warmup_epochs=0.1)
+    for step in range(1, 9):
+        results = run.take()
+        soundness.after_step(step, results)
+    soundness.check()
+    soundness.after_step(9, dict(run.take(), figures=dict(results['figures'])))  # that of the step before
+    with pytest.raises(RunError, match=r'step 9: the learning rate was 0\.0\d+, and the schedule has 0\.0\d+; nothing'):
         soundness.check()
 
 

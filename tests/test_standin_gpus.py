@@ -406,10 +406,10 @@ inside.tower_loss = wrong
       for mode in ('parameter_server', 'replicated', 'local', 'mirrored')),
     ('no_answer', 'replicated', 'problem    the GPUs have not exchanged gradients within 60 s; set NCCL_P2P_DISABLE=1'),
     ('wrong', 'replicated', 'problem    gradients that were exchanged are wrong on /gpu:1; leave that GPU out'),
-    ('computes', 'replicated', 'a gradient is another than on the first GPU on /gpu:1; leave that GPU out')])
+    ('computes', 'replicated', 'the gradient of /gpu:0, /gpu:1 is another than elsewhere; leave that GPU out')])
 def test_a_check_tries_how_gpus_exchange_gradients(state, mode, told, gpus, data_dir, tmp_path):
     (tmp_path / 'sitecustomize.py').write_text(
-        f"import sys\nif 'cifar10.tools.exchange' in sys.orig_argv:\n    exec({BROKEN[state]!r})\n")
+        f"import sys\nif 'cifar10.tools.exchange' in ' '.join(sys.orig_argv):\n    exec({BROKEN[state]!r})\n")
     output = subprocess.run(
         [sys.executable, 'multi_gpu_train.py', '--check', '--dataset=shapes', f'--data_dir={data_dir}', '--num_gpus=2',
          f'--train_dir={tmp_path}/run', f'--variable_update={mode}', '--batch_size=8'], capture_output=True, text=True,

@@ -1,15 +1,19 @@
 """Runs a command and stops it on entering each system call that changes files below a folder: Linux on x86-64.
 
-    python tests/tracer.py --root=FOLDER --log=FILE [--kill=N] [--snapshots=FOLDER] -- COMMAND ...
+    python tests/tracer.py --root=FOLDER --log=FILE [--reads] [--kill=N] [--snapshots=FOLDER]
+        [--fail=N --errno=NUMBER [--always]] -- COMMAND ...
 
 Each such call is a JSON line in the log. `--kill=N` ends the command by SIGKILL when it enters the N-th call, so that
 it does not happen; `--snapshots` copies the folder as it is then, before each call, to FOLDER/<number of the call>.
+`--fail=N` lets the N-th call fail with an error (0: a write of half its bytes), and with `--always` also all later
+calls of its name on a file of its name. `--reads` adds the calls that open files to be read, and read them.
 A seccomp filter hands those calls alone to ptrace, so that the rest runs at full speed.
 """
 import argparse
 import ctypes
 import json
 import os
+import re
 import shutil
 import signal
 import struct
@@ -24,11 +28,14 @@ PATHS = {
     'symlink': (88, [(None, 1)]), 'symlinkat': (266, [(1, 2)])}
 DESCRIPTORS = {'write': (1, 0), 'pwrite64': (18, 0), 'writev': (20, 0), 'ftruncate': (77, 0), 'fallocate': (285, 0),
                'sendfile': (40, 0), 'copy_file_range': (326, 2), 'fsync': (74, 0), 'fdatasync': (75, 0)}
+READS = {'read': (0, 0), 'pread64': (17, 0)}
 NAMES = {number: name for name, (number, _) in [*PATHS.items(), *DESCRIPTORS.items()]}
+READING = {number: name for name, (number, _) in READS.items()}
 CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC  # of an open file's flags
-ARGUMENTS = (14, 13, 12, 7, 9, 8)  # rdi, rsi, rdx, r10, r8, r9 in the words of user_regs_struct; orig_rax is the 15th
+ARGUMENTS = (14, 13, 12, 7, 9, 8)  # rdi, rsi, rdx, r10, r8, r9 in the words of user_regs_struct
+RAX, RDX, ORIG_RAX = 10, 12, 15  # the result, the third argument and the number of the call there
 
-TRACEME, GETREGS, CONT, SETOPTIONS = 0, 12, 7, 0x4200
+TRACEME, GETREGS, SETREGS, CONT, SETOPTIONS = 0, 12, 13, 7, 0x4200
 # Follow forks, clones and execs; stop where the filter says so; end the traced processes with the tracer.
 OPTIONS = 0x2 | 0x4 | 0x8 | 0x10 | 0x80 | 0x100000
 EVENT_SECCOMP, WALL = 7, 0x40000000
@@ -38,13 +45,13 @@ libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_
 libc.ptrace.restype = ctypes.c_long
 
 
-def install_filter():
+def install_filter(reads):
     """Lets the kernel stop this process, and those that follow, on entering a call of the tables."""
     load_number, load_flags = (0x20, 0, 0, 0), {2: (0x20, 0, 0, 24), 257: (0x20, 0, 0, 32)}
     trace, allow = (0x06, 0, 0, 0x7ff00000), (0x06, 0, 0, 0x7fff0000)
     code = [load_number]
-    for number in NAMES:
-        if number in load_flags:  # opened to be read: not traced
+    for number in [*NAMES, *(READING if reads else ())]:
+        if number in load_flags and not reads:  # opened to be read: not traced
             code += [(0x15, 0, 4, number), load_flags[number], (0x45, 0, 1, CHANGING), trace, allow]
         else:
             code += [(0x15, 0, 1, number), trace]
@@ -55,7 +62,7 @@ def install_filter():
         os._exit(126)
 
 
-def start(command):
+def start(command, reads):
     """Starts the command, stopped at its first instruction; returns its process number."""
     pid = os.fork()
     if pid:
@@ -66,15 +73,17 @@ def start(command):
     if libc.ptrace(TRACEME, 0, None, None):
         os._exit(125)
     os.kill(os.getpid(), signal.SIGSTOP)
-    install_filter()
+    install_filter(reads)
     os.execvp(command[0], command)
 
 
 class Calls:
     """Looks at the calls that are entered, and counts those that change files below a folder."""
 
-    def __init__(self, root, log, kill, snapshots):
-        self.root, self.log, self.kill, self.snapshots = os.path.realpath(root), log, kill, snapshots
+    def __init__(self, root, log, given):
+        self.root, self.log, self.kill, self.snapshots = os.path.realpath(root), log, given.kill, given.snapshots
+        self.reads, self.fail, self.errno, self.always = given.reads, given.fail, given.errno, given.always
+        self.failing = None  # the calls that fail: their name, and the names of their files
         self.count, self.buffer = 0, (ctypes.c_ulonglong * 27)()
 
     def entered(self, pid):
@@ -82,7 +91,7 @@ class Calls:
         if libc.ptrace(GETREGS, pid, None, ctypes.addressof(self.buffer)):
             return False
         arguments = [self.buffer[i] for i in ARGUMENTS]
-        name = NAMES.get(self.buffer[15])
+        name = NAMES.get(self.buffer[ORIG_RAX]) or READING.get(self.buffer[ORIG_RAX])
         paths = self.paths(pid, name, arguments)
         if not any(path == self.root or path.startswith(self.root + '/') for path in paths):
             return False
@@ -91,13 +100,26 @@ class Calls:
         self.log.flush()
         if self.snapshots and os.path.isdir(self.root):
             shutil.copytree(self.root, os.path.join(self.snapshots, str(self.count)), symlinks=True)
+        if self.count == self.fail and self.always:
+            self.failing = name, form(paths)
+        if self.count == self.fail or self.failing == (name, form(paths)):
+            self.spoil(pid)
         return self.count == self.kill
+
+    def spoil(self, pid):
+        """Has the call that is entered fail, without doing anything, or write half its bytes."""
+        if self.errno:
+            self.buffer[ORIG_RAX], self.buffer[RAX] = 2 ** 64 - 1, 2 ** 64 - self.errno
+        else:
+            self.buffer[RDX] -= self.buffer[RDX] // 2
+        libc.ptrace(SETREGS, pid, None, ctypes.addressof(self.buffer))
 
     def paths(self, pid, name, arguments):
         """Returns the paths that a call is about."""
         try:
-            if name in DESCRIPTORS:
-                return [os.readlink(f'/proc/{pid}/fd/{arguments[DESCRIPTORS[name][1]]}')]
+            if name in DESCRIPTORS or name in READS:
+                argument = {**DESCRIPTORS, **READS}[name][1]
+                return [os.readlink(f'/proc/{pid}/fd/{arguments[argument]}')]
             return [self.path(pid, arguments, *each) for each in PATHS[name][1]]
         except OSError:
             return []  # a descriptor that is not open, a path that is not there
@@ -114,9 +136,14 @@ class Calls:
         return os.path.join(os.path.realpath(os.path.dirname(joined)), os.path.basename(joined))
 
 
+def form(paths):
+    """Returns the names of files without their numbers and random parts."""
+    return [re.sub(r'\.[a-z0-9_]{8}$|\d+', '', os.path.basename(path)) for path in paths]
+
+
 def trace(command, calls):
     """Runs the command; returns its exit status, as a shell has it."""
-    main, status = start(command), 1
+    main, status = start(command, calls.reads), 1
     while True:
         try:
             pid, found = os.waitpid(-1, WALL)
@@ -142,10 +169,14 @@ def main():
     parser.add_argument('--log', required=True)
     parser.add_argument('--kill', type=int)
     parser.add_argument('--snapshots')
+    parser.add_argument('--reads', action='store_true')
+    parser.add_argument('--fail', type=int)
+    parser.add_argument('--errno', type=int)
+    parser.add_argument('--always', action='store_true')
     parser.add_argument('command', nargs='+')
     given = parser.parse_args()
     with open(given.log, 'w') as log:
-        status = trace(given.command, Calls(given.root, log, given.kill, given.snapshots))
+        status = trace(given.command, Calls(given.root, log, given))
     return 128 - status if status < 0 else status
 
 

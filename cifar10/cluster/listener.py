@@ -112,11 +112,12 @@ def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -
     memory = ctypes.create_string_buffer(b''.join(code))
     attached = 0
     for listener in sockets():
-        with contextlib.suppress(OSError):  # none is attached then
+        is_listening = False
+        with contextlib.suppress(OSError):  # it is of another kind
             is_listening = listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if is_listening and listener.getsockname()[1] == port:
-                listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
-                                    struct.pack('HL', len(code), ctypes.addressof(memory)))
-                attached += 1
+        if is_listening and listener.getsockname()[1] == port:
+            listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
+                                struct.pack('HL', len(code), ctypes.addressof(memory)))
+            attached += 1
     if not attached:
         raise OSError(f'port {port} cannot be kept closed on other addresses')

@@ -110,7 +110,8 @@ def _normalised(address):
         ip = ipaddress.ip_address(host.partition('%')[0])
     if ip and (ip.is_unspecified or ip.is_multicast):
         raise UsageError(f'{address} is the address of no single machine; give the one at which others reach the task')
-    return f"{getattr(ip, 'ipv4_mapped', None) or address.rpartition(':')[0]}:{port}"
+    host = getattr(ip, 'ipv4_mapped', None) or (f'[{host}]' if ':' in host else host)
+    return f'{host}:{port}'
 
 
 def _from_tf_config(text):

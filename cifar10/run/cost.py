@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cifar10.parallel.devices import Devices
+from cifar10.parallel.update import UpdateMode
 from cifar10.run import metrics
 from cifar10.run.reporter import Reporter
 
@@ -27,18 +27,19 @@ class Cost(Reporter):
       directory: the path of the train_dir.
       began: when this start of the run began, in seconds since 1970.
       examples_per_step: of all towers.
-      devices: the Devices of the towers.
+      mode: the update mode.
       is_new: whether the records of an earlier run do not count.
 
     Attributes:
       tell: function that is called with a line and a step at the end.
     """
 
-    def __init__(self, directory: str, began: float, examples_per_step: int, devices: Devices, is_new: bool = False):
+    def __init__(self, directory: str, began: float, examples_per_step: int, mode: UpdateMode, is_new: bool = False):
         self._directory = directory
         self._log = metrics.Metrics(directory)
         self._examples_per_step = examples_per_step
-        self._devices = devices
+        self._mode = mode
+        self._step = None  # the last one taken
         self.tell: Callable[[str, int], None] = lambda line, step: None
         self._part, self._mark = START, began
         self._starts = 1
@@ -48,10 +49,11 @@ class Cost(Reporter):
             self._starts += earlier['starts']
             self._seconds.update(earlier['seconds'])
             self._seconds[_AGAIN] += newest - earlier['time']
-            self._seconds[_IDLE if earlier['ended'] else _UNKNOWN] += began - newest
+            self._seconds[_IDLE if earlier['ended'] else _UNKNOWN] += max(began - newest, 0.0)
 
-    def begin(self, step: int) -> None:
-        """Begins a session that goes on from `step`; later records have been dropped, so what they tell is lost."""
+    @contextlib.contextmanager
+    def session(self, step: int) -> Iterator[None]:
+        """Context of a session that goes on from `step`; later records have been dropped, so what they tell is lost."""
         self._enter(START)
         self._is_warm = False  # whether a step has been taken: the first one belongs to the start
         base = metrics.last(self._directory, metrics.COST) or dict(step=step, examples=0, seconds={})
@@ -61,6 +63,10 @@ class Cost(Reporter):
             self._seconds[_AGAIN] += lost
         self._examples = base['examples'] - step * self._examples_per_step
         self.write(step)
+        try:
+            yield
+        finally:
+            self._enter(START)  # of the next session, if there is one
 
     @contextlib.contextmanager
     def of(self, part: str) -> Iterator[None]:
@@ -82,17 +88,33 @@ class Cost(Reporter):
         return {}
 
     def after_step(self, step, results):
-        waited = results['seconds'][:, 0]
-        if self._is_warm and len(waited):
-            groups = len(self._devices.groups)
-            # All GPUs wait for the one that waits longest. CPU devices share a processor, which waits if all do.
-            of_step = (max if self._devices.on_gpus else min)(waited[group::groups].sum() for group in range(groups))
-            self._seconds[STEPS] -= float(of_step)
-            self._seconds[INPUT] += float(of_step)
+        self._step = step
+        if self._is_warm:
+            waited = self._waited(results['seconds'][:, 0])
+            self._seconds[STEPS] -= waited
+            self._seconds[INPUT] += waited
         self._is_warm = True
+
+    def _waited(self, seconds):
+        """Returns for how long a step waited for its inputs, of the seconds of each tower; 0 if there are none."""
+        devices = self._mode.devices
+        if not len(seconds):
+            return 0.0
+        if not self._mode.synchronous:  # this thread waits for tower 0 alone
+            return float(seconds[0])
+        of_host = {}
+        for group, host in enumerate(devices.group_hosts):
+            of_host.setdefault(host, []).append(float(seconds[group::len(devices.groups)].sum()))
+        # All GPUs wait for the one that waits longest. CPU devices share a processor, which waits if all of them do.
+        return max((max if devices.on_gpus else min)(each) for each in of_host.values())
 
     def at_end(self, step):
         self.tell(line(self.write(step, ended=True)), step)
+
+    def fail(self) -> None:
+        """Writes the last record of a run that fails."""
+        if self._step is not None:
+            self.write(self._step, ended=True)
 
     def write(self, step: int, ended: bool = False) -> dict[str, Any]:
         """Writes a record at a step, and returns it.

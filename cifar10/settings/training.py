@@ -110,8 +110,7 @@ class RunSettings:
         600, 'seconds without a move after which the process says what it waits for and ends; 0: never', minimum=0,
         of=Of.START)
     witness_steps: int = setting(
-        0, "steps from one comparison of a tower's gradients with those that another device computes to the next; 0: "
-        'none', minimum=0)
+        0, "steps between comparisons of one tower's gradients with another device's; 0: none", minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
     plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib', of=Of.START)

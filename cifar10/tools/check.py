@@ -142,11 +142,12 @@ def _space_for_data(look):
 
 
 def _directory(look):
+    look.directory.check()
+    if not look.settings.run.restart and (record := metrics.last(look.directory.path, metrics.COST)):
+        yield cost.line(record)
     yield from start.check_directory(look)
     if look.replaces:
         yield f'restart    the run in {look.directory.path} would be deleted'
-    elif record := metrics.last(look.directory.path, metrics.COST):
-        yield cost.line(record)
 
 
 def _plan(look):

@@ -1,11 +1,13 @@
-"""Tries how the GPUs of a run exchange gradients, with numbers whose mean is known, and whether they compute the same.
+"""Tries whether the GPUs of a run exchange gradients rightly, and compute the same.
 
 Where GPUs cannot reach each other, a collective does not fail: it hangs, and keeps its process. So `--check` tries it
-in a process of its own, `python -m cifar10.tools.exchange`, before it uses a GPU itself.
+in a process of its own, before it uses a GPU itself.
 """
 import json
+import os
 import subprocess
 import sys
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,32 +17,41 @@ from cifar10.base.errors import UsageError, listed
 from cifar10.settings.training import TrainSettings, completed
 
 _SIZE = 1 << 20  # numbers of a tower
-_LIMIT_SECS = 60
+_EXCHANGE_SECS = 60
+_LIMIT_SECS = 300  # for all, with the start of TensorFlow and of the GPUs
+_HANGS = 75  # the status of the child where the exchange takes longer
 _DIFFERENCE = 0.05  # of the norm of a gradient: far above rounding, in any precision
+# With the parent's modules, and none of the working directory.
+_CHILD = f'import sys; sys.path[:] = {{}}; from {__name__} import main; main()'
 
 
 def refuse_broken(settings: TrainSettings) -> None:
     """Raises a UsageError if the GPUs of a run do not exchange gradients rightly, or do not answer."""
-    process = subprocess.Popen([sys.executable, '-m', __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, '-c', _CHILD.format(sys.path)], stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        output, errors = process.communicate(json.dumps(settings.flat()), _LIMIT_SECS)
+        problem, errors = process.communicate(json.dumps(settings.flat()), _LIMIT_SECS)
+        status = process.returncode
     except subprocess.TimeoutExpired:
-        process.kill()  # nobody waits for its end: the kernel may hold it
+        status = _HANGS
+    finally:
+        process.kill()  # and nobody waits for its end: the kernel may hold it
+    if status == _HANGS:
         raise UsageError(
-            f'the GPUs have not exchanged gradients within {_LIMIT_SECS} s; set NCCL_P2P_DISABLE=1 (their machine may '
-            'keep them from each other) or NCCL_SOCKET_IFNAME (a network interface), or use '
-            '--variable_update=parameter_server, which needs no NCCL') from None
-    if process.returncode:
+            f'the GPUs have not exchanged gradients within {_EXCHANGE_SECS} s; set NCCL_P2P_DISABLE=1 (their machine '
+            'may keep them from each other) or NCCL_SOCKET_IFNAME (a network interface), or use '
+            '--variable_update=parameter_server, which needs no NCCL')
+    if status:
         raise UsageError(f"the GPUs cannot exchange gradients: {(errors.splitlines() or ['no reason'])[-1]}")
-    if problem := output.strip():
+    if problem:
         raise UsageError(f'{problem}; leave that GPU out, and test it')
 
 
 class _Exchange(NamedTuple):
-    """A step on known numbers, for `Run`; and what to look at then: (device, tensor, its expected value)."""
+    """A step on known numbers, for `Run`; and what to look at then: (place, tensor) pairs, and the expected value."""
     step: Any
     looks: list
+    expected: np.ndarray
     initialise: Any
     start_inputs: Any
     average: Any = None
@@ -58,31 +69,15 @@ def _build(plan, learnt):
         return dict(total_loss=tf.reduce_sum(variable * numbers[k]))
     step = plan.mode.build(tower, lambda: tf.train.GradientDescentOptimizer(-1.0),
                            tf.train.get_or_create_global_step())
-    sum_or_mean = np.mean(numbers, 0) if plan.mode.synchronous else np.sum(numbers, 0)
-    # As the towers have computed them, where the mode tells; then what became of them, in each copy or the only one.
-    devices = plan.devices.tower_devices
-    looks = [(device, turn[0], number) for device, turn, number in zip(
-        devices, step.turns.computed if step.turns else (), numbers)]
     copies = [variable for copy in plan.mode.copied() for variable in copy if 'exchanged' in variable.name]
-    looks += [(device, variable.read_value(), sum_or_mean)
-              for device, variable in (zip(devices, copies) if copies else [('/cpu:0', step.gradients[0][1])])]
-    return _Exchange(step, looks, tf.global_variables_initializer(), tf.local_variables_initializer())
+    places = map(plan.devices.place, range(len(copies))) if copies else ['/cpu:0']
+    looks = [(place, variable.read_value()) for place, variable in zip(places, copies or [step.gradients[0][1]])]
+    return _Exchange(step, looks, np.mean(numbers, 0) if plan.mode.synchronous else np.sum(numbers, 0),
+                     tf.global_variables_initializer(), tf.local_variables_initializer())
 
 
-def _problem(settings):
-    """Returns what is wrong with the devices of a run; '' if nothing is."""
-    from cifar10.training import start, trainer
-    begun = trainer.prepared(settings)
-    start.decide(begun)
-    for phrase, look in (('gradients that were exchanged are wrong on', _of_exchange),
-                         ('for one batch, a gradient is another than on the first GPU on', _of_computing)):
-        if wrong := look(begun.plan):
-            return f'{phrase} {listed(list(dict.fromkeys(wrong)))}'
-    return ''
-
-
-def _of_exchange(plan):
-    """Returns the names of the devices on which known numbers went wrong in a step."""
+def _wrong_exchange(plan):
+    """Returns the places at which known numbers went wrong in a step."""
     from cifar10.training.run import Run
     run = Run(plan, is_new=False, build=_build)
     with run.opened():
@@ -90,27 +85,43 @@ def _of_exchange(plan):
         run.session.run(step.train_ops)
         if step.average:
             run.session.run(step.average.equalise)
-        found = run.session.run([tensor for _, tensor, _ in run.graph.looks])
-    return [device for (device, _, expected), value in zip(run.graph.looks, found)
-            if not np.allclose(value, expected, rtol=1e-5)]
+        found = run.session.run([tensor for _, tensor in run.graph.looks])
+    return [place for (place, _), value in zip(run.graph.looks, found)
+            if not np.allclose(value, run.graph.expected, rtol=1e-5)]
 
 
-def _of_computing(plan):
-    """Returns the names of the devices that compute another gradient of a batch than the first one."""
+def _wrong_computing(plan):
+    """Returns the places at which the gradient of a batch is not that of most other places."""
     from cifar10.training import inside
     from cifar10.training.run import Run
-    run = Run(plan, build=inside.build)
+    run = Run(plan, is_new=True, build=inside.build)
     gradients = []
     with run.opened():
         batch = run.session.run(list(run.graph.batch[:3]), dict.fromkeys(run.graph.positions, 0))
         for tower, fed in zip(run.graph.towers[:len(plan.devices.groups)], run.graph.fed):
-            gradients.append(run.session.run(list(tower['gradients'].values()), dict(zip(fed, batch))))
-    return [device for device, found in zip(plan.devices.tower_devices, gradients) if not all(
-        np.linalg.norm(one - other) <= _DIFFERENCE * np.linalg.norm(one) for one, other in zip(gradients[0], found))]
+            found = run.session.run(list(tower['gradients'].values()), dict(zip(fed, batch)))
+            # With the first scale of its loss, fp16 may overflow.
+            gradients.append(np.nan_to_num(np.concatenate([np.ravel(each) for each in found]).astype(np.float64)))
+    alike = [sum(np.linalg.norm(one - other) <= _DIFFERENCE * np.linalg.norm(one) for other in gradients)
+             for one in gradients]
+    return [plan.devices.place(k) for k, count in enumerate(alike) if count <= len(gradients) / 2]
 
 
-if __name__ == '__main__':
-    startup.start_tensorflow()
-    with console.Output(lambda line: None).used():
-        problem = _problem(completed(json.load(sys.stdin)))
-    console.say(problem)
+def main() -> None:
+    """Reads settings from standard input, tries, and writes what is wrong to standard output, or nothing."""
+    with os.fdopen(os.dup(1), 'w') as output:
+        os.dup2(2, 1)  # NCCL and code of the user's print there
+        startup.start_tensorflow()
+        from cifar10.training import start, trainer
+        with console.Output(lambda line: None).used():
+            begun = trainer.prepared(completed(json.load(sys.stdin)))
+            start.decide(begun)
+            limit = threading.Timer(_EXCHANGE_SECS, os._exit, [_HANGS])
+            limit.daemon = True
+            limit.start()
+            wrong = _wrong_exchange(begun.plan)
+            limit.cancel()
+            if wrong:
+                output.write(f'gradients that were exchanged are wrong on {listed(wrong)}')
+            elif wrong := _wrong_computing(begun.plan):
+                output.write(f'for the same batch, the gradient of {listed(wrong)} is another than elsewhere')

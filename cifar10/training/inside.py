@@ -66,9 +66,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
 
     Args:
       plan: of the step, `on_one_device`.
-      learnt: what the recipe has learnt; the variables get other values, so it is not used.
+      learnt: what the recipe has learnt, if the variables keep their initial values.
     """
-    del learnt
     settings = plan.settings
     batch_size, seed = settings.towers.batch_size, settings.run.seed
     with tf.device('/cpu:0'):
@@ -83,7 +82,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
         logits = []
 
         def network(*arguments):
-            logits.append(plan.recipe.inference(*arguments))
+            logits.append(plan.recipe.inference(*arguments, **learnt))
             return logits[0]
         with plan.recipe.divided(plan.devices.parts[k]), at_position(seed, fed[k][2]):
             loss, _ = tower_loss(scope, lambda: classifier.add_loss(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import doing
+from cifar10.base.errors import RunError
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation import tensorboard
@@ -76,6 +77,10 @@ class Reports:
         return self
 
     def __exit__(self, *error):
+        if any(error):
+            with contextlib.suppress(OSError, RunError):
+                self._directory.refuse_another_folder()
+                self._cost.fail()
         self._events.close()
         if self._validation:
             self._validation.close()
@@ -91,14 +96,14 @@ class Reports:
         # What tells of later steps goes: they are taken again.
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
-        self._cost.begin(run.step)
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
         self._soundness.begin()
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
-        with Progress(run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
-                      constants) as progress:
+        with self._cost.session(run.step), Progress(
+                run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
+                constants) as progress:
             self._progress = progress
             places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
 
@@ -109,7 +114,7 @@ class Reports:
             def save():
                 self._trace.write()
                 with workers.paused(), self._cost.of(SAVING):
-                    self._cost.write(run.step)
+                    self._cost.write(run.last_step_taken())
                     self._soundness.check()
                     self.checkpoints.save(run.session)
 

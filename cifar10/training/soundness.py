@@ -1,6 +1,7 @@
 """What must hold of a run whenever it saves a checkpoint; what does not hold was computed wrongly."""
 import collections
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
@@ -17,7 +18,7 @@ class Soundness(Reporter):
     """Checks a run. To be made before the first session.
 
     - Copies of a variable have the same bits, in a mode that has copies.
-    - Each step has counted one global batch of examples.
+    - Each step has counted one global batch of examples, and the last one had the learning rate of its place.
     - Steps at a learning rate above 0 have changed a variable that is trained (a warning, because it may be meant so).
 
     Args:
@@ -32,6 +33,8 @@ class Soundness(Reporter):
             self._state = dict(step=run.graph.global_step.read_value(), examples=run.graph.examples_seen.read_value(),
                                copies=[checksums(copy) for copy in copies],
                                trained=checksums([variable for _, variable in run.graph.step.gradients]))
+            self._place = tf.placeholder(tf.int64, [])
+            self._rate, *_ = run.plan.recipe.learning_rates(self._place)
 
     def begin(self) -> None:
         """Notes the state from which a session takes steps."""
@@ -44,7 +47,8 @@ class Soundness(Reporter):
         return self._run.session.run(self._state)
 
     def after_step(self, step, results):
-        self._effective_steps += results['figures']['learning_rate'] > 0
+        self._rate_of_step = results['figures']['learning_rate']
+        self._effective_steps += self._rate_of_step > 0
 
     def check(self) -> None:
         """Checks the state that is to be saved, or was saved; between two steps, and in `local` right after an average.
@@ -62,6 +66,12 @@ class Soundness(Reporter):
         if examples != expected:
             raise RunError(f'step {step}: {steps:,} steps have counted {examples:,} examples in place of {expected:,}; '
                            f'{_REMEDY}')
+        if self._run.plan.mode.synchronous:
+            place = state['examples'] - self._run.plan.examples_per_step
+            rate = self._run.session.run(self._rate, {self._place: place})
+            if not np.isclose(rate, self._rate_of_step, rtol=1e-6, atol=0):
+                raise RunError(f'step {step}: the learning rate was {self._rate_of_step:g}, and the schedule has '
+                               f'{rate:g}; {_REMEDY}')
         if not self._has_looked and self._effective_steps >= _MANY:
             self._has_looked = True
             if (state['trained'] == first['trained']).all():

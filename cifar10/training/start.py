@@ -86,9 +86,10 @@ def choose_devices(start: Start) -> list[str]:
     if start.settings.run.witness_steps:
         if towers.variable_update in _NO_WITNESS:
             raise UsageError(f'--witness_steps: towers of --variable_update={towers.variable_update} cannot compute '
-                             'twice; leave it out, or use --variable_update=replicated')
+                             'twice; use --witness_steps=0, or --variable_update=replicated')
         if devices.on_gpus and not towers.deterministic:
-            raise UsageError('--witness_steps compares bits, which GPUs repeat only with --deterministic; add it')
+            raise UsageError('--witness_steps compares bits, which GPUs repeat only with --deterministic; add that, or '
+                             'use --witness_steps=0')
     if start.devices is None:
         gpus.claim(devices.num_gpus)
     if towers.deterministic:

@@ -47,7 +47,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             checkpoint.tidy(directory, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
-        cost = Cost(directory.path, began, plan.examples_per_step, plan.devices, settings.run.restart)
+        cost = Cost(directory.path, began, plan.examples_per_step, plan.mode, settings.run.restart)
         if not plan.checkpoint:  # nothing is deleted before all that can refuse a start has been done
             deletion.restart(directory)
         waiting = doing('outside the steps', OF_FIRST_STEP, lambda: of_step(run))

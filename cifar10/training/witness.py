@@ -6,7 +6,7 @@ also told the position of the first, from which a network draws its random numbe
 """
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import doing
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import RunError
 from cifar10.parallel.checksums import checksums
 from cifar10.run.reporter import Reporter
@@ -29,7 +29,8 @@ class Witness(Reporter):
     def __init__(self, run: Run, every: int):
         self._run = run
         self._every = every
-        self._last = None  # the step of the last comparison, or of the start
+        self._last = None  # the step of the last comparison, or the one before the first step
+        self._fed = {}  # in the next step
         self._tower = -1
         with run.adding(), tf.name_scope(_WITNESS):
             self._checksums = [checksums(tensors) for tensors in run.graph.step.turns.computed]
@@ -37,27 +38,31 @@ class Witness(Reporter):
 
     def also(self, step):
         run = self._run
-        if self._last is None:
+        self._fed = {}
+        if self._last is None or step <= self._last:  # a session begins, perhaps after a device was lost
             self._last = step - 1
         is_due = step // self._every > self._last // self._every
         if not is_due or run.graph.average and not run.averages_after(step - 1):
             return {}
         self._last = step
         self._tower = (self._tower + 1) % len(self._checksums)
-        with doing(f'while a witness computes for step {step:,}'):
+        with doing(f'while a witness computes for step {step:,}', OF_FIRST_STEP):
             run.go_on()
             self._before = run.variables()
             self._batches = run.session.run(run.graph.batches)
             self._second = self._computed(self._second_tower())
+            self._fed = dict(feed=self._feed(self._tower))
         # The towers' times would wait for the inputs themselves, and so draw the next batches.
-        return {_WITNESS: self._checksums[self._tower], 'seconds': self._no_seconds}
+        return {_WITNESS: self._checksums, 'seconds': self._no_seconds}
 
     def tracing(self, step):
-        return dict(feed=self._feed(self._tower)) if self._last == step else {}
+        return self._fed
 
     def after_step(self, step, results):
-        first = results.get(_WITNESS)
-        if first is None or (first == self._second).all():
+        if _WITNESS not in results:
+            return
+        first = results[_WITNESS][self._tower]
+        if (first == self._second).all():
             return
         # From here on the run takes no more steps, so its variables may be those of before.
         run, k, j = self._run, self._tower, self._second_tower()
@@ -67,10 +72,8 @@ class Witness(Reporter):
         again = [self._computed(tower) for tower in (k, j)]
         contradicting = [place for place, one, other in zip(places, (first, self._second), again)
                          if (one != other).any()]
-        if contradicting:
-            found = f'{contradicting[0]} gave two results for the same input'
-        elif k == j:
-            found = f'{places[0]} gave two results for the same input, and the first is not that of the step'
+        if contradicting or k == j:
+            found = f'{(contradicting or places)[0]} gave two results for the same input'
         else:
             found = (f'{places[0]} and {places[1]} always give different results for the same input; one of them '
                      'computes wrongly, or they are of different types')
