@@ -178,8 +178,9 @@ class Lock:
 
     def write(self, text: str) -> None:
         """Replaces the text of the file, which processes read that find it locked."""
-        self._stream.truncate(0)
-        os.pwrite(self._stream.fileno(), text.encode(), 0)
+        with named(self._path):
+            self._stream.truncate(0)
+            os.pwrite(self._stream.fileno(), text.encode(), 0)
 
 
 @contextlib.contextmanager
