@@ -61,7 +61,7 @@ def main():
     tf.keras.utils.set_random_seed(options.seed)
     train, test = (photos(options.folder, part, options.size, options.batch_size) for part in ('train', 'test'))
     model = network(options.size, len(train.class_names), [int(width) for width in options.widths.split(',')])
-    model.compile('adam', tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), ['accuracy'])
+    model.compile('adam', tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=['accuracy'])
     history = model.fit(train.prefetch(2), epochs=10000, verbose=0, callbacks=[Stop(options.seconds)])
     _, accuracy = model.evaluate(test, verbose=0)
     print(f'epochs={len(history.epoch)} accuracy={accuracy:.4f}')
