@@ -158,7 +158,7 @@ def consumed(config, steps, directory):
         with run.opened(checkpoints.resume()):
             for _ in range(steps):
                 batches = run.take(dict(batches=run.graph.batches))['batches']
-                taken.append([marked.identify(*batch) for batch in batches])
+                taken.append([marked.identify(images, labels) for images, labels, _ in batches])
             checkpoints.save(run.session)
     return np.array(taken)
 

@@ -107,7 +107,7 @@ def test_towers_compute_in_the_precision_and_variables_and_losses_stay_float32(n
         assert types[f'tower_{k}/softmax_linear/matmul'] == tf.float32
     assert built.losses.dtype == tf.float32
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
-    assert all(labels.dtype == tf.int32 for _, labels in built.batches)
+    assert all(labels.dtype == tf.int32 for _, labels, _ in built.batches)
 
 
 @pytest.mark.stress

@@ -26,7 +26,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     with tf.Session() as session:
         initialise(session)
         session.run(built.start_inputs)
-        images, labels = session.run(built.batches[0])
+        images, labels, _ = session.run(built.batches[0])
     np.testing.assert_array_equal(first.augmented, images)
     assert first.names == [CLASSES[i] for i in labels]
     rows = np.concatenate([np.fromfile(path, np.uint8) for path in data.files]).reshape(-1, 3073)
