@@ -84,7 +84,10 @@ def _texture(pattern):
 
 
 def _scene(drawn):
-    """Returns a function that draws a photo: sky and ground in random colours, and on them what `drawn` adds."""
+    """Returns a function that draws a photo: sky and ground in random colours, and on them what `drawn` adds.
+
+    Half of the photos have another class behind it, pale as if far away.
+    """
     def draw(random, height, width):
         horizon = int(height * random.uniform(0.3, 0.65))
         sky = random.uniform((60, 90, 120), (230, 220, 255))
@@ -92,6 +95,11 @@ def _scene(drawn):
         shade = np.linspace(1.1, 0.8, height)[:, None, None] + 0.2 * _turbulence(random, height, width, 3)[:, :, None]
         pixels = np.where((np.arange(height) < horizon)[:, None, None], sky, ground) * shade
         image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
+        if random.random() < 0.5:
+            far = image.copy()
+            others = [other for other in _DRAWN if other is not drawn]
+            others[random.integers(len(others))](random, ImageDraw.Draw(far), width, height, horizon, ground)
+            image = Image.blend(image, far, random.uniform(0.3, 0.6))
         drawn(random, ImageDraw.Draw(image), width, height, horizon, ground)
         return np.asarray(image).astype(np.float32)
     return draw
@@ -145,9 +153,11 @@ def _coast(random, canvas, width, height, horizon, ground):
         canvas.arc([x, y, x + wide, y + wide / 5], 180, 360, _colour(random, np.array(sea) + 40), 2)
 
 
+_DRAWN = (_city, _coast, _field, _forest, _mountains)
+
 SETS = {
     'textures': {name.__name__[1:]: _texture(name) for name in (_bricks, _cells, _marble, _ripples, _weave, _wood)},
-    'scenes': {name.__name__[1:]: _scene(name) for name in (_city, _coast, _field, _forest, _mountains)}}
+    'scenes': {name.__name__[1:]: _scene(name) for name in _DRAWN}}
 
 
 def photo(draw, seed):
@@ -166,7 +176,7 @@ def photo(draw, seed):
     if random.random() < 0.3:
         way = int(random.choice(list(_WAYS)))
         exif[0x0112] = way
-        image = image.rotate(_WAYS[way], expand=True)
+        image = image.rotate(-_WAYS[way], expand=True)
     return image, exif, int(random.integers(60, 96))
 
 
