@@ -1,12 +1,28 @@
 """What a run has computed wrongly is found before it is saved."""
+from contextlib import nullcontext
+
+import numpy as np
 import pytest
 
 from cifar10.base.errors import RunError
 from cifar10.data import records
+from cifar10.parallel import update
 from cifar10.parallel.devices import choose
+from cifar10.run.names import step_of
+from cifar10.training import trainer
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
-from tests.helpers import plan_of, run_script, tf, update_mode
+from tests.features import flags_of
+from tests.helpers import (
+    checkpoints,
+    last_variables,
+    plan_of,
+    rewrite,
+    run_script,
+    tf,
+    update_mode,
+    variables,
+)
 
 COPIED = ['replicated', 'local', 'mirrored']
 
@@ -98,6 +114,59 @@ def test_a_run_that_changes_nothing_says_so(opened, capsys):
     run.load({name: before[name] for name in ('linear/weights', 'linear/biases')})
     soundness.check()
     assert 'warning: no variable has changed in 20 steps' in capsys.readouterr().out
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('precision', ['fp32', 'bf16', 'fp16'])
+@pytest.mark.parametrize('mode', ['parameter_server', 'async', *COPIED])
+def test_ten_thousand_sound_steps_raise_no_alarm(mode, precision, settings, capsys):
+    config = settings(**flags_of('linear', mode, 10_000, precision=precision, learning_rate=0.01, save_steps=500,
+                                 log_frequency=1000, witness_steps=0 if mode == 'mirrored' else 50))
+    trainer.train(config)
+    assert last_variables(config.run.train_dir)['global_step'] >= 10_000
+    lines = capsys.readouterr().out
+    assert 'doubted' not in lines and 'no variable has changed' not in lines
+
+
+@pytest.mark.parametrize('mode, is_found', [('replicated', True), ('parameter_server', False)])
+def test_a_bit_that_is_flipped_in_the_mean_is_found_where_there_are_copies(mode, is_found, settings, monkeypatch):
+    apply, calls = update.UpdateMode.apply, []
+
+    def flip(values):
+        calls.append(1)
+        bits = values.copy().view(np.int32)
+        bits.flat[0] ^= (len(calls) == 7) << 20
+        return bits.view(np.float32)
+
+    def of_one_device(self, given, counter):
+        if given.device == '/cpu:1' or mode == 'parameter_server':
+            (mean, variable), *others = given.gradients
+            flipped = tf.ensure_shape(tf.numpy_function(flip, [mean], tf.float32), mean.shape)
+            given = given._replace(gradients=[(flipped, variable), *others])
+        return apply(self, given, counter)
+    monkeypatch.setattr(update.UpdateMode, 'apply', of_one_device)
+    config = settings(**flags_of('linear', mode, 12, learning_rate=0.01, save_steps=4))
+    with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 differs') if is_found else nullcontext():
+        trainer.train(config)
+    assert len(calls) == (8 if is_found else 12)
+
+
+def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpoint_has_its_name(
+        settings, monkeypatch):
+    save = tf.train.Saver.save
+
+    def spoiling(self, session, prefix, step=None, **options):
+        path = save(self, session, prefix, step, **options)
+        if step == 8:  # with a right checksum in the file
+            weights = variables(path)['linear/weights']
+            weights.view(np.int32).flat[0] ^= 1
+            rewrite(path, **{'linear/weights': weights})
+        return path
+    monkeypatch.setattr(tf.train.Saver, 'save', spoiling)
+    config = settings(**flags_of('linear', 'parameter_server', 12, save_steps=4))
+    with pytest.raises(RunError, match='step 8: the checkpoint cannot be written .what was read back is not what'):
+        trainer.train(config)
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]
 
 
 SPOILT = """

@@ -7,6 +7,7 @@ import pytest
 from cifar10.base.errors import RunError, UsageError
 from cifar10.parallel import update
 from cifar10.run import metrics
+from cifar10.run.names import step_of
 from cifar10.training import trainer
 from tests.features import FEATURES, flags_of
 from tests.helpers import assert_same_bits, checkpoints, last_variables, mostly_stress, tf
@@ -16,25 +17,33 @@ MODES = ['parameter_server', 'replicated', 'local']
 
 @pytest.fixture
 def wrong(monkeypatch):
-    """A function that makes a tower flip a bit of its first gradient; `when` is given the number of the call."""
-    def make(tower, when):
-        end, calls = update.Turns.end, []
+    """A function that makes a tower compute its first gradient wrongly; `change` gets it and the number of the call."""
+    def make(tower, change):
+        dense, calls = update.dense, []
 
-        def flip(values):
+        def changed(values):
             calls.append(1)
-            bits = values.view(np.int32)
-            if when(len(calls)):
-                bits.flat[0] ^= 1
-            return bits.view(np.float32)
+            return change(values, len(calls))
 
-        def changed(turns, k, gradients):
-            if k == tower:
-                gradient, variable = gradients[0]
-                flipped = tf.numpy_function(flip, [gradient], tf.float32)
-                gradients[0] = tf.ensure_shape(flipped, gradient.shape), variable
-            end(turns, k, gradients)
-        monkeypatch.setattr(update.Turns, 'end', changed)
+        def of_tower(pairs):
+            pairs = dense(pairs)
+            if tf.get_default_graph().get_name_scope().startswith(f'tower_{tower}'):
+                gradient, variable = pairs[0]
+                spoilt = tf.numpy_function(changed, [gradient], tf.float32)
+                pairs[0] = tf.ensure_shape(spoilt, gradient.shape), variable
+            return pairs
+        monkeypatch.setattr(update, 'dense', of_tower)
     return make
+
+
+def flipped(when):
+    """Returns a change for `wrong` that flips a bit; `when` gets the number of the call."""
+    def change(values, call):
+        bits = values.copy().view(np.int32)
+        if when(call):
+            bits.flat[0] ^= 1
+        return bits.view(np.float32)
+    return change
 
 
 @pytest.mark.parametrize('mode, num_gpus, when, said', [
@@ -44,7 +53,7 @@ def wrong(monkeypatch):
     ('replicated', 1, lambda call: call % 2, '/cpu:0 gave two results for the same input')],
     ids=[*MODES, 'now and then', 'one device'])
 def test_a_wrong_device_is_found_at_the_next_witness(mode, num_gpus, when, said, wrong, settings):
-    wrong(num_gpus - 1, when)
+    wrong(num_gpus - 1, flipped(when))
     config = settings(**flags_of('linear', mode, 40, num_towers=num_gpus, num_gpus=num_gpus, witness_steps=4))
     with pytest.raises(RunError) as error:
         trainer.train(config)
@@ -68,7 +77,55 @@ def test_a_sound_run_takes_the_same_steps_with_it(feature, mode, num_towers, set
     assert_same_bits(*(last_variables(config.run.train_dir) for config in runs))
 
 
-@pytest.mark.parametrize('mode', ['async', 'mirrored'])
-def test_it_is_refused_where_towers_cannot_compute_twice(mode, settings):
-    with pytest.raises(UsageError, match=f'--witness_steps: towers of --variable_update={mode} cannot compute twice'):
-        trainer.train(settings(variable_update=mode, witness_steps=5))
+@pytest.mark.parametrize('num_gpus, when, said', [
+    (2, lambda call: True, '/cpu:[01] and /cpu:[01] always give different results for the same input'),
+    (1, lambda call: call % 2, '/cpu:0 gave two results for the same input')])
+def test_where_towers_update_on_their_own_a_wrong_device_is_found_too(num_gpus, when, said, wrong, settings):
+    wrong(num_gpus - 1, flipped(when))
+    config = settings(**flags_of('linear', 'async', 400, num_towers=num_gpus, num_gpus=num_gpus, witness_steps=4))
+    with pytest.raises(RunError, match=rf'the gradients of tower \d are not those of its witness: {said}'):
+        trainer.train(config)
+
+
+@pytest.mark.parametrize('feature', mostly_stress(list(FEATURES), 'linear', 'random numbers'))
+def test_where_towers_update_on_their_own_a_sound_run_ends(feature, settings):
+    config = settings(**flags_of(feature, 'async', 20, witness_steps=3))
+    trainer.train(config)
+    assert last_variables(config.run.train_dir)['global_step'] >= 20
+
+
+def not_finite(*calls):
+    """Returns a change for `wrong` that makes a gradient infinite in some calls."""
+    return lambda values, call: values + np.float32(np.inf if call in calls else 0)
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_a_loss_that_is_finite_when_the_steps_are_taken_again_was_computed_wrongly(mode, wrong, settings, capsys):
+    wrong(1, not_finite(7))
+    config = settings(**flags_of('linear', mode, 40, save_steps=4, witness_steps=100))
+    with pytest.raises(RunError, match=r'step \d+: the loss of tower [01] on /cpu:[01] was (nan|inf), and is '
+                                       r'[\d.]+ when the steps after step 4 are taken again: that device or another'):
+        trainer.train(config)
+    assert 'taking the steps after' in capsys.readouterr().out
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_a_loss_that_is_not_finite_again_is_believed(mode, wrong, settings, capsys):
+    wrong(1, lambda values, call: values + np.float32(np.inf if call >= 7 else 0))
+    config = settings(**flags_of('linear', mode, 40, save_steps=4, witness_steps=100))
+    with pytest.raises(RunError, match=r'to see why: python -m cifar10 replay .*--step=\d+$'):
+        trainer.train(config)
+    assert 'again, so no device has computed wrongly' in capsys.readouterr().out
+
+
+def test_before_the_first_checkpoint_a_loss_is_believed_at_once(wrong, settings, capsys):
+    wrong(1, not_finite(2))
+    with pytest.raises(RunError, match='the loss of tower 0 is nan; there is no checkpoint yet'):
+        trainer.train(settings(**flags_of('linear', 'replicated', 40, save_steps=40, witness_steps=100)))
+    assert 'doubted' not in capsys.readouterr().out
+
+
+def test_it_is_refused_where_towers_cannot_compute_twice(settings):
+    with pytest.raises(UsageError, match='--witness_steps: towers of --variable_update=mirrored cannot compute twice'):
+        trainer.train(settings(variable_update='mirrored', witness_steps=5))

@@ -65,7 +65,7 @@ class Reports:
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
             every = settings.run.witness_steps
-            self._witness = [Witness(run, every)] if every else []
+            self._witness = Witness(run, every) if every else None
             self._events.add_graph(tf.get_default_graph())
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
@@ -99,6 +99,8 @@ class Reports:
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
         self._soundness.begin()
+        if self._witness:
+            self._witness.begin(workers)
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
         with self._cost.session(run.step), Progress(
@@ -119,7 +121,7 @@ class Reports:
                     self.checkpoints.save(run.session)
 
             reporters = [
-                *self._witness, progress, Stragglers(places, progress.say),
+                *([self._witness] if self._witness else []), progress, Stragglers(places, progress.say),
                 Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
                 self._trace, self._soundness]
             if self._validation:
@@ -135,6 +137,8 @@ class Reports:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is another folder by now."""
         mode = self._run.plan.mode
         self._directory.refuse_another_folder()
+        if self._witness:
+            self._witness.doubt(step, losses, self.checkpoints.last)
         failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
 
     def _tell_cost(self, line, step):

@@ -86,20 +86,24 @@ class Run:
                 self.session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
                 stack.callback(self._close, self.session)
             refuse_absent(self.session, self.plan.devices)
-            self.session.run(self.graph.initialise)
-            if values is None:  # the moving average of a variable starts with the variable's value
-                first = self.plan.first_values or {}
-                values = {name: first[variable] for name in self.saved
-                          if (variable := name.removesuffix(AVERAGE)) in first}
-            else:
-                values = {EXAMPLES_SEEN: np.int64(self.plan.assumed_examples), **values}
-            self.load({name: value for name, value in values.items() if name in self.saved})
-            self.session.run(self.graph.start_inputs)
-            self.step = self.last_step_taken()
-            if self.graph.average:  # the checkpoint may have been averaged under another schedule than the present one
-                self.session.run(self.graph.average.go_on)
+            self.begin(values)
             stack.enter_context(doing('between two steps'))
             yield
+
+    def begin(self, values: Mapping[str, np.ndarray] | None = None) -> None:
+        """Gives the variables values, as `opened` takes them; the next step is the one that follows these."""
+        self.session.run(self.graph.initialise)
+        if values is None:  # the moving average of a variable starts with the variable's value
+            first = self.plan.first_values or {}
+            values = {name: first[variable] for name in self.saved
+                      if (variable := name.removesuffix(AVERAGE)) in first}
+        else:
+            values = {EXAMPLES_SEEN: np.int64(self.plan.assumed_examples), **values}
+        self.load({name: value for name, value in values.items() if name in self.saved})
+        self.session.run(self.graph.start_inputs)
+        self.step = self.last_step_taken()
+        if self.graph.average:  # the checkpoint may have been averaged under another schedule than the present one
+            self.session.run(self.graph.average.go_on)
 
     def _close(self, session):
         with contextlib.suppress(*LOST):  # of a device that is gone there is nothing to close

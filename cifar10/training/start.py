@@ -25,8 +25,6 @@ from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
 from cifar10.training import undecided
 from cifar10.training.plan import Plan, plan_of
 
-_NO_WITNESS = 'async', 'mirrored'  # which have no common step, and no towers of their own
-
 
 @dataclasses.dataclass
 class Start:
@@ -84,7 +82,7 @@ def choose_devices(start: Start) -> list[str]:
     if towers.xla and not devices.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
     if start.settings.run.witness_steps:
-        if towers.variable_update in _NO_WITNESS:
+        if UPDATE_MODES.load(towers.variable_update).uses_strategy:  # which has no towers of its own
             raise UsageError(f'--witness_steps: towers of --variable_update={towers.variable_update} cannot compute '
                              'twice; use --witness_steps=0, or --variable_update=replicated')
         if devices.on_gpus and not towers.deterministic:
@@ -270,4 +268,5 @@ def record_of(plan: Plan) -> RunRecord:
         optimizer_sha256=own_sha256(OPTIMIZERS, settings.recipe.optimizer),
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
-        on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)), versions=versions(devices.on_gpus))
+        on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)),
+        versions={**versions(devices.on_gpus), **devices.unlike})
