@@ -40,7 +40,7 @@ def machines(count, megabits):
       count: how many namespaces.
       megabits: what the link of each carries in a second, in each direction; 0: as much as the kernel can.
     """
-    switch, names = 'local-switch', [f'local{k}' for k in range(count)]
+    switch, *names = [f'local{os.getpid()}-{k}' for k in range(count + 1)]
     addresses = [f'10.97.0.{k + 1}' for k in range(count)]
     try:
         for name in (switch, *names):

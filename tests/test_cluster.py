@@ -10,6 +10,7 @@ import time
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.run.record import read_starts
 from cifar10.settings.training import train_settings
 from tests.helpers import (
     Tasks,
@@ -263,6 +264,8 @@ def test_a_worker_with_other_threads_is_named(small):
     assert {status for status, _ in ends.values()} == {0}, ends
     assert re.search(r'warning: worker 1 at \S+ has threads 1, and the chief \d+; steps may have other bits',
                      ends['worker 0'][1])
+    start, = read_starts(str(small['train_dir']))
+    assert start.versions['threads of worker 1'] == '1'
 
 
 @pytest.mark.stress

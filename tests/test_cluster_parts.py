@@ -1,6 +1,7 @@
 """The parts of a cluster: its members, the addresses that a task listens at, and the local cluster for testing."""
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -240,6 +241,28 @@ def test_a_server_listens_only_at_the_given_address(small):
         port = tasks.commands['worker 0'][-1].split('=')[1].split(',')[0].rsplit(':', 1)[1]
         assert reachable('127.0.0.1:' + port)
         assert not reachable('127.0.0.2:' + port, 0.3)
+
+
+CLOSED = """
+import runpy, sys
+from cifar10.base import startup
+startup.start_tensorflow()
+from cifar10.cluster import listener
+restrict = listener.restrict
+listener.restrict = lambda port, addresses, peers: restrict(port, ['192.0.2.1'], peers)
+sys.argv = {command!r}
+runpy.run_path(sys.argv[0], run_name='__main__')
+"""
+
+
+def test_a_task_that_does_not_reach_itself_is_refused(small, free_addresses):
+    hosts = ','.join(free_addresses(2))
+    command = script_command('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts, **small)
+    result = subprocess.run([sys.executable, '-c', CLOSED.format(command=command[1:])], capture_output=True, text=True,
+                            timeout=SECONDS, cwd=ROOT)
+    assert result.returncode == 2
+    assert re.fullmatch(r'multi_gpu_train.py: error: worker 0 does not reach itself at \S+, so others will not either; '
+                        r'does a firewall .*\n', result.stderr)
 
 
 @pytest.mark.parametrize('stop, status', [

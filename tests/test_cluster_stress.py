@@ -1,4 +1,5 @@
 """Clusters under stress, minutes each: tasks killed at random moments, many starts and ends."""
+import contextlib
 import random
 import signal
 import subprocess
@@ -70,42 +71,64 @@ def test_twenty_starts_and_ends(small, tmp_path):
     assert left == ''
 
 
-@pytest.mark.stress
-def test_a_worker_that_loses_power_and_comes_back_rejoins(small, tmp_path):
-    # Its kernel forgets the connections, so no packet ever tells the chief that they are gone.
-    flags = dict(small, tower_device='cpu', cluster_timeout_secs=patient(20))
-    with Tasks(2, 0, **dict(small, train_dir=tmp_path / 'whole')) as tasks:
-        tasks.ends()
-    whole = last_variables(tmp_path / 'whole')
+@contextlib.contextmanager
+def two_machines(**flags):
+    """Context with (function that starts worker k on a machine of its own, function that sets worker 1's link)."""
+    tasks = []
     try:
         with machines(2, 0) as (names, addresses):
             hosts = ','.join(f'{address}:2222' for address in addresses)
 
             def start(k):
                 command = script_command(
-                    'multi_gpu_train.py', job_name='worker', task_index=k, worker_hosts=hosts, **flags)
-                return subprocess.Popen(['ip', 'netns', 'exec', names[k], *command], text=True, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT)
+                    'multi_gpu_train.py', job_name='worker', task_index=k, worker_hosts=hosts, tower_device='cpu',
+                    **flags)
+                tasks.append(subprocess.Popen(['ip', 'netns', 'exec', names[k], *command], text=True,
+                                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+                return tasks[-1]
 
             def link(state):
                 subprocess.run(['ip', '-n', names[1], 'link', 'set', 'port', state], check=True)
-            chief, worker = start(0), start(1)
             try:
-                read_until(chief, 'step 25,')
-                worker.send_signal(signal.SIGSTOP)
-                time.sleep(1)  # a step is under way by now
-                link('down')
-                worker.kill()
-                worker.communicate()
-                read_until(chief, 'lost ')
-                link('up')
-                worker = start(1)
-                output, _ = chief.communicate(timeout=patient(120))
+                yield start, link
             finally:
-                for task in (chief, worker):
+                for task in tasks:
                     task.kill()
                     task.communicate()
     except harness.Failed as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.stress
+def test_a_worker_that_loses_power_and_comes_back_rejoins(small, tmp_path):
+    # Its kernel forgets the connections, so no packet ever tells the chief that they are gone.
+    with Tasks(2, 0, **dict(small, train_dir=tmp_path / 'whole')) as tasks:
+        tasks.ends()
+    whole = last_variables(tmp_path / 'whole')
+    with two_machines(**small, cluster_timeout_secs=patient(20)) as (start, link):
+        chief, worker = start(0), start(1)
+        read_until(chief, 'step 25,')
+        worker.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # a step is under way by now
+        link('down')
+        worker.kill()
+        worker.communicate()
+        read_until(chief, 'lost ')
+        link('up')
+        start(1)
+        output, _ = chief.communicate(timeout=patient(120))
     assert chief.returncode == 0 and 'back       worker 1' in output and 'recovering ' in output, output
-    assert_same_bits(last_variables(flags['train_dir']), whole)
+    assert_same_bits(last_variables(small['train_dir']), whole)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'async', 'local'])
+def test_a_link_that_drops_everything_ends_both_sides(mode, small):
+    with two_machines(**dict(small, max_steps=10 ** 6, variable_update=mode, cluster_timeout_secs=5)) as (start, link):
+        tasks = start(0), start(1)
+        read_until(tasks[0], 'step 25,')
+        link('down')
+        outputs = [task.communicate(timeout=patient(60))[0] for task in tasks]
+    for task, output, other in zip(tasks, outputs, (1, 0)):
+        assert task.returncode == 75, output
+        assert f'error: worker {other} at ' in output and 'cannot be reached' in output, output

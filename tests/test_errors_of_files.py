@@ -9,18 +9,18 @@ from cifar10.base.errors import UsageError
 from cifar10.run.names import step_of
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
-from tests.crashes import names, read_tree, run_traced, write_tree
+from tests.crashes import command_of, names, read_tree, run_traced, write_tree
 from tests.helpers import assert_same_bits, checkpoints, last_variables, mostly_stress, script_command, tf
-from tests.test_crashes import evaluator, flags, records_of, run  # noqa: F401 (fixtures)
+from tests.test_crashes import evaluator, flags, keeping, pictures, records_of, run  # noqa: F401 (fixtures)
 from tests.tracer import form
 
 # The errors that a call may have, and 0: a write of half the bytes.
 ERRORS = {
-    'write': (errno.ENOSPC, errno.EIO, errno.EDQUOT, 0),
-    'open': (errno.EMFILE, errno.EACCES, errno.EROFS, errno.ESTALE),
+    'write': (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EINTR, 0),
+    'open': (errno.EMFILE, errno.EACCES, errno.EROFS, errno.ESTALE, errno.EINTR),
     'rename': (errno.EIO, errno.EROFS, errno.ENOSPC), 'remove': (errno.EIO, errno.EACCES, errno.EROFS),
     'sync': (errno.EIO, errno.ENOSPC, errno.EDQUOT), 'make': (errno.ENOSPC, errno.EACCES, errno.EROFS),
-    'read': (errno.EIO, errno.ESTALE)}
+    'read': (errno.EIO, errno.ESTALE, errno.EINTR)}
 KINDS = dict(write='write', pwrite64='write', writev='write', open='open', openat='open', creat='open', rename='rename',
              renameat='rename', renameat2='rename', unlink='remove', unlinkat='remove', rmdir='remove', fsync='sync',
              fdatasync='sync', mkdir='make', mkdirat='make', ftruncate='write', truncate='write', link='make',
@@ -40,7 +40,8 @@ def places(log):
 
 def faults(log):
     """Returns (number of a call, its error, whether all later ones fail as well), for each place and error."""
-    return [(number, error, always) for number, errors in places(log) for error in errors for always in (False, True)]
+    return [(number, error, always) for number, errors in places(log) for error in errors
+            for always in (False, *[True] * (error != errno.EINTR))]  # who is interrupted tries again
 
 
 def assert_told(result, error, folder):
@@ -62,70 +63,117 @@ def chosen(found, count):
     return found[::max(len(found) // count, 1)]
 
 
-@pytest.mark.parametrize('reads', [False, True])
-@pytest.mark.parametrize('begins', ['new', 'resumed'])
-@pytest.mark.parametrize('count', mostly_stress([1, 60], 1))
-def test_training(count, begins, reads, run, flags, tmp_path):  # noqa: F811
-    # A run that is resumed goes on from step 20.
-    state = {} if begins == 'new' else {
-        **next(tree for tree in run[0].states if 'model.ckpt-20.index' in tree and 'checkpoint' in tree)}
-    options = ['--reads'] if reads else []
+def assert_survives(command, begin, compare, count, tmp_path, ends=(0,)):
+    """Asserts that a program tells of each fault in one line, and does all it had to do when it is started again.
 
-    def traced(name, *more):
+    Args:
+      command: function (folder) -> the command line of the program.
+      begin: {path: bytes}, the folder before.
+      compare: function (folder of the faults, folder of a run without any) that asserts that the first is as it should
+        be.
+      count: how many of the faults are tried, about.
+      ends: the statuses that a second start may have.
+    """
+    def started(name, *options):
         folder = tmp_path / name
-        if state:
-            write_tree(folder, state)
-        result = run_traced(script_command('multi_gpu_train.py', train_dir=folder, **flags), folder, *options, *more,
-                            log=tmp_path / f'{name}.log')
-        return folder, result
-    _, whole = traced('whole')
-    assert whole.returncode == 0, whole.stderr
-    found = faults(tmp_path / 'whole.log')
-    assert len(found) > 100
+        if begin:
+            write_tree(folder, begin)
+        return folder, run_traced(command(folder), folder, *options, log=tmp_path / f'{name}.log')
+    whole, result = started('whole', '--reads')
+    assert result.returncode == 0, result.stderr
     calls = list(open(tmp_path / 'whole.log'))
+    found = chosen(faults(tmp_path / 'whole.log'), count)
+    print(f'{len(found)} faults of {len(faults(tmp_path / "whole.log"))}')
     failed = []
-    for number, error, always in chosen(found, count):
+    for number, error, always in found:
         try:
-            folder, result = traced(f'{number}-{error}-{always}', f'--fail={number}', f'--errno={error}',
-                                    *(['--always'] if always else []))
+            folder, result = started(f'{number}-{error}-{always}', '--reads', f'--fail={number}', f'--errno={error}',
+                                     *(['--always'] if always else []))
             assert_told(result, error, folder)
-            again = run_traced(script_command('multi_gpu_train.py', train_dir=folder, **flags), folder,
-                               log=tmp_path / 'again.log')
-            assert again.returncode == 0, again.stderr
-            assert_same_bits(last_variables(folder), last_variables(run[1]))
-            assert records_of(folder) == records_of(run[1])
-            assert names(folder) == names(run[1])
-            assert [step_of(prefix) for prefix in checkpoints(folder)] == [30, 40]
+            again = run_traced(command(folder), folder, log=tmp_path / 'again.log')
+            assert again.returncode in ends, again.stderr
+            compare(folder, whole)
         except AssertionError as failure:
-            failed.append(f'{calls[number - 1].strip()} {error} {always}: {str(failure).splitlines()[0]}')
-    assert not failed, '\n'.join(failed)
+            failed.append(f'{calls[number - 1].strip()} {error} {always}: {str(failure)[:300]}')
+    assert not failed, '\n'.join([f'{len(failed)} of {len(found)}', *failed])
 
 
-@pytest.mark.parametrize('count', mostly_stress([1, 40], 1))
+@pytest.mark.parametrize('begins', ['new', 'resumed'])
+@pytest.mark.parametrize('count', mostly_stress([1, 120], 1))
+def test_training(count, begins, run, flags, tmp_path):  # noqa: F811
+    # A run that is resumed goes on from step 20.
+    begin = {} if begins == 'new' else next(
+        tree for tree in run[0].states if 'model.ckpt-20.index' in tree and 'checkpoint' in tree)
+
+    def compare(folder, whole):
+        assert_same_bits(last_variables(folder), last_variables(whole))
+        assert records_of(folder) == records_of(whole)
+        assert names(folder) == names(whole)
+        assert [step_of(prefix) for prefix in checkpoints(folder)] == [30, 40]
+    assert_survives(lambda folder: script_command('multi_gpu_train.py', train_dir=folder, **flags), begin, compare,
+                    count, tmp_path)
+
+
+@pytest.mark.parametrize('count', mostly_stress([1, 80], 1))
+def test_a_best_checkpoint_that_is_kept(count, keeping, tmp_path):  # noqa: F811
+    def compare(folder, whole):
+        for part in ('.', 'best'):
+            assert_same_bits(last_variables(folder / part), last_variables(whole / part))
+        assert names(folder) == names(whole)
+    assert_survives(lambda folder: script_command('multi_gpu_train.py', train_dir=folder, **keeping[0]), {}, compare,
+                    count, tmp_path)
+
+
+@pytest.mark.parametrize('count', mostly_stress([1, 80], 1))
 def test_evaluation(count, evaluator, tmp_path):  # noqa: F811
-    config, traced_before, = evaluator
-    state = traced_before.states[0]
+    config, traced = evaluator
 
-    def traced(name, *more):
-        folder = write_tree(tmp_path / name, state)
-        return folder, run_traced(script_command('cifar10_eval.py', **config(folder)), folder, '--reads', *more,
-                                  log=tmp_path / f'{name}.log')
-    whole, result = traced('whole')
-    assert result.returncode == 0
-    for number, error, always in chosen(faults(tmp_path / 'whole.log'), count):
-        folder, result = traced(f'{number}-{error}-{always}', f'--fail={number}', f'--errno={error}',
-                                *(['--always'] if always else []))
-        assert_told(result, error, folder)
-        assert run_traced(script_command('cifar10_eval.py', **config(folder)), folder,
-                          log=tmp_path / 'again.log').returncode == 0
+    def compare(folder, whole):
         assert names(folder) == names(whole)
         assert json.loads((folder / 'best' / 'best.json').read_text())['step'] == 60
+    assert_survives(lambda folder: script_command('cifar10_eval.py', **config(folder)), traced.states[0], compare,
+                    count, tmp_path)
+
+
+@pytest.mark.parametrize('count', mostly_stress([1, 80], 1))
+def test_a_conversion_of_photos(count, flags, tmp_path):  # noqa: F811
+    def command(folder):
+        return script_command('multi_gpu_train.py', **dict(flags, dataset=f'{folder}/', data_dir=None, max_steps=2,
+                                                           train_dir=f'{folder}-train'))
+
+    def compare(folder, whole):
+        assert read_tree(folder) == read_tree(whole)
+        assert_same_bits(*(last_variables(f'{each}-train') for each in (folder, whole)))
+    assert_survives(command, read_tree(pictures(tmp_path / 'photos')), compare, count, tmp_path)
+
+
+@pytest.mark.parametrize('count', mostly_stress([1, 60], 1))
+def test_an_export(count, run, tmp_path):  # noqa: F811
+    def command(folder):
+        return script_command('cifar10_eval.py', checkpoint_dir=folder / 'run', export_dir=folder / '1',
+                              tower_device='cpu')
+
+    def compare(folder, whole):
+        assert names(folder) == names(whole)
+    # The model may be whole already.
+    assert_survives(command, {f'run/{path}': content for path, content in read_tree(run[1]).items()}, compare, count,
+                    tmp_path, ends=(0, 2))
+
+
+@pytest.mark.parametrize('count', mostly_stress([1, 60], 1))
+def test_a_replay(count, run, tmp_path):  # noqa: F811
+    def compare(folder, whole):
+        assert read_tree(folder) == read_tree(whole)
+    assert_survives(lambda folder: command_of('-m', 'cifar10', 'replay', f'--train_dir={folder}', '--step=35'),
+                    read_tree(run[1]), compare, count, tmp_path)
 
 
 def torn(content):
-    """Returns what a disk that lies may hold of a file that was replaced: parts from its begin, perhaps with zeros."""
+    """Returns what a disk that lies may hold of a file that was replaced: its begin, perhaps with zeros, or its end."""
     sizes = sorted({0, 1, len(content) // 2, len(content) - 1})
-    return [content[:size] + bytes(zeros) for size in sizes for zeros in (0, len(content) - size)]
+    return [torn for size in sizes for torn in (
+        content[:size], content[:size] + bytes(len(content) - size), bytes(size) + content[size:])
+        if torn != content]
 
 
 @pytest.mark.parametrize('count', mostly_stress([4, 1000], 4))

@@ -67,7 +67,7 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     status = RunError.status
     try:
         member.wait_for_peers()
-        devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.target)
+        devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.target, member.unlike())
         member.check_devices(devices)
         member.check_files(files)
         with doing('outside the steps', OF_FIRST_STEP, member.questions):
@@ -125,6 +125,11 @@ class _Member:
         except OSError as error:
             say(f'warning: {error}: the server listens on all addresses of this machine')
         server.start()
+        for ip in addresses:
+            own = f'[{ip}]:{port}'
+            if not reachable(own, _ANSWER_SECS):
+                raise UsageError(f'{cluster.job} {cluster.index} does not reach itself at {own}, so others will not '
+                                 'either; does a firewall of this machine close that port?')
         return server
 
     @property
@@ -211,10 +216,19 @@ class _Member:
                 raise UsageError(f'{name} at {address} has --{flag}={other}, and this task --{flag}={value}; start all '
                                  'tasks with the same flags')
         if task not in self._greetings:
-            for fact, value in self._greeting['facts'].items():
-                if (other := greeting['facts'].get(fact)) != value:
-                    say(f'warning: {name} at {address} has {fact} {other}, and the chief {value}; steps may have other '
-                        'bits than on machines that are alike')
+            for fact, other in self._other_facts(greeting).items():
+                say(f"warning: {name} at {address} has {fact} {other}, and the chief {self._greeting['facts'][fact]}; "
+                    'steps may have other bits than on machines that are alike')
+
+    def _other_facts(self, greeting):
+        """Returns the facts of a task that are not those of this one."""
+        return {fact: greeting['facts'].get(fact) for fact, value in self._greeting['facts'].items()
+                if greeting['facts'].get(fact) != value}
+
+    def unlike(self):
+        """Returns the facts of other tasks that are not the chief's, by names such as 'threads of worker 1'."""
+        return {f'{fact} of {job} {index}': str(other) for (job, index), greeting in self._greetings.items()
+                for fact, other in self._other_facts(greeting).items()}
 
     def _is_same(self, name):
         """Returns whether a peer that is back is the process that it was."""

@@ -103,7 +103,8 @@ def _changes(segment: Segment) -> list[str]:
     compared = [*versions(plan.devices.on_gpus), 'on_gpus', 'threads', 'network_sha256', 'optimizer_sha256',
                 'images_sha256', *(['warm_start_sha256'] if plan.first_values else []),
                 *(['groups'] if plan.mode.uses_strategy else [])]
-    return list(segment.start.difference_to({name: now[name] for name in compared}).values())
+    others = [f'{name} {value}' for name, value in segment.start.versions.items() if name not in now]  # of a cluster
+    return [*segment.start.difference_to({name: now[name] for name in compared}).values(), *others]
 
 
 def _no_change(segment: Segment) -> str:
