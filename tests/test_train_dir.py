@@ -542,7 +542,7 @@ def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step,
     config = settings()
     data = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
     os.truncate(data, 100)
-    with pytest.raises(UsageError, match='no checkpoint in .* can be read; use another --train_dir, or --restart'):
+    with pytest.raises(UsageError, match=r'no checkpoint in .* can be read \(.*\); use another .*, or --restart'):
         trainer.train(settings(max_steps=2))
     assert os.path.getsize(data) == 100
 

@@ -198,7 +198,7 @@ class Restorer:
 def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if directory.checkpoints():
-        return RunError(f'no checkpoint in --checkpoint_dir={directory.path} can be read')
+        return RunError(saved.none_readable(directory, 'checkpoint_dir'))
     if missing := directory.incomplete():
         return UsageError(f'--checkpoint_dir={directory.path} {missing}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'

@@ -20,9 +20,9 @@ from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
 _RETRY_SECS = 0.5
 
-# Corrupt checkpoints that this process has reported. A watching evaluator looks for checkpoints again and
-# again, from several places, and reports each corrupt one only once.
-_reported = set()
+# Corrupt checkpoints that this process has reported, with the cause. A watching evaluator looks for checkpoints again
+# and again, from several places, and reports each corrupt one only once.
+_reported = {}
 
 
 def newest(directory: TrainDir) -> str | None:
@@ -40,7 +40,7 @@ def newest(directory: TrainDir) -> str | None:
         if prefix in directory.checkpoints() and (cause := corruption(prefix)):
             corrupt.add(prefix)
             if prefix not in _reported:
-                _reported.add(prefix)
+                _reported[prefix] = cause
                 say(f'warning: {prefix} cannot be read ({cause}); looking for an earlier one')
     return None
 
@@ -61,8 +61,14 @@ def newest_of_run(directory: TrainDir) -> str | None:
     prefix = newest(directory)
     if prefix is None and directory.checkpoints():
         remedy = ANOTHER_RUN if directory.stored() else ANOTHER_DIR
-        raise UsageError(f'no checkpoint in --train_dir={directory.path} can be read; {remedy}')
+        raise UsageError(f'{none_readable(directory, "train_dir")}; {remedy}')
     return prefix
+
+
+def none_readable(directory: TrainDir, flag: str) -> str:
+    """Returns a phrase that says that no checkpoint can be read, of a directory that a flag names, and why."""
+    causes = [f' ({_reported[prefix]})' for prefix in directory.checkpoints() if prefix in _reported]
+    return f"no checkpoint in --{flag}={directory.path} can be read{''.join(causes[-1:])}"
 
 
 def named(flag: str, given: str, others: str = '') -> str:

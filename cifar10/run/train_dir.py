@@ -3,7 +3,6 @@
 A start resumes the run in it. `deletion` decides which files a start removes.
 """
 import contextlib
-import glob
 import json
 import os
 import re
@@ -40,10 +39,14 @@ class TrainDir:
 
     def checkpoints(self) -> list[str]:
         """Returns the prefixes of the checkpoints, oldest step first."""
-        begin = self.checkpoint_prefix + '-'
-        prefixes = {path.removesuffix('.index') for path in glob.glob(glob.escape(begin) + '*')}
-        return sorted((prefix for prefix in prefixes if prefix.removeprefix(begin).isdecimal() and exists(prefix)),
-                      key=step_of)
+        names = []
+        # If it cannot be listed, a start must not take it for one without checkpoints, and delete the run in it.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            names = os.listdir(self.path or '.')
+        begin = f'{CHECKPOINT}-'
+        found = {name.removesuffix('.index') for name in names if name.startswith(begin)}
+        prefixes = [os.path.join(self.path, name) for name in found if name.removeprefix(begin).isdecimal()]
+        return sorted(filter(exists, prefixes), key=step_of)
 
     def incomplete(self) -> str | None:
         """Returns a phrase that says what is missing where files have the names of checkpoints, but there is none.
