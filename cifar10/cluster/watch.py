@@ -53,7 +53,7 @@ class Watch:
 
     When one is back as another process, the connections with the earlier one are ended: if its machine lost power, what
     waits for an answer there would wait for ever. A peer's name is resolved once, and again only when it is lost, so an
-    outage of the name service costs nothing; nor does any other error that is this machine's own.
+    outage of the name service costs nothing; nor does any other error that is this machine's own, which is said once.
 
     Args:
       peers: {name: 'host:port'}.
@@ -77,6 +77,7 @@ class Watch:
         last_seen = dict.fromkeys(self._peers, time.monotonic())
         failures = dict.fromkeys(self._peers, 0)
         lost = set()
+        has_said = False  # that this machine itself has a trouble
         found = {}  # IP addresses and ports
         while not self._stop.wait(_INTERVAL_SECS):
             for name, address in self._peers.items():
@@ -84,6 +85,10 @@ class Watch:
                     now = peer_of(address if name in lost else found.get(name, address))
                 except OSError as error:
                     if name not in lost and is_own(error):
+                        if not has_said:
+                            has_said = True
+                            _say(f'warning: this machine cannot ask for {name} at {address} ({error.strerror or error})'
+                                 ', so its loss would not be noticed')
                         continue
                     failures[name] += 1
                 else:
