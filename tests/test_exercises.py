@@ -47,7 +47,7 @@ def test_a_broken_exercise_is_reported_in_one_line(text, said, tmp_path):
 
 def test_the_page_shows_a_verdict_as_the_checker_gives_it():
     wrong = split_batch.check(lambda gradients, sizes: np.mean(gradients, 0))
-    assert f'\nlesson 3 wrong: {wrong}\n' in (ROOT / 'docs' / 'learn.md').read_text()
+    assert f'\nlesson 3 wrong: {wrong}\n' in (ROOT / 'docs' / 'learn' / 'index.md').read_text()
 
 
 def changed(value):
