@@ -10,7 +10,16 @@ import sys
 import pytest
 
 from tests.helpers import ROOT, patient
-from tests.learn_pages import HEADINGS, LESSON_PAGES, PAGES, assert_shown, blocks_of, edits_of, try_items
+from tests.learn_pages import (
+    HEADINGS,
+    LESSON_PAGES,
+    PAGES,
+    assert_on_page,
+    assert_shown,
+    blocks_of,
+    edits_of,
+    try_items,
+)
 
 # What differs from run to run or from machine to machine, in the outputs below questions.
 VARYING = {'parts.py': (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%'),
@@ -63,6 +72,15 @@ def test_the_index_has_every_lesson():
         assert program == f'../../lessons/{name}'
         if (ROOT / 'docs' / 'learn' / page).exists():
             assert (ROOT / 'docs' / 'learn' / page).read_text().startswith(f'# {title}\n')
+
+
+def test_the_index_shows_what_the_checker_prints(tmp_path, call_lesson, monkeypatch):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    (tmp_path / 'split_batch.py').write_text('def weighted_mean(gradients, sizes):\n'
+                                             '    return sum(gradients) / len(gradients)\n')
+    _, text, error = call_lesson('check.py', '3', f'--folder={tmp_path}')
+    assert error == ''
+    assert_on_page('python lessons/check.py 3', text, r'--seed=\d+')
 
 
 def test_pictures_are_small():

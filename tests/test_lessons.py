@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.errors import RunError
-from lessons import parts, solutions
+from cifar10.base.errors import RunError, UsageError
+from lessons import parts
+from lessons.solutions import parts as solutions
 from tests.helpers import ROOT, mostly_stress, patient
 from tests.learn_pages import assert_on_page
+from tests.stubs import write_stubs
 
 LESSONS = ROOT / 'lessons'
 
@@ -42,7 +44,10 @@ def run(script, *arguments):
 def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch():
     text = run('towers.py', '--device=cpu')
     assert_on_page('python lessons/towers.py --towers=2', text)
-    assert text.count('linear/weights ') == 1 and text.count('/product/MatMul') == 2
+    assert len(re.findall(r'^  linear/weights +on ', text, re.M)) == 1 and text.count('/product/MatMul') == 2
+    own = text.split('With tf.Variable in place of tf.get_variable')[1]
+    assert re.findall(r'^  (\S+)$', own, re.M) == [f'tower_{k}/linear/{name}' for k in range(2)
+                                                   for name in ('weights', 'bias')]
     x, y = np.array([[1, 2], [2, 1], [3, 0], [0, 3]]), np.array([1, 2, 3, -1])
     errors = x @ [1, -1] - y
     gradients = 2 * errors[:, None] * np.column_stack([x, np.ones(4)])  # of each example
@@ -324,6 +329,13 @@ def test_a_late_reader_sees_the_update_unless_the_update_waits_for_it(call_lesso
     assert [float(value) for value in re.findall(r'the loss is +(\S+)$', text, re.M)] == [3 * (1 - 0.5 * 3), 3]
 
 
+def test_parts_do_not_work_in_an_order_that_is_not_written(tmp_path, monkeypatch):
+    write_stubs(tmp_path)
+    monkeypatch.setattr(parts, 'EXERCISE', str(tmp_path / 'parts.py'))
+    with pytest.raises(UsageError, match='--exercise: not written yet: .*parts.py'):
+        parts.written_order()
+
+
 @pytest.mark.parametrize('script, argument, said', [
     ('towers.py', '--towers=3', 'choose from 1, 2, 4'),
     ('towers.py', '--device=gpu', '--device=gpu: this takes 2 GPUs, but TensorFlow finds 0; use --device=cpu'),
@@ -338,7 +350,6 @@ def test_a_late_reader_sees_the_update_unless_the_update_waits_for_it(call_lesso
     ('parts.py', '--micro_batches=5', '--micro_batches=5 does not divide the batch of 24; use a divisor of 24'),
     ('parts.py', '--parts=1', 'the minimum is 2'),
     ('parts.py', '--device=gpu', 'use --device=cpu'),
-    ('parts.py', '--exercise', '--exercise: not written yet: lessons/exercises/parts.py'),
     ('by_hand.py', '--towers=7', 'cannot share 1200 points evenly'),
     ('check.py', '8', 'choose from 1, 2, 3'),
     ('check.py', 'towers', "invalid int value: 'towers'")])
