@@ -92,6 +92,8 @@ def test_processes_whose_master_averages_print_the_same_losses():
 def test_asynchronous_towers_fit_as_well(call):
     losses, gradients = fit(call, '--towers=3', '--variable_update=async')
     assert losses[max(losses)] < 0.05 and max(losses) == 2000
+    expected, _ = numpy_fit(0)
+    assert losses[0] == pytest.approx(expected[0], abs=2e-6), 'read before any tower has started'
     assert gradients == {}, 'asynchronous gradients have no mean'
 
 

@@ -33,6 +33,11 @@ def name_of(path):
     return path.stem
 
 
+def minutes_to_read(prose):
+    """Returns how long a text takes at 200 words a minute."""
+    return len(prose.split()) / 200
+
+
 @pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
 def test_a_lesson_has_the_sections_of_all_lessons(page):
     text = re.sub(r'^( *)```.*?^\1```', '', page.read_text(), flags=re.M | re.S)
@@ -41,9 +46,16 @@ def test_a_lesson_has_the_sections_of_all_lessons(page):
     assert re.findall(r'^## (.*)$', text, re.M) == HEADINGS
     sections = dict(re.findall(r'^## ([^\n]*)\n\n(.*?)(?=^## |\Z)', text, re.M | re.S))
     assert sections['Goals'].startswith('After this lesson you can predict')
-    assert re.search(r'^Minutes: read \d+, run (\d+|\?), write (\d+|\?)\.$', sections['You need'], re.M)
+    minutes = re.search(r'^Minutes: read (\d+), run (\d+|\?), write (\d+|\?)\.$', sections['You need'], re.M)
+    assert int(minutes[1]) == pytest.approx(minutes_to_read(text), abs=1.5)
     assert f'python lessons/check.py {number}' in re.sub(r'\s+', ' ', page.read_text())
     assert re.search(r'!\[[^\]]+\]\(\w+\.png\)', text)
+
+
+def test_the_readme_says_how_long_the_lessons_take():
+    said, = re.findall(r'about\s(\d+) minutes to read', (ROOT / 'README.md').read_text())
+    read = [int(re.search(r'^Minutes: read (\d+)', page.read_text(), re.M)[1]) for page in LESSON_PAGES]
+    assert len(read) < 12 or int(said) == pytest.approx(sum(read), abs=5)
 
 
 def test_the_lessons_are_a_chain():
