@@ -1,4 +1,4 @@
-# refused: x
+# refused: it changes its argument x from [1, 2, 3, 4] to
 import numpy as np
 
 
