@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import ROOT, patient
+from tests.learn_pages import assert_on_page
 
-PAGE = (ROOT / 'docs' / 'learn' / '11-other-words.md').read_text()
 X = np.arange(1, 9)
 
 
@@ -21,14 +21,6 @@ def run(*command):
     result = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=patient(120))
     assert result.returncode == 0 and result.stderr == '', result.stderr
     return result.stdout
-
-
-def shown(command):
-    """Returns what the page shows below a command, as the lines between those that are left out (`...`)."""
-    block = re.search(rf'^( *)\$ python {re.escape(command)}\n(.*?)\n\1```', PAGE, re.M | re.S)
-    indent = block.group(1)
-    lines = [line.removeprefix(indent) for line in block.group(2).splitlines()]
-    return '\n'.join(lines).split('\n...\n')
 
 
 def rows(text):
@@ -53,7 +45,7 @@ def assert_steps(table, names):
 
 def test_one_device_and_four_take_the_same_steps_and_mistakes_change_them():
     text = run('lessons/other_words.py')
-    assert text == shown('lessons/other_words.py')[0] + '\n'
+    assert_on_page('python lessons/other_words.py', text)
     table = rows(text)
     assert_steps(table, ['by hand', *(f'{way}, {count}' for way in ('graph towers', 'tf.distribute', 'Keras')
                                       for count in (1, 4))])
@@ -69,8 +61,7 @@ def test_one_device_and_four_take_the_same_steps_and_mistakes_change_them():
 @pytest.mark.stress
 def test_four_times_the_rate_diverges():
     text = run('lessons/other_words.py', '--rate=0.3')
-    for lines in shown('lessons/other_words.py --rate=0.3'):
-        assert lines.removeprefix('...\n') in text
+    assert_on_page('python lessons/other_words.py --rate=0.3', text)
     assert rows(text)['means are added'][3] == 10.8
 
 
@@ -82,7 +73,7 @@ needs_jax = pytest.mark.skipif(not importlib.util.find_spec('jax'), reason='JAX 
 @pytest.mark.stress
 def test_ddp_takes_the_same_steps():
     text = run('lessons/in_other_words/ddp.py')
-    assert text == shown('lessons/in_other_words/ddp.py')[0] + '\n'
+    assert_on_page('python lessons/in_other_words/ddp.py', text)
     table = rows(text)
     assert_steps(table, ['PyTorch DDP, 1', 'PyTorch DDP, 4'])
     assert [table[name][-1] for name in ('no sampler', 'sum of the share', 'uneven shares', 'own statistics')] == [
@@ -93,17 +84,15 @@ def test_ddp_takes_the_same_steps():
 @pytest.mark.stress
 def test_processes_that_lose_another_end_with_an_error():
     text = run('lessons/in_other_words/ddp.py', '--lose')
-    lost = re.findall(r'^  process (\d): RuntimeError: \S', text, re.M)
-    assert sorted(lost) == ['0', '1', '2']
-    begin, = shown('lessons/in_other_words/ddp.py --lose')
-    assert begin.splitlines()[:2] == text.splitlines()[:2]
+    assert sorted(re.findall(r'^  process (\d): RuntimeError: \S', text, re.M)) == ['0', '1', '2']
+    assert_on_page('python lessons/in_other_words/ddp.py --lose', text, r'^  process \d: RuntimeError: .*')
 
 
 @needs_jax
 @pytest.mark.stress
 def test_shard_map_takes_the_same_steps():
     text = run('lessons/in_other_words/jax_shard_map.py')
-    assert text == shown('lessons/in_other_words/jax_shard_map.py')[0] + '\n'
+    assert_on_page('python lessons/in_other_words/jax_shard_map.py', text)
     assert_steps(rows(text), ['JAX shard_map, 1', 'JAX shard_map, 4'])
 
 
