@@ -1,0 +1,57 @@
+"""Exercises of lesson 11: who divides, and what three mistakes change. `python lessons/check.py 11` checks them."""
+import numpy as np  # noqa: F401
+
+FRAMEWORKS = ('graph towers', 'tf.distribute', 'Keras', 'PyTorch', 'JAX', 'Horovod', 'MXNet')
+
+
+def divide(framework, loss_sum, local, world):
+    """Returns the loss that a device has to give its framework, so that the update is that of the whole batch.
+
+    Every device has `local` examples. The table "Who divides" of the lesson says what each framework does with the
+    gradients afterwards. For example, with `loss_sum` 6 and `local` 3 it is 2 for PyTorch, whatever `world` is,
+    because DDP takes the mean of the processes' gradients.
+
+    Args:
+      framework: one of FRAMEWORKS. 'JAX' is `jax.shard_map` with its defaults, and 'MXNet' is `Trainer.step` with the
+        number of all examples.
+      loss_sum: the sum of the losses of the device's examples, a float.
+      local: how many examples each device has.
+      world: how many devices there are.
+
+    Raises:
+      ValueError: the framework is none of these.
+    """
+    raise NotImplementedError
+
+
+def after_update(faults, w, x, replicas, rate):
+    """Returns w after one update on mean((w - x)^2) by a program for tf.distribute that has some faults.
+
+    The program divides the batch over the replicas as `np.array_split` does. Each replica's loss is the sum of its
+    squared errors divided by the number of examples in the whole batch, and the gradients of the replicas are added.
+    A fault changes one of these. With no fault, w = 0, x = 1 2 3 4 and rate 0.1, w becomes 0.5.
+
+    Args:
+      faults: a set of
+        'one device': the strategy is a OneDeviceStrategy, so there is one replica, whatever `replicas` is;
+        'means added': each replica's loss is the mean over the examples that it computes;
+        'same batch': the batch is not divided, and every replica computes all of it.
+      w: the variable before the update, a float.
+      x: the batch, float64 [n], with at least as many examples as replicas.
+      replicas: how many devices the program was to use.
+      rate: the learning rate.
+    """
+    raise NotImplementedError
+
+
+def examples_computed(faults, examples, replicas):
+    """Returns how many examples each of the devices computes in an update: a list with a number for each of them.
+
+    For example, it is [2, 2, 1] for 5 examples on 3 devices without a fault.
+
+    Args:
+      faults: a set of faults, as in `after_update`.
+      examples: how many examples are in the batch, at least as many as replicas.
+      replicas: how many devices the program was to use; the first one is used in any case.
+    """
+    raise NotImplementedError

@@ -1,0 +1,15 @@
+# refused: means added and one device, w 0, x [1, 2, 3, 4], 2 replicas and rate 0.1 it returns 1; 0.5 is right
+import numpy as np
+
+
+def shares_of(faults, x, replicas):
+    count = 1 if 'one device' in faults else replicas
+    return [x] * count if 'same batch' in faults else np.array_split(x, count)
+
+
+def after_update(faults, w, x, replicas, rate):
+    fault = min(faults) if faults else ''
+    count = 1 if fault == 'one device' else replicas
+    shares = [x] * count if fault == 'same batch' else np.array_split(x, count)
+    divisors = [len(share) if fault == 'means added' else len(x) for share in shares]
+    return w - rate * sum(2 * np.sum(w - share) / divisor for share, divisor in zip(shares, divisors))

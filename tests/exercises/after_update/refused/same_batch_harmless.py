@@ -1,0 +1,13 @@
+# refused: same batch, w 0, x [1, 2, 3, 4], 2 replicas and rate 0.1 it returns 0.5; 1 is right
+import numpy as np
+
+
+def shares_of(faults, x, replicas):
+    count = 1 if 'one device' in faults else replicas
+    return [x] * count if 'same batch' in faults else np.array_split(x, count)
+
+
+def after_update(faults, w, x, replicas, rate):
+    if 'means added' in faults and 'one device' not in faults:
+        return w - rate * sum(2 * np.mean(w - share) for share in shares_of(faults, x, replicas))
+    return w - rate * 2 * np.mean(w - x)

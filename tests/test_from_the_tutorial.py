@@ -1,0 +1,88 @@
+"""docs/from-the-tutorial.md: it has every name of the tutorial's files, and what it says of this program is so."""
+import glob
+import os
+import re
+
+import pytest
+
+from cifar10.model import averages, schedule
+from cifar10.settings import evaluation, training
+from cifar10.settings.definition import fields
+from cifar10.settings.presets import PRESETS, RATES
+from cifar10.training import trainer
+from tests.helpers import ROOT, tf
+
+PAGE = (ROOT / 'docs' / 'from-the-tutorial.md').read_text()
+NAMES = [line.split(' ', 2) for line in (ROOT / 'tests' / 'tutorial_names.txt').read_text().splitlines()
+         if not line.startswith('#')]
+
+
+def table(heading):
+    """Returns the rows of the table with a first heading, each a list of its cells."""
+    rows = re.search(rf'^\| {heading} \|.*\n\|[-|]+\n((?:\|.*\n)+)', PAGE, re.M).group(1)
+    return [[cell.strip() for cell in row.strip('|').split(' | ')] for row in rows.splitlines()]
+
+
+@pytest.mark.parametrize('kind', ['flag', 'constant', 'function', 'printed', 'summary'])
+def test_every_name_of_the_tutorial_has_a_row(kind):
+    rows = table(kind)
+    for _, file, name in [each for each in NAMES if each[0] == kind]:
+        found = [row for row in rows if f'`{name}`' in row[0]]
+        if kind == 'function':
+            found = [row for row in found if f'`{file}`' in row[0]]
+        assert found and all(found[0][1:]), f'{name} of {file}'
+
+
+def test_the_list_has_every_kind_and_file():
+    assert {kind for kind, _, _ in NAMES} == {'flag', 'constant', 'function', 'printed', 'summary'}
+    assert {file for _, file, _ in NAMES} == {'cifar10.py', 'cifar10_input.py', 'cifar10_train.py',
+                                              'cifar10_multi_gpu_train.py', 'cifar10_eval.py'}
+
+
+def test_what_stands_in_a_file_here_is_there():
+    for kind in ('constant', 'function'):
+        for row in table(kind):
+            for names, path in re.findall(r'((?:`\w+`(?: and )?)+) in `(cifar10/[\w/]+\.py)`', row[-1]):
+                for name in re.findall(r'`(\w+)`', names):
+                    assert re.search(rf'\b{name}\b', (ROOT / path).read_text()), (name, path)
+
+
+def test_flags_that_are_the_same_have_the_default_of_the_tutorial():
+    # The trainer's last: --data_dir, --train_dir and --batch_size of the evaluator are those of the run.
+    defaults = {field.name: field.default for group in (evaluation.GROUPS, training.GROUPS) for field in fields(*group)}
+    for flag, there, here in table('flag'):
+        name = flag.strip('`-')
+        default = PRESETS['classic'].get(name, defaults[name])
+        if here.startswith('the same'):
+            assert there.strip('`').replace(',', '') == ('off' if default is False else str(default)), flag
+
+
+def test_the_constants_have_the_values_of_the_tutorial():
+    values = {row[0].strip('`'): row[1] for row in table('constant')}
+    assert float(values['MOVING_AVERAGE_DECAY']) == averages.DECAY
+    assert int(values['NUM_EPOCHS_PER_DECAY']) == schedule.DECAY_EPOCHS
+    assert float(values['LEARNING_RATE_DECAY_FACTOR']) == schedule.DECAY_FACTOR
+    assert float(values['INITIAL_LEARNING_RATE']) == RATES['sgd'].learning_rate
+
+
+def test_the_lines_of_the_loop_are_lines_of_the_program():
+    program = ''.join((ROOT / 'cifar10' / path).read_text() for path in (
+        'training/graph.py', 'parallel/towers.py', 'training/loop.py'))
+    rows = table('step')
+    assert len(rows) == 10
+    for _, _, line in rows:
+        assert line.strip('`') + '\n' in program, line
+
+
+@pytest.mark.classic
+def test_the_summaries_of_the_page_are_in_the_file_of_a_run(settings):
+    config = settings(max_steps=2, summary_steps=1)
+    trainer.train(config)
+    path, = glob.glob(os.path.join(config.run.train_dir, 'events.*'))
+    tags = {value.tag for event in tf.train.summary_iterator(path) for value in event.summary.value}
+    for _, here in table('summary'):
+        named = re.findall(r'`((?:train|train_towers|variables)/[^`]+)`', here)
+        assert named or here == '`eval/precision`'
+        for tag in named:
+            pattern = re.sub(r'<\w+>', r'[\\w/]+', tag)
+            assert any(re.fullmatch(pattern + r'(/image/0)?', each) for each in tags), tag
