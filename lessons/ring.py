@@ -54,15 +54,14 @@ def needed(operation: tf.Operation) -> set[tf.Operation]:
 
 
 def bytes_sent(operation: tf.Operation, device: int = 0) -> int:
-    """Returns the bytes of a device's tensors and variables that other devices read in a run of an operation."""
-    sent = 0
-    for reader in needed(operation):
-        for tensor in reader.inputs:
-            if tensor.device.endswith(f':{device}') and reader.device != tensor.device:
-                # A variable is read where it is, and its value is sent.
-                values = reader.outputs if tensor.dtype == tf.resource else [tensor]
-                sent += sum(value.shape.num_elements() * value.dtype.size for value in values)
-    return sent
+    """Returns the bytes of a device's tensors that operations on other devices read in a run of an operation."""
+    def place(each):
+        variables = [tensor for tensor in each.inputs if tensor.dtype == tf.resource]
+        return variables[0].device if variables else each.device  # a variable is read and assigned where it is
+
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for reader in needed(operation)
+               for tensor in reader.inputs if tensor.dtype != tf.resource
+               and place(tensor.op).endswith(f':{device}') and place(reader) != place(tensor.op))
 
 
 def most_at_once(pairs: Sequence[tuple[Any, Any]]) -> int:
