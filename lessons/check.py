@@ -34,6 +34,8 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients',)),
            4: ('processes', ('split_points',)),
            5: ('stale', ('staleness_aware_rate',)),
            6: ('parts', ('order_of_1f1b',)),
+           7: ('sharding', ('shards', 'zero_step', 'tensor_parallel')),
+           10: ('diagnosis', ('diagnose', 'is_right')),
            12: ('by_hand', ('clip_mean_gradients',))}
 
 SECONDS = 10  # that a function may take for all its cases, and the file for being loaded

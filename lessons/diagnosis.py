@@ -12,6 +12,7 @@ stops would make the others wait for ever, so each update has a limit of time.
 Computing is simulated by sleeps. In the package: docs/trouble.md. Exercises: lessons/exercises/diagnosis.py.
 """
 import os
+import re
 import sys
 import time
 
@@ -39,13 +40,14 @@ TOWERS, BATCH, UPDATES = 4, 4, 6
 INPUT, COMPUTING = 0.02, 0.1  # seconds that a tower waits for its batch, and that it computes
 LIMIT = 3  # seconds that an update may take
 RATE = 0.01  # for a batch of 4; in proportion to the batch, 0.04 for 16
+ENDED = re.compile(rb'Aborting RingReduce|StartAbort')  # TensorFlow's own lines when an update is ended
 LATE = 3  # the update, from 0, before which a bit is flipped, and in which a tower stops
 
 
 def examples(numbers):
     """Returns the inputs and targets of examples, float32: points near the line y = 2 x + 1."""
     x = (numbers * 5 % 7 - 3).astype(np.float32)
-    return x, 2 * x + 1 + (numbers % 3 - 1) / np.float32(2)
+    return x, (2 * x + 1 + (numbers % 3 - 1) / 2).astype(np.float32)
 
 
 class Training:
@@ -59,10 +61,10 @@ class Training:
     def __init__(self, devices, fault, tower):
         self._fault, self._tower = fault, tower
         self._began = 0
-        shape = UPDATES, TOWERS
-        self.run = dict(input=np.full(shape, np.nan), computing=np.full(shape, np.nan),
-                        examples=np.zeros([*shape, BATCH], int), copies=np.full([*shape, 2], np.nan, np.float32),
-                        moved=np.full([UPDATES, 2], np.nan), right=np.full([UPDATES, 2], np.nan))
+        nothing = np.full([UPDATES, TOWERS, 2], np.nan)
+        self.run = dict(input=nothing[:, :, 0].copy(), computing=nothing[:, :, 0].copy(), copies=nothing.astype('f4'),
+                        examples=np.zeros([UPDATES, TOWERS, BATCH], int), moved=nothing[:, 0].copy(),
+                        right=nothing[:, 0].copy())
         self.rows = [Row(device, []) for device in devices]
         self._update = tf.placeholder(tf.int64, [])
         self._copies, gradients = [], []
@@ -92,17 +94,18 @@ class Training:
         """Stands for the input and the computing of a tower in an update; returns the batch."""
         ends = [time.perf_counter() - self._began]
         numbers = (update * TOWERS + (0 if self._fault == 'same_batch' else k)) * BATCH + np.arange(BATCH)
-        its_own = k == self._tower
-        stops = self._fault == 'stopped' and its_own and update == LATE
-        for kind, seconds in (('input', INPUT * (10 if self._fault == 'slow_input' else 1)),
-                              ('computing', COMPUTING * (2.5 if self._fault == 'slow_tower' and its_own else 1))):
-            # TensorFlow waits for a Python function even after the limit, so this one must return at some time.
-            time.sleep(LIMIT + 0.5 if stops and kind == 'computing' else seconds)
-            ends.append(time.perf_counter() - self._began)
-            if not (stops and kind == 'computing'):
-                self.run[kind][update, k] = ends[-1] - ends[-2]
-                self.rows[k].bars.append(Bar(f'{kind[0].upper()}{update}', *ends[-2:]))
         self.run['examples'][update, k] = numbers
+        fault = self._fault if k == self._tower or self._fault == 'slow_input' else None
+        for kind, seconds in (('input', INPUT * (10 if fault == 'slow_input' else 1)),
+                              ('computing', COMPUTING * (2.5 if fault == 'slow_tower' else 1))):
+            if kind == 'computing' and fault == 'stopped' and update == LATE:
+                # TensorFlow waits for a Python function even after the limit, so this one must return at some time.
+                time.sleep(LIMIT + 0.5)
+                break
+            time.sleep(seconds)
+            ends.append(time.perf_counter() - self._began)
+            self.run[kind][update, k] = ends[-1] - ends[-2]
+            self.rows[k].bars.append(Bar(f'{kind[0].upper()}{update}', *ends[-2:]))
         return examples(numbers)
 
     def train(self, session):
@@ -112,8 +115,7 @@ class Training:
         session.run(self._change, {self._update: 0})  # the first run of a graph is slow; it is not measured
         session.run(initialise)
         self._began, took, before = time.perf_counter(), [], np.zeros([TOWERS, 2], np.float32)
-        for row in self.rows:
-            row.bars.clear()
+        self.rows = [Row(row.device, []) for row in self.rows]
         for update in range(UPDATES):
             if self._fault == 'flipped_bit' and update == LATE:
                 session.run(self._flip.op)
@@ -121,6 +123,7 @@ class Training:
             try:
                 session.run(self._change, {self._update: update}, options=tf.RunOptions(timeout_in_ms=1000 * LIMIT))
             except tf.errors.DeadlineExceededError as error:
+                self.run = {name: values[:update + 1] for name, values in self.run.items()}
                 return took, error
             took.append(time.perf_counter() - start)
             after = session.run(self._copies)
@@ -135,17 +138,19 @@ class Training:
 def show(training, took, error):
     """Prints what was measured."""
     run = training.run
-    print('\nThe last updates (I: a tower waits for its input, C: it computes):')
-    print(timeline.text([Row(row.device, row.bars[-6:]) for row in training.rows]))
+    last = [[bar for bar in row.bars if int(bar.name[1:]) > run['input'].shape[0] - 3] for row in training.rows]
+    zero = min(bar.start for bars in last for bar in bars)
+    print('\nThe last two updates (I: a tower waits for its input, C: it computes):')
+    print(timeline.text([Row(row.device, [Bar(bar.name, bar.start - zero, bar.end - zero) for bar in bars])
+                         for row, bars in zip(training.rows, last)]))
     print('\nSeconds, the median of the updates:\n          input  computing')
     each = [np.nanmedian(run[kind], 0) for kind in ('input', 'computing')]
     for k, (waits, computes) in enumerate(zip(*each)):
         print(f'tower {k} {waits:7.3f} {computes:10.3f}')
     print(f'An update takes {np.median(took):.2f}; predicted, the slowest tower: {np.add(*each).max():.2f}')
     if error:
-        done = [str(k) for k in range(TOWERS) if not np.isnan(run['computing'][len(took), k])]
-        print(f'Update {len(took)} did not end within {LIMIT} s ({type(error).__name__}). '
-              f'These towers finished computing: {" ".join(done)}')
+        done = ' '.join(str(k) for k in range(TOWERS) if not np.isnan(run['computing'][-1, k]))
+        print(f'Update {len(took)} did not end within {LIMIT} s ({type(error).__name__}). Computed: towers {done}')
     print('\n        examples         tower 0 moved          by hand        towers whose copy differs from most\n'
           'update  all  different   weight    bias      weight    bias      weight     bias')
     for update in range(len(took)):
@@ -167,13 +172,12 @@ def main():
     arguments = common.parse(parser)
     diagnose = written_diagnosis() if arguments.exercise else None
     random = np.random.default_rng(arguments.seed)
-    drawn, tower = str(random.choice(FAULTS)), int(random.integers(TOWERS))
-    fault = arguments.fault or drawn
+    fault, tower = arguments.fault or str(random.choice(FAULTS)), int(random.integers(TOWERS))
     devices = common.choose_devices(arguments.device, TOWERS)
     training = Training(devices, fault, tower)
-    print(f'{TOWERS} towers of {BATCH} examples on {TOWERS} devices, {UPDATES} updates. A tower has its input after '
-          f'{INPUT} s,\nand computes for {COMPUTING} s. One fault is planted, or none.')
-    with common.session(devices, threads=4 * TOWERS) as session:
+    print(f'{TOWERS} towers of {BATCH} examples, {UPDATES} updates. A tower should have its input after {INPUT} s, and '
+          f'compute for {COMPUTING} s.\nOne fault is planted, or none.')
+    with common.session(devices, threads=4 * TOWERS) as session, startup.quiet_stderr(ENDED):
         took, error = training.train(session)
     show(training, took, error)
     if diagnose:

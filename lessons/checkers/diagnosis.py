@@ -2,19 +2,24 @@
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
-from lessons.checkers import Fault, call, call_once, shortened
+from cifar10.base import startup
+
+startup.start_tensorflow()
+
+import tensorflow.compat.v1 as tf  # noqa: E402
+
+from lessons.checkers import Fault, call, call_once, shortened  # noqa: E402
 
 HINTS = {
-    'diagnose': ['Begin with what has not ended: NumPy\'s medians of NaN are NaN, too.',
-                 'The median over the updates does not see a single slow update, the mean does.',
-                 'A flipped bit can change a number by one part in a million: compare copies with ==.',
-                 'Look at the examples before the length of a step: the same batch everywhere moves it anywhere.'],
-    'is_right': ['Choose numbers x that are all different, and compute w after one update by hand: rate * 2 * mean(x).',
-                 'Equal losses for K = 1 and K = 2 do not show an update that is applied twice.',
-                 'Right numbers do not show on which devices they were computed: look at `loss.device`.',
-                 'Try K = 1, 2, 3 and 4: a step that divides by 2 is right for K = 2 only.']}
+    'diagnose': ['begin with what has not ended: the median of numbers with a NaN is NaN, too.',
+                 'the median over the updates does not see a single slow update, the mean does.',
+                 'a flipped bit can change a number by one part in a million: compare copies with ==.',
+                 'look at the examples before the length of a step: the same batch everywhere moves it anywhere.'],
+    'is_right': ['choose numbers x that are all different, and compute w after one update by hand: rate * 2 * mean(x).',
+                 'equal losses for K = 1 and K = 2 do not show an update that is applied twice.',
+                 'right numbers do not show on which devices they were computed: look at `loss.device`.',
+                 'try K = 1, 2, 3 and 4: a step that divides by 2 is right for K = 2 only.']}
 STEPS = {'right': 'that is right', 'right_stacked': 'that is right',
          'sum': 'that adds the gradients of the towers',
          'twice': 'that applies the update twice',

@@ -1,4 +1,4 @@
-"""The solutions of lesson 10. Write your own first."""
+"""Solutions of the exercises of lesson 10."""
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -6,7 +6,7 @@ from lessons import common
 
 
 def diagnose(run):
-    """Lesson 10: what has not ended; then the medians of times; then copies, examples, and the length of steps."""
+    """What has not ended; then the medians of times; then copies, examples, and the length of steps."""
     unfinished = np.isnan(run['computing']).any(0)
     if unfinished.any():
         return 'stopped', int(np.argmax(unfinished))
@@ -30,7 +30,7 @@ def diagnose(run):
 
 
 def is_right(build):
-    """Lesson 10: one step against a value computed by hand, the number of variables, and the devices, for each K."""
+    """One step against a value computed by hand, the number of variables, and the devices, for each K."""
     x = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048], np.float32)
     for count in (1, 2, 3, 4):
         devices = [f'/cpu:{k}' for k in range(count)]

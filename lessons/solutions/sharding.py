@@ -1,4 +1,4 @@
-"""The solutions of lesson 7. Write your own first."""
+"""Solutions of the exercises of lesson 7."""
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -6,13 +6,13 @@ from lessons.ring import all_gather, on_each, reduce_scatter
 
 
 def shards(numbers, devices):
-    """Lesson 7: zeros at the end, up to the next multiple of the number of devices."""
+    """Zeros at the end, up to the next multiple of the number of devices."""
     numbers = np.asarray(numbers)
     return list(np.pad(numbers, (0, -len(numbers) % devices)).reshape(devices, -1))
 
 
 def zero_step(stage, devices, start, loss_of, rate):
-    """Lesson 7: reduce-scatter, an update of the own shard, and all-gather: of the new weights, or of the old ones."""
+    """Reduce-scatter, an update of the own shard, and all-gather: of the new weights, or of the old ones."""
     pieces = np.split(start, len(devices))
     numbers = range(len(devices))
     held = on_each(devices, lambda d: tf.get_variable(f'weights_{d}', initializer=start if stage == 1 else pieces[d]),
@@ -34,6 +34,6 @@ def zero_step(stage, devices, start, loss_of, rate):
 
 
 def tensor_parallel(x, w1_parts, b1_parts, w2_parts, b2, all_reduce):
-    """Lesson 7: ReLU on the own columns, which are complete; the sum after the rows; the last biases once, after it."""
+    """ReLU on the own columns, which are complete; the sum after the rows; the last biases once, after it."""
     hidden = [np.maximum(x @ w1 + b1, 0) for w1, b1 in zip(w1_parts, b1_parts)]
     return [total + b2 for total in all_reduce([own @ w2 for own, w2 in zip(hidden, w2_parts)])]
