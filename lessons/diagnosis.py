@@ -37,8 +37,7 @@ from lessons.checkers import child  # noqa: E402
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'diagnosis.py')
 FAULTS = ('none', 'stopped', 'slow_tower', 'slow_input', 'sum', 'not_shared', 'flipped_bit', 'small_rate', 'same_batch')
 TOWERS, BATCH, UPDATES = 4, 4, 6
-INPUT, COMPUTING = 0.02, 0.1  # seconds that a tower waits for its batch, and that it computes
-LIMIT = 3  # seconds that an update may take
+INPUT, COMPUTING, LIMIT = 0.02, 0.1, 3  # seconds: a tower waits for its batch, computes, an update may take
 RATE = 0.01  # for a batch of 4; in proportion to the batch, 0.04 for 16
 ENDED = re.compile(rb'Aborting RingReduce|StartAbort')  # TensorFlow's own lines when an update is ended
 LATE = 3  # the update, from 0, before which a bit is flipped, and in which a tower stops

@@ -5,11 +5,11 @@
 
 Four dense layers are trained with Adam on D devices, each with its share of the batch: first with everything on every
 device, then with the moments, the gradients and the weights cut into D shards (ZeRO 1, 2 and 3). The weights come out
-the same. The lesson counts in the graphs what a device holds and sends, and prints it beside the formulas.
-lessons/tensor_parallel.py cuts the layers themselves.
+the same. What a device holds and sends is counted in the graphs. lessons/tensor_parallel.py cuts the layers themselves.
 
 In the package: every device keeps everything, cifar10/parallel/replicated.py. Exercises: lessons/exercises/sharding.py.
 """
+import collections
 import os
 import sys
 
@@ -29,8 +29,7 @@ from lessons.ring import all_gather, bytes_sent, most_at_once, on_each, reduce_s
 
 LAYERS, WIDTH, EXAMPLES, UPDATES, RATE = 4, 8, 16, 3, 0.01
 STAGES = ('replicated', 'ZeRO 1', 'ZeRO 2', 'ZeRO 3')
-# What is kept, and the first stage that keeps a shard of it only.
-KEPT = {'weights': 3, 'gradient': 2, 'moment1': 1, 'moment2': 1}
+KEPT = {'weights': 3, 'gradient': 2, 'moment1': 1, 'moment2': 1}  # name -> the first stage that keeps a shard only
 
 
 def whole_numbers(seed, *shape):
@@ -134,8 +133,10 @@ def train(stage, devices, prefetch=False):
             session.run(update)
             weights = session.run([held['weights', layer] for layer in range(LAYERS)])
             found.append(np.ravel([np.concatenate(each) if stage == 3 else each[0] for each in weights]))
-        bytes_held = {name: sum(4 * held[name, layer][0].shape.num_elements() for layer in range(LAYERS))
-                      for name in KEPT}
+        bytes_held = collections.Counter()
+        for variable in tf.global_variables():
+            if variable.device.endswith(':0'):
+                bytes_held[variable.op.name.split('_')[0]] += 4 * variable.shape.num_elements()
         return found, bytes_held, bytes_sent(update), [most_at_once(each) for each in pairs]
 
 
