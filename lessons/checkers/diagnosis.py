@@ -26,6 +26,7 @@ STEPS = {'right': 'that is right', 'right_stacked': 'that is right',
          'same_share': 'whose towers all have the same share',
          'off_by_one': 'whose towers leave out the last example of their share',
          'own_variable': 'with a tf.Variable for each tower',
+         'copied': 'with a copy of w for each tower',
          'one_device': 'whose towers are all on one device',
          'left_out': 'that leaves out the gradient of a tower',
          'halved': 'that divides the sum of the gradients by 2, whatever K is',
@@ -90,7 +91,7 @@ def _drawn_run(fault, K, tower, random):
 
 def check_is_right(function: Callable, random: np.random.Generator) -> str | None:
     """Returns None if the function is right, else the first counterexample."""
-    kinds = [*STEPS, *random.choice(list(STEPS), 20 - len(STEPS))]
+    kinds = [*STEPS, *random.choice(list(STEPS), 21 - len(STEPS))]
     for kind in map(str, kinds):
         choice = int(random.integers(1000))
 
@@ -121,7 +122,8 @@ def _step(kind, choice, devices, x, rate):
         share = x[first:first + size - (kind == 'off_by_one')]
         with tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False):
             with tf.device('/cpu:0'):
-                variables.append(tf.Variable(0.0) if kind == 'own_variable' else tf.get_variable('w', initializer=0.0))
+                variables.append(tf.Variable(0.0) if kind in ('own_variable', 'copied')
+                                 else tf.get_variable('w', initializer=0.0))
         with tf.device(device):
             losses.append(tf.reduce_mean(tf.square(variables[k] - share)))
             gradients += tf.gradients(losses[k], variables[k])
@@ -135,8 +137,9 @@ def _step(kind, choice, devices, x, rate):
         if kind == 'twice':
             with tf.control_dependencies([update]):
                 update = w.assign_sub(rate * mean)
-    if kind == 'own_variable':
-        update = tf.group([own.assign_sub(rate * gradient) for own, gradient in zip(variables, gradients)])
+    if kind in ('own_variable', 'copied'):
+        update = tf.group([own.assign_sub(rate * (gradient if kind == 'own_variable' else mean))
+                           for own, gradient in zip(variables, gradients)])
     if kind == 'loss_after':
         with tf.control_dependencies([update]):
             for k, device in enumerate(devices):

@@ -1,4 +1,4 @@
-# refused: for a step that
+# refused: for a step with a copy of w for each tower it returns True; False is right
 import numpy as np
 import tensorflow.compat.v1 as tf
 
@@ -14,7 +14,7 @@ def is_right(build):
             session.run(tf.global_variables_initializer())
             before, _ = session.run([losses, update])
             variables = session.run(tf.trainable_variables())
-        if abs(variables[0] - 0.2 * x.mean() * len(variables) / len(variables)) > 1e-4:
+        if abs(variables[0] - 0.2 * x.mean()) > 1e-4:
             return False
         if len({loss.device for loss in losses}) != K:
             return False
