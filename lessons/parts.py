@@ -108,7 +108,7 @@ def build(devices, orders, micro_batches, pace):
 
 
 def sleep(x, part, seconds):
-    """Returns x, float32 [n, 2], after a Python function of this name on the CPU has slept."""
+    """Returns x, float32 [N, 2], after a Python function of this name on the CPU has slept."""
     def slept(value, seconds):
         time.sleep(seconds)
         return value
@@ -149,7 +149,7 @@ def show_timeline(rows, micro_batches):
 
 def show_memory(orders, micro_batches):
     """Prints the bytes that each part holds: its variables, and what it keeps from forward to backward."""
-    micro_batch = 2 * 4 * 2 * EXAMPLES // micro_batches  # input and output, [n, 2] each, 4 bytes a number
+    micro_batch = 2 * 4 * 2 * EXAMPLES // micro_batches  # input and output, [N, 2] each, 4 bytes a number
     print('part  variables  input and output of a micro-batch  kept at most  together')
     for p, order in enumerate(orders):
         most = max(np.cumsum([1 if kind == 'forward' else -1 for kind, _ in order]))

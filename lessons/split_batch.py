@@ -8,7 +8,7 @@ gradients of unequal shares have to be weighted by their sizes. Then it trains L
 the time and the accuracy of each epoch, and how far the weights of the two runs are apart. It uses Fashion-MNIST if the
 files are in `--data_dir`, where examples/lenet_fashion_mnist.py downloads them, and generated images otherwise.
 
-In the package: the trainer gives every tower a batch of the same size (cifar10/data/pipeline.py); `train` in
+In the package: the trainer gives every tower a batch of the same size (cifar10/data/pipeline.py); `build` in
 examples/lenet_fashion_mnist.py and `fit` in examples/parabola.py weight unequal shares.
 Exercise: lessons/exercises/split_batch.py.
 """
@@ -88,7 +88,7 @@ def show_weights(devices):
 
 
 def lenet(images):
-    """Builds LeNet: images uint8 [n, 28, 28] -> logits float32 [n, 10]. Its variables are on the CPU."""
+    """Builds LeNet: images uint8 [N, 28, 28] -> logits float32 [N, 10]. Its variables are on the CPU."""
     def affine(x, name, shape, product):
         seed = zlib.crc32(name.encode())
         with tf.variable_scope(name), tf.device('/cpu:0'):

@@ -29,7 +29,7 @@ def try_items(text):
 
 def edits_of(item):
     """Returns the (text, its replacement) pairs of an item that asks the reader to change the lesson's program."""
-    return re.findall(r'replace\s+`([^`]+)`\s+with\s+`([^`]+)`', item)
+    return re.findall(r'[Rr]eplace\s+`([^`]+)`\s+with\s+`([^`]+)`', item)
 
 
 def shown_outputs(command):

@@ -10,7 +10,16 @@ import sys
 import pytest
 
 from tests.helpers import ROOT, patient
-from tests.learn_pages import HEADINGS, LESSON_PAGES, PAGES, assert_shown, blocks_of, edits_of, try_items
+from tests.learn_pages import (
+    HEADINGS,
+    LESSON_PAGES,
+    PAGES,
+    assert_on_page,
+    assert_shown,
+    blocks_of,
+    edits_of,
+    try_items,
+)
 
 # What differs from run to run or from machine to machine, in the outputs below questions.
 VARYING = {'parts.py': (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%'),
@@ -25,6 +34,11 @@ def name_of(path):
     return path.stem
 
 
+def minutes_to_read(prose):
+    """Returns how long a text takes at 200 words a minute."""
+    return len(prose.split()) / 200
+
+
 @pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
 def test_a_lesson_has_the_sections_of_all_lessons(page):
     text = re.sub(r'^( *)```.*?^\1```', '', page.read_text(), flags=re.M | re.S)
@@ -33,9 +47,16 @@ def test_a_lesson_has_the_sections_of_all_lessons(page):
     assert re.findall(r'^## (.*)$', text, re.M) == HEADINGS
     sections = dict(re.findall(r'^## ([^\n]*)\n\n(.*?)(?=^## |\Z)', text, re.M | re.S))
     assert sections['Goals'].startswith('After this lesson you can predict')
-    assert re.search(r'^Minutes: read \d+, run (\d+|\?), write (\d+|\?)\.$', sections['You need'], re.M)
+    minutes = re.search(r'^Minutes: read (\d+), run (\d+|\?), write (\d+|\?)\.$', sections['You need'], re.M)
+    assert int(minutes[1]) == pytest.approx(minutes_to_read(text), abs=1.5)
     assert f'python lessons/check.py {number}' in re.sub(r'\s+', ' ', page.read_text())
     assert re.search(r'!\[[^\]]+\]\(\w+\.png\)', text)
+
+
+def test_the_readme_says_how_long_the_lessons_take():
+    said, = re.findall(r'about\s(\d+) minutes to read', (ROOT / 'README.md').read_text())
+    read = [int(re.search(r'^Minutes: read (\d+)', page.read_text(), re.M)[1]) for page in LESSON_PAGES]
+    assert len(read) < 12 or int(said) == pytest.approx(sum(read), abs=5)
 
 
 def test_the_lessons_are_a_chain():
@@ -64,6 +85,15 @@ def test_the_index_has_every_lesson():
         assert program == f'../../lessons/{name}'
         if (ROOT / 'docs' / 'learn' / page).exists():
             assert (ROOT / 'docs' / 'learn' / page).read_text().startswith(f'# {title}\n')
+
+
+def test_the_index_shows_what_the_checker_prints(tmp_path, call_lesson, monkeypatch):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    (tmp_path / 'split_batch.py').write_text('def weighted_mean(gradients, sizes):\n'
+                                             '    return sum(gradients) / len(gradients)\n')
+    _, text, error = call_lesson('check.py', '3', f'--folder={tmp_path}')
+    assert error == ''
+    assert_on_page('python lessons/check.py 3', text, r'--seed=\d+')
 
 
 def test_pictures_are_small():

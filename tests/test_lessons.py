@@ -44,7 +44,10 @@ def run(script, *arguments):
 def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch():
     text = run('towers.py', '--device=cpu')
     assert_on_page('python lessons/towers.py --towers=2', text)
-    assert text.count('linear/weights ') == 1 and text.count('/product/MatMul') == 2
+    assert len(re.findall(r'^  linear/weights +on ', text, re.M)) == 1 and text.count('/product/MatMul') == 2
+    own = text.split('With tf.Variable in place of tf.get_variable')[1]
+    assert re.findall(r'^  (\S+)$', own, re.M) == [f'tower_{k}/linear/{name}' for k in range(2)
+                                                   for name in ('weights', 'bias')]
     x, y = np.array([[1, 2], [2, 1], [3, 0], [0, 3]]), np.array([1, 2, 3, -1])
     errors = x @ [1, -1] - y
     gradients = 2 * errors[:, None] * np.column_stack([x, np.ones(4)])  # of each example
