@@ -3,14 +3,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cifar10.base import startup
-
-startup.start_tensorflow()
-
-import tensorflow.compat.v1 as tf  # noqa: E402
-
-from lessons import common, ring  # noqa: E402
-from lessons.checkers import Fault, call, call_once, compare, mismatch, numeric, shortened  # noqa: E402
+from lessons import ring
+from lessons.checkers import Fault, call, call_once, compare, mismatch, numeric, shortened
+from lessons.checkers.graph import devices_of, session, tf
 
 HINTS = {
     'shards': ['the size of a shard is n / D, rounded up. How many zeros does that take?',
@@ -58,7 +53,7 @@ def check_zero_step(function: Callable, random: np.random.Generator) -> str | No
 def _zero_step_of(function, stage, count, size, rate, random):
     """Builds the update, looks at its variables and at what it sends, and takes two updates."""
     n = count * size
-    devices = [f'/cpu:{d}' for d in range(count)]
+    devices = devices_of(count)
     start, targets = (random.uniform(-2, 2, shape).astype(np.float32) for shape in ([n], [count, n]))
     losses = []
 
@@ -67,7 +62,7 @@ def _zero_step_of(function, stage, count, size, rate, random):
         losses.append((d, loss.device))
         return loss
 
-    with tf.Graph().as_default(), common.session(devices) as session:
+    with tf.Graph().as_default():
         returned = call_once(function, stage, devices, start.copy(), loss_of, rate)
         try:
             variables, update = list(returned[0]), tf.group(returned[1])
@@ -95,21 +90,21 @@ def _zero_step_of(function, stage, count, size, rate, random):
             sent = ring.bytes_sent(update, d)
             if sent > most:
                 return f'device {d} sends {sent} bytes in an update; {most} are enough'
-        session.run(tf.global_variables_initializer())
         weights, velocity = start.astype(float), 0
-        for made in range(3):
-            wrong = _values_of(session, variables, weights, stage, size, made)
-            if wrong:
-                return wrong
-            velocity = 0.9 * velocity + np.mean(np.tanh(weights - targets), 0)
-            weights = weights - rate * velocity
-            call_once(session.run, update, of=function)
+        with session(count) as run:
+            for made in range(3):
+                wrong = _values_of(run(variables), weights, stage, size, made)
+                if wrong:
+                    return wrong
+                velocity = 0.9 * velocity + np.mean(np.tanh(weights - targets), 0)
+                weights = weights - rate * velocity
+                run(update)
     return None
 
 
-def _values_of(session, variables, weights, stage, size, made):
+def _values_of(values, weights, stage, size, made):
     """Compares the variables of all devices with the weights after a number of updates."""
-    for d, value in enumerate(session.run(variables)):
+    for d, value in enumerate(values):
         right = weights if stage == 1 else weights[d * size:(d + 1) * size]
         wrong = mismatch(value, right)
         if wrong:
