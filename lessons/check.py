@@ -34,6 +34,8 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
            4: ('processes', ('split_points',)),
            5: ('stale', ('staleness_aware_rate', 'step_with_losses')),
            6: ('parts', ('order_of_1f1b',)),
+           7: ('sharding', ('shards', 'zero_step', 'tensor_parallel')),
+           10: ('diagnosis', ('diagnose', 'is_right')),
            11: ('other_words', ('divide', 'after_update', 'examples_computed')),
            12: ('by_hand', ('clip_mean_gradients', 'training_step'))}
 

@@ -1,0 +1,50 @@
+"""Exercises of lesson 10: a diagnosis, and a test of a training step. `python lessons/check.py 10` checks them."""
+
+
+def diagnose(run: dict) -> tuple:
+    """Says from measurements which fault a training has.
+
+    Times jitter by up to 10%, and now and then a tower takes several times as long in a single update; that is no
+    fault. In a sound training a tower waits for its input for less time than it computes.
+
+    Args:
+      run: arrays of U updates of K towers, K >= 3, with a batch of B examples each and a copy of V variables each:
+        input, computing: float [U, K], seconds that a tower waited for its input, and computed; NaN where it did not
+          come to an end.
+        examples: int [U, K, B], the numbers of the examples that each tower got.
+        copies: float32 [U, K, V], the copies of the variables after each update.
+        moved: float [U, V], how far the variables of tower 0 moved in each update.
+        right: float [U, V], how far they should have moved: computed by hand, from all examples of the update.
+        In an update that did not end, copies, moved and right are NaN.
+
+    Returns:
+      (fault, tower). The tower is None where it is not said below, and the fault is one of
+
+        'stopped'      the tower (its number) does not finish the last update
+        'slow_tower'   the tower (its number) computes at least twice as long as the others
+        'slow_input'   all towers wait for their input longer than they compute
+        'sum'          the gradients are added, not averaged: a step K times too long
+        'not_shared'   towers have a variable each, which they train alone
+        'flipped_bit'  the copy of one tower (its number) differs from some update on; at most in one number
+        'small_rate'   the rate was not multiplied by K: a step of a K-th
+        'same_batch'   the towers get the same examples
+        'none'         a sound training
+    """
+    raise NotImplementedError
+
+
+def is_right(build) -> bool:
+    """Tests a training step with towers, in graph mode: says whether it is right, for any number of towers.
+
+    Args:
+      build: function that takes (devices, x, rate), builds a step in the default graph, and returns (losses, update).
+        A right step has one variable w, which starts at 0, and a tower on each of the K devices. Tower k has the k-th
+        share of x, float32 [N], where K divides N. Its loss, mean((w - x)^2) over the share, is the k-th of `losses`,
+        a tensor on the k-th device with the loss before the update. `update` is an operation, which subtracts from w
+        once the rate times the gradient of the loss of all x.
+
+    Returns:
+      True if it is right, else False. A sum in place of the mean, an update that is applied twice, a variable for each
+      tower, towers that are all on one device or have the same share: all that is wrong.
+    """
+    raise NotImplementedError

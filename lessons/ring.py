@@ -1,0 +1,79 @@
+"""The ring of lesson 2, cut in two halves, and what can be counted in a graph. Lesson 7 and its exercises use it."""
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+def on_each(devices: Sequence[str], function: Callable, *lists: Sequence) -> list:
+    """Calls a function on each device, with that device's element of each list; returns the D results."""
+    made = []
+    for device, *values in zip(devices, *lists):
+        with tf.device(device):
+            made.append(function(*values))
+    return made
+
+
+def reduce_scatter(arrays: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Adds D arrays, [n] each, in a ring; device d gets chunk d of the sum, [n / D], and nothing else."""
+    count = len(devices)
+    chunks = on_each(devices, lambda array: tf.split(array, count), arrays)
+    sums = [chunks[d][d - 1] for d in range(count)]
+    for step in range(1, count):
+        received = on_each(devices, tf.identity, [sums[d - 1] for d in range(count)])  # from the device before
+        sums = on_each(devices, tf.add, received, [chunks[d][d - 1 - step] for d in range(count)])
+    return sums
+
+
+def all_gather(chunks: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Sends D chunks, [n / D] each, around the ring; every device gets all of them as one array, [n]."""
+    count = len(devices)
+    received = [chunks]  # [step][device]: after step s, device d has received chunk d - s
+    for _ in range(1, count):
+        received.append(on_each(devices, tf.identity, [received[-1][d - 1] for d in range(count)]))
+    return on_each(devices, lambda parts: tf.concat(parts, 0),
+                   [[received[(d - chunk) % count][d] for chunk in range(count)] for d in range(count)])
+
+
+def all_reduce(arrays: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
+    """Both halves: every device gets the sum of D arrays, which have the same shape and a multiple of D numbers."""
+    flat = on_each(devices, lambda array: tf.reshape(array, [-1]), arrays)
+    sums = all_gather(reduce_scatter(flat, devices), devices)
+    return on_each(devices, lambda total: tf.reshape(total, arrays[0].shape), sums)
+
+
+def needed(operation: tf.Operation) -> set[tf.Operation]:
+    """Returns an operation and all that run before it."""
+    found, to_do = set(), [operation]
+    while to_do:
+        last = to_do.pop()
+        if last not in found:
+            found.add(last)
+            to_do += [*last.control_inputs, *(tensor.op for tensor in last.inputs)]
+    return found
+
+
+def bytes_sent(operation: tf.Operation, device: int = 0) -> int:
+    """Returns the bytes of a device's tensors that operations on other devices read in a run of an operation."""
+    def place(each):
+        variables = [tensor for tensor in each.inputs if tensor.dtype == tf.resource]
+        return variables[0].device if variables else each.device  # a variable is read and assigned where it is
+
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for reader in needed(operation)
+               for tensor in reader.inputs if tensor.dtype != tf.resource
+               and place(tensor.op).endswith(f':{device}') and place(reader) != place(tensor.op))
+
+
+def most_at_once(pairs: Sequence[tuple[Any, Any]]) -> int:
+    """Returns how many of some tensors may exist at the same time, as far as the order in the graph is fixed.
+
+    Args:
+      pairs: for each tensor, in the order in which they are built: the tensor, and the tensor or operation after
+        which it is not needed any more.
+    """
+    operations = [[getattr(each, 'op', each) for each in pair] for pair in pairs]
+    most = 0
+    for i, (made, _) in enumerate(operations):
+        before = needed(made)
+        most = max(most, 1 + sum(end not in before for _, end in operations[:i]))
+    return most
