@@ -4,8 +4,8 @@
     python lessons/noise_scale.py --data_dir=/tmp/cifar10_data
     python lessons/noise_scale.py --dataset=shapes --data_dir=/tmp/shapes_data --after=20,40
 
-The package trains the classic preset. After so many updates the steps go on at a rate of 0, which changes no weight, and
-the towers' gradients give the noise scale as in lessons/larger_batch.py. They also predict the squared norm of the
+The package trains the classic preset. After so many updates the steps go on at a rate of 0, which changes no weight.
+The towers' gradients give the noise scale as in lessons/larger_batch.py. They also predict the squared norm of the
 gradient of a batch four times as large as a step's; beside it stands that of four steps together.
 """
 import argparse
