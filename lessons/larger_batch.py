@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Lesson 9, a larger batch: what it does to the gradient, to the learning rate and to the number of updates.
 
-    python lessons/larger_batch.py
     python lessons/larger_batch.py --plot=/tmp/larger_batch.png
 
 The model is a noisy quadratic (Zhang et al. 2019), whose losses have formulas. An example is a point c, drawn anew each
@@ -30,7 +29,7 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 from lessons import common  # noqa: E402
 
 CURVATURES = np.logspace(0, -2, 10)  # of the loss in the ten weights: 1, 0.6, ... 0.01
-NOISE = CURVATURES.sum()  # tr(S): an example's gradient is curvature * (w - c), and c has the variance 1 / curvature
+NOISE = CURVATURES.sum()  # tr(S): an example's gradient is curvature * (w - c); the variance of c is 1 / curvature
 START, TARGET = 3.0, 0.05  # all weights at first, and the loss to train to; at first it is 11.5
 TOWERS, BATCH = 8, 16
 DRAWS = 400  # gradients of all towers, from which means are taken
@@ -59,10 +58,8 @@ def loss_of(weights):
 def noise_scale(towers, means, batch):
     """Returns (squared norm of the true gradient, tr(S), noise scale, its standard error) from towers' gradients.
 
-    Args:
-      towers: [draws], the squared norms of the towers' gradients, the mean over the towers.
-      means: [draws], the squared norm of the mean of the towers' gradients.
-      batch: examples of a tower.
+    For each draw, `towers` has the mean of the squared norms of the towers' gradients, and `means` the squared norm of
+    the mean of these gradients. A tower's batch has `batch` examples.
     """
     # The variance between towers is that of a batch. Their mean still has a K-th of it.
     spread = (towers - means) * TOWERS / (TOWERS - 1)
@@ -80,7 +77,8 @@ def show_noise(devices):
     with common.session(devices) as session:
         for updates in range(61):
             if updates in (0, 10, 30, 60):
-                drawn = np.array([session.run(gradients, {weights: w, draw: i}) for i in range(DRAWS)])
+                drawn = np.array([session.run(gradients, {weights: w, draw: i})
+                                  for i in range(DRAWS * updates, DRAWS * (updates + 1))])
                 if not updates:
                     show_batches(drawn - CURVATURES * w)
                 show_scale(updates, w, drawn)
@@ -161,8 +159,7 @@ def show_knee():
     for batch in (1, 4, 16, 64, 256, 1024, 4096):
         updates, rate = min((updates_to_target(rate, batch), rate) for rate in np.geomspace(0.01, 1.99, 200))
         losses = train(rate, batch, updates * 5 // 4)
-        measured = 1 + next(i for i, loss in enumerate(losses) if loss <= TARGET)
-        table.append((batch, rate, updates, measured))
+        table.append((batch, rate, updates, 1 + next(i for i, loss in enumerate(losses) if loss <= TARGET)))
     _, rate, updates, _ = table[0]
     scale, fewest = NOISE / predict(rate, 1, updates)[1], table[-1][2]
     print(f'\n5. Updates to a loss of {TARGET}, with the best rate for each batch. At that loss the noise scale is '
