@@ -1,84 +1,193 @@
 #!/usr/bin/env python3
 """Says whether the exercises of the lessons are right, with a counterexample in numbers where one is not.
 
-    python lessons/check.py 3              # the exercise of lesson 3, in lessons/exercises/split_batch.py
-    python lessons/check.py                # all seven
-    python lessons/check.py --solutions    # the solutions, in lessons/solutions.py
+    python lessons/check.py 3                # the exercises of lesson 3, in lessons/exercises/split_batch.py
+    python lessons/check.py                  # all
+    python lessons/check.py 3 --seed=7       # with the cases that this seed draws
+    python lessons/check.py --solutions      # the solutions, in lessons/solutions
 
 The exit status is 0 if all that were checked are right, else 1.
 """
-import importlib.util
+import contextlib
+import glob
+import json
+import multiprocessing
+import multiprocessing.forkserver
 import os
+import random
+import signal
 import sys
-from types import FunctionType
+import tempfile
+from collections.abc import Iterable
+from typing import NamedTuple
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
 from cifar10.programs import flags, program  # noqa: E402
-from lessons.checkers import Fault  # noqa: E402
+from lessons.checkers import child, counted  # noqa: E402
 
-# Lesson -> the name of its files, and the function that the reader writes.
-LESSONS = {1: ('towers', 'mean_of_sparse_gradients'),
-           2: ('all_reduce', 'all_gather'),
-           3: ('split_batch', 'weighted_mean'),
-           4: ('processes', 'split_points'),
-           5: ('stale', 'staleness_aware_rate'),
-           6: ('parts', 'order_of_1f1b'),
-           7: ('by_hand', 'clip_mean_gradients')}
+# Lesson -> the name of its files, and the functions that the reader writes.
+LESSONS = {1: ('towers', ('mean_of_sparse_gradients',)),
+           2: ('all_reduce', ('all_gather',)),
+           3: ('split_batch', ('weighted_mean',)),
+           4: ('processes', ('split_points',)),
+           5: ('stale', ('staleness_aware_rate',)),
+           6: ('parts', ('order_of_1f1b',)),
+           12: ('by_hand', ('clip_mean_gradients',))}
+
+SECONDS = 10  # that a function may take for all its cases, and the file for being loaded
+_STARTING = 120  # seconds that a process may take until it has imported what it needs
+_GRACE = 2  # seconds that it may take to stop by itself
+_LINES = 10  # of what a reader's function prints that are shown
+_READ_AGAIN = 3  # wrong answers after which the page is the best hint
 
 
-def verdict(number: int, path: str) -> str:
-    """Returns 'right', 'wrong: COUNTEREXAMPLE' or 'not written yet: FILE' for the function of a lesson.
+class Verdict(NamedTuple):
+    """What is found about a function.
+
+    Attributes:
+      text: 'right', 'wrong: COUNTEREXAMPLE' or 'not written yet: FILE'.
+      hints: that its checker has, one for each wrong answer.
+      printed: what the file and the function printed.
+    """
+    text: str
+    hints: list[str]
+    printed: str
+
+
+def verdict(number: int, name: str, path: str, seed: int = 0, seconds: float = SECONDS) -> Verdict:
+    """Checks a function in a process of its own.
 
     Args:
       number: the lesson, from 1.
+      name: of the function.
       path: the Python file with the function.
+      seed: that the cases are drawn from.
+      seconds: how long loading the file and checking the function may take each.
     """
-    name, function_name = LESSONS[number]
-    check = importlib.import_module(f'lessons.checkers.{name}').check
-    file = os.path.relpath(path, ROOT)
-    try:
-        function = load(path, function_name)
-        counterexample = check(function)
-    except NotImplementedError:
-        return f'not written yet: {file}'
-    except Fault as fault:
-        counterexample = str(fault)
-    return f'wrong: {counterexample}' if counterexample else 'right'
+    with tempfile.TemporaryDirectory() as folder:
+        output = os.path.join(folder, 'output')
+        reading, writing = multiprocessing.Pipe(duplex=False)
+        process = forking([number]).Process(
+            target=child.run, args=(writing, LESSONS[number][0], name, path, seed, seconds, output))
+        process.start()
+        writing.close()
+        try:
+            text, hints = _received(reading, process, seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+        with open(output, errors='replace') as printed:
+            return Verdict(text, hints, printed.read())
 
 
-def load(path: str, name: str) -> FunctionType:
-    """Returns the function with a name from a Python file; raises a Fault if there is none."""
-    file = os.path.relpath(path, ROOT)
-    spec = importlib.util.spec_from_file_location('written', path)
-    module = importlib.util.module_from_spec(spec)
+def _received(reading, process, seconds):
+    """Returns (verdict, hints) from the messages of a process: the hints, None when it has the file, the verdict."""
+    hints = []
     try:
-        spec.loader.exec_module(module)
-    except FileNotFoundError:
-        raise Fault(f'{file} does not exist') from None
-    except Exception as error:
-        message = ' '.join(str(error).split())
-        raise Fault(f'{file} cannot be loaded: {type(error).__name__}: {message}') from error
-    function = getattr(module, name, None)
-    if not isinstance(function, FunctionType):
-        raise Fault(f'{file} has no function {name}')
-    return function
+        for limit in (_STARTING, seconds + _GRACE, seconds + _GRACE):
+            if not reading.poll(limit):
+                return f'wrong: it does not end within {seconds:g} seconds', hints
+            message = reading.recv()
+            if isinstance(message, str):
+                return message, hints
+            hints = message or hints
+    except EOFError:
+        process.join()
+    return f'wrong: its process ends before it is checked, with the exit status {process.exitcode}', hints
+
+
+def forking(numbers: Iterable[int]) -> multiprocessing.context.ForkServerContext:
+    """Returns the context of processes that are forked from one which has imported the checkers of some lessons.
+
+    So TensorFlow, which some checkers use, is imported once. The process is started by the first call; after that,
+    processes for other lessons import their checker themselves.
+    """
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(['__main__', *(f'lessons.checkers.{LESSONS[number][0]}' for number in numbers)])
+    path = os.environ.get('PYTHONPATH')
+    os.environ['PYTHONPATH'] = os.pathsep.join([ROOT, *([path] if path else [])])
+    try:
+        multiprocessing.forkserver.ensure_running()
+    finally:
+        if path is None:
+            del os.environ['PYTHONPATH']
+        else:
+            os.environ['PYTHONPATH'] = path
+    return context
+
+
+def wrong_answers(path: str, name: str, is_wrong: bool) -> int:
+    """Counts the wrong answers of a reader to an exercise since the last right one, in a file in the user's home.
+
+    Args:
+      path: the file with the reader's function.
+      name: of the function.
+      is_wrong: whether the answer that was just checked is wrong.
+
+    Returns:
+      How many there are now; 1 at least if it is wrong, even where nothing can be written.
+    """
+    home = os.environ.get('XDG_STATE_HOME') or os.path.expanduser('~/.local/state')
+    file = os.path.join(home, 'cifar10', 'exercises.json')
+    key = f'{os.path.abspath(path)}:{name}'
+    try:
+        with open(file) as stream:
+            counts = {str(each): int(count) for each, count in json.load(stream).items()}
+    except (OSError, ValueError, TypeError, AttributeError):  # there is none, or it is damaged
+        counts = {}
+    counts[key] = counts.get(key, 0) + 1 if is_wrong else 0
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        with open(file, 'w') as stream:
+            json.dump(counts, stream)
+    return counts[key]
+
+
+def help_after(number: int, hints: list[str], count: int) -> list[str]:
+    """Returns the lines that help after so many wrong answers: a hint, and from the third on what to read again."""
+    lines = [f'hint: {hints[min(count, len(hints)) - 1]}'] if hints else []
+    pages = glob.glob(os.path.join(ROOT, 'docs', 'learn', f'{number:02}-*.md'))
+    if count >= _READ_AGAIN and pages:
+        lines.append(f'read again: {os.path.relpath(pages[0], ROOT)}, the section Predict')
+    return lines
+
+
+def check(number: int, name: str, path: str, seed: int) -> bool:
+    """Prints the verdict on a function, a hint if it is wrong, and what it printed; returns whether it is right."""
+    found = verdict(number, name, path, seed)
+    print(f'lesson {number} {name} {found.text}')
+    count = wrong_answers(path, name, found.text.startswith('wrong'))
+    for line in help_after(number, found.hints, count) if count else []:
+        print(f'  {line}')
+    lines = found.printed.splitlines()
+    if lines:
+        print(f'  it printed {counted(len(lines), "line")}' + (', of which the last are:' if lines[_LINES:] else ':'))
+    for line in lines[-_LINES:]:
+        print(f'    {line}')
+    return found.text == 'right'
 
 
 def main() -> None:
     """Reads the flags and checks; ends with status 1 if an exercise is not right."""
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('lesson', nargs='?', type=int, choices=LESSONS, metavar='N',
-                        help=f'the lesson, 1 to {len(LESSONS)}; without it, all')
-    parser.add_argument('--solutions', action='store_true', help='check lessons/solutions.py instead')
+                        help=f'the lesson, 1 to {max(LESSONS)}; without it, all')
+    parser.add_argument('--seed', type=int, default=random.SystemRandom().randrange(10 ** 6), metavar='SEED',
+                        help='seed of the cases that are drawn (default: another one each time)')
+    parser.add_argument('--folder', default=os.path.join(ROOT, 'lessons', 'exercises'), metavar='DIR',
+                        help='where your files are (default: lessons/exercises)')
+    parser.add_argument('--solutions', dest='folder', action='store_const',
+                        const=os.path.join(ROOT, 'lessons', 'solutions'), help='check lessons/solutions instead')
     arguments = parser.parse_args()
-    verdicts = []
-    for number in [arguments.lesson] if arguments.lesson else LESSONS:
-        file = 'solutions.py' if arguments.solutions else f'exercises/{LESSONS[number][0]}.py'
-        verdicts.append(verdict(number, os.path.join(ROOT, 'lessons', file)))
-        print(f'lesson {number} {verdicts[-1]}')
-    if any(each != 'right' for each in verdicts):
+    print(f'cases drawn with --seed={arguments.seed}')
+    numbers = [arguments.lesson] if arguments.lesson else list(LESSONS)
+    forking(numbers)
+    rights = [check(number, name, os.path.join(arguments.folder, f'{LESSONS[number][0]}.py'), arguments.seed)
+              for number in numbers for name in LESSONS[number][1]]
+    if not all(rights):
         sys.exit(1)
 
 

@@ -36,6 +36,7 @@ from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from cifar10.tools.timeline import draw, seconds  # noqa: E402
 from lessons import check, common, timeline  # noqa: E402
+from lessons.checkers import child  # noqa: E402
 
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'parts.py')
 EXAMPLES = 24  # in a batch
@@ -210,10 +211,10 @@ def main():
 
 def written_order():
     """Returns the reader's function `order_of_1f1b`; raises a UsageError if it is not right."""
-    verdict = check.verdict(6, EXERCISE)
+    verdict = check.verdict(6, 'order_of_1f1b', EXERCISE).text
     if verdict != 'right':
         raise UsageError(f'--exercise: {verdict}')
-    return check.load(EXERCISE, 'order_of_1f1b')
+    return child.load(EXERCISE, 'order_of_1f1b')
 
 
 if __name__ == '__main__':

@@ -1,189 +1,173 @@
-"""The exercises of the lessons: each checker accepts the solution, and answers a wrong function in one line."""
-import inspect
-import runpy
+"""The exercises of the lessons: files that the checkers accept, and files that they refuse with a counterexample.
 
-import numpy as np
+tests/exercises/<function>/ has the files. The first line of each refused file is a comment with a part of the
+counterexample that it gets. A file whose name begins with an underscore belongs to others beside it.
+"""
+import inspect
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+
 import pytest
 
-from lessons import check, solutions
-from lessons.checkers import all_reduce, by_hand, parts, processes, split_batch, stale, towers
-from tests.helpers import ROOT
+from lessons import check
+from lessons.checkers import split_batch
+from tests.helpers import ROOT, patient
+from tests.stubs import write_stubs
 
-LESSONS = ROOT / 'lessons'
-FILES = {number: LESSONS / 'exercises' / f'{name}.py' for number, (name, _) in check.LESSONS.items()}
-
-
-def test_all_solutions_are_right(call_lesson):
-    assert call_lesson('check.py', '--solutions') == (0, ''.join(f'lesson {n} right\n' for n in range(1, 8)), '')
+EXERCISES = ROOT / 'tests' / 'exercises'
+FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for name in names}
 
 
-def test_no_exercise_is_written_yet(call_lesson):
-    lines = [f'lesson {number} not written yet: {path.relative_to(ROOT)}\n' for number, path in FILES.items()]
-    assert call_lesson('check.py') == (1, ''.join(lines), '')
-    assert call_lesson('check.py', '5') == (1, lines[4], '')
+@pytest.fixture(scope='module', autouse=True)
+def forking():
+    """Starts the process that has imported all checkers, before the first is needed."""
+    check.forking(check.LESSONS)
+
+
+def verdicts(name, kind, seed=0):
+    """Returns {file name: verdict} for the files of an exercise."""
+    files = sorted(path for path in (EXERCISES / name / kind).glob('*.py') if not path.name.startswith('_'))
+    # Of a file that never ends, the test does not wait for the end.
+    return {path.name: check.verdict(FUNCTIONS[name], name, str(path), seed,
+                                     1 if 'endless' in path.name else patient(check.SECONDS)).text for path in files}
+
+
+def counterexample(name, file):
+    """Returns the part of the counterexample that a refused file says it gets."""
+    first = (EXERCISES / name / 'refused' / file).read_text().splitlines()[0]
+    return re.fullmatch('# refused: (.+)', first).group(1)
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_what_is_right_is_accepted(name):
+    found = verdicts(name, 'accepted')
+    assert len(found) >= 5
+    assert found == dict.fromkeys(found, 'right')
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_what_is_wrong_is_refused_with_its_counterexample(name):
+    found = verdicts(name, 'refused')
+    assert len(found) >= 10
+    others = {file: text for file, text in found.items()
+              if not text.startswith('wrong: ') or counterexample(name, file) not in text}
+    assert not others
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('seed', range(1, 11))
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_verdicts_do_not_depend_on_the_seed(name, seed):
+    accepted, refused = verdicts(name, 'accepted', seed), verdicts(name, 'refused', seed)
+    assert accepted == dict.fromkeys(accepted, 'right')
+    assert not {file: text for file, text in refused.items() if not text.startswith('wrong: ')}
 
 
 @pytest.mark.parametrize('number', check.LESSONS)
-def test_solutions_have_the_parameters_of_the_exercises(number):
-    _, function = check.LESSONS[number]
-    exercise, solution = runpy.run_path(str(FILES[number]))[function], getattr(solutions, function)
-    assert list(inspect.signature(exercise).parameters) == list(inspect.signature(solution).parameters)
-    assert solution.__doc__.startswith(f'Lesson {number}: ')
+def test_solutions_are_right_and_have_the_parameters_of_the_exercises(number):
+    lesson, names = check.LESSONS[number]
+    exercises, solutions = (ROOT / 'lessons' / kind / f'{lesson}.py' for kind in ('exercises', 'solutions'))
+    for name in names:
+        assert check.verdict(number, name, str(solutions), seconds=patient(10)).text == 'right'
+        exercise, solution = (runpy.run_path(str(path))[name] for path in (exercises, solutions))
+        assert list(inspect.signature(exercise).parameters) == list(inspect.signature(solution).parameters)
+        assert solution.__doc__ and exercise.__doc__
+
+
+def test_a_stub_is_not_written_yet(tmp_path, call_lesson):
+    write_stubs(tmp_path)
+    status, text, error = call_lesson('check.py', f'--folder={tmp_path}', '--seed=7')
+    seed, *lines = text.splitlines()
+    assert (status, seed, error) == (1, 'cases drawn with --seed=7', '')
+    assert [line.split(': ')[0] for line in lines] == [
+        f'lesson {number} {name} not written yet' for name, number in FUNCTIONS.items()]
+
+
+def test_check_ends_with_status_0_where_all_is_right(call_lesson):
+    status, text, error = call_lesson('check.py', '4', '--solutions', '--seed=7')
+    assert (status, text, error) == (0, 'cases drawn with --seed=7\nlesson 4 split_points right\n', '')
 
 
 @pytest.mark.parametrize('text, said', [
     ('def weighted_mean(', 'cannot be loaded: SyntaxError'),
     ('def mean(gradients, sizes): pass', 'has no function weighted_mean'),
-    ('def weighted_mean(gradients): pass', 'it raises TypeError: weighted_mean() takes 1 positional argument but 2'),
-    ('def weighted_mean(gradients, sizes):\n    return 1 / 0', 'it raises ZeroDivisionError in line 2: division by'),
+    ('weighted_mean = 3', 'has no function weighted_mean'),
+    ('import sys\nsys.exit(0)', 'cannot be loaded: SystemExit: 0'),
+    ('open("data.txt")', "cannot be loaded: [Errno 2] No such file or directory: 'data.txt'"),
+    ('while True: pass', 'cannot be loaded: OutOfTime: it does not end within 1 seconds'),
+    ('import os\nos._exit(0)', 'its process ends before it is checked, with the exit status 0'),
+    ('import os\nos.abort()', 'its process ends before it is checked, with the exit status -6'),
     (None, 'does not exist')])
-def test_a_broken_exercise_is_reported_in_one_line(text, said, tmp_path):
+def test_a_file_that_cannot_be_loaded_is_wrong_in_one_line(text, said, tmp_path):
     path = tmp_path / 'split_batch.py'
     if text is not None:
         path.write_text(text)
-    verdict = check.verdict(3, str(path))
+    verdict = check.verdict(3, 'weighted_mean', str(path), seconds=1 if text and 'while' in text else patient(10)).text
     assert verdict.startswith('wrong: ') and said in verdict and '\n' not in verdict
 
 
-def test_the_page_shows_a_verdict_as_the_checker_gives_it():
-    wrong = split_batch.check(lambda gradients, sizes: np.mean(gradients, 0))
-    assert f'\nlesson 3 wrong: {wrong}\n' in (ROOT / 'docs' / 'learn.md').read_text()
+def write_plain_mean(folder):
+    """Writes a wrong answer to exercise 3, which prints what it is given."""
+    (folder / 'split_batch.py').write_text(
+        'import numpy as np\n\n\ndef weighted_mean(gradients, sizes):\n    print("sizes", sizes)\n'
+        '    return np.mean(gradients, 0)\n')
 
 
-def changed(value):
-    """Returns a function that returns a value whatever its arguments are."""
-    return lambda *arguments: value
+def test_hints_follow_wrong_answers_until_one_is_right(tmp_path, call_lesson, monkeypatch):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    hints = split_batch.HINTS['weighted_mean']
+    write_plain_mean(tmp_path)
+    texts = [call_lesson('check.py', '3', f'--folder={tmp_path}')[1] for _ in range(3)]
+    assert [re.findall('hint: (.*)', text)[0] for text in texts] == hints[:3]
+    pages = [re.findall('read again: (.*), the section Predict', text) for text in texts]
+    assert pages[:2] == [[], []]
+    for page in pages[2]:
+        assert '\n## Predict\n' in (ROOT / page).read_text()
+    shutil.copy(ROOT / 'lessons' / 'solutions' / 'split_batch.py', tmp_path)
+    assert 'hint' not in call_lesson('check.py', '3', f'--folder={tmp_path}')[1]
+    write_plain_mean(tmp_path)
+    assert hints[0] in call_lesson('check.py', '3', f'--folder={tmp_path}')[1]
 
 
-def dense_mean(gradients):
-    """A wrong mean of sparse gradients: it forgets that another tower may have the same row."""
-    rows = {row: value / len(gradients) for values, indices in gradients for value, row in zip(values, indices)}
-    return np.array(list(rows.values())).reshape(-1, 2), list(rows)
+def test_wrong_answers_are_counted_from_1_where_the_file_of_counts_is_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    (tmp_path / 'cifar10').mkdir()
+    for text in ('', '[', '3', '{"x": "y"}'):
+        (tmp_path / 'cifar10' / 'exercises.json').write_text(text)
+        assert check.wrong_answers('x', 'f', True) == 1
+    assert json.loads((tmp_path / 'cifar10' / 'exercises.json').read_text())
+    monkeypatch.setenv('XDG_STATE_HOME', '/dev/null')
+    assert check.wrong_answers('x', 'f', True) == 1
 
 
-def own_chunk_always(num_devices):
-    """A wrong all-gather: each device sends the next chunk number, whether it has that chunk or not."""
-    return [[(device + step + 1) % num_devices for device in range(num_devices)] for step in range(num_devices - 1)]
+def test_what_a_function_prints_stands_apart_from_the_verdict(tmp_path, call_lesson):
+    write_plain_mean(tmp_path)
+    status, text, error = call_lesson('check.py', '3', f'--folder={tmp_path}', '--seed=1')
+    lines = text.splitlines()
+    assert (status, error) == (1, '')
+    assert lines[1] == ('lesson 3 weighted_mean wrong: for shares 3 and 1 with gradients 2 and 6 it returns 4; 3 is '
+                        'right')
+    assert lines[3:] == ['  it printed 4 lines:', *['    sizes [2, 2]'] * 2, *['    sizes [3, 1]'] * 2]
 
 
-def by_ceiling(points, count):
-    """A wrong split: each share rounded up, so the last ones get too few points."""
-    size = -(-points // count)
-    borders = [min(p * size, points) for p in range(count + 1)]
-    return [(first, end, (end - first) / points) for first, end in zip(borders, borders[1:])]
+def test_the_same_seed_draws_the_same_cases(tmp_path):
+    path = tmp_path / 'stale.py'
+    path.write_text('def staleness_aware_rate(*arguments):\n    print(arguments)\n    return arguments[0] / max(1, '
+                    'arguments[2] - arguments[1])\n')
+    printed = [check.verdict(5, 'staleness_aware_rate', str(path), seed).printed for seed in (3, 3, 4)]
+    assert printed[0] == printed[1] != printed[2]
+    assert len(set(printed[0].splitlines())) > 24
 
 
-def without_the_rest(points, count):
-    """A wrong split: what does not divide is lost."""
-    size = points // count
-    return [(p * size, (p + 1) * size, 1 / count) for p in range(count)]
-
-
-def all_forward(part, parts, micro_batches):
-    """A wrong order: that of the lesson."""
-    return [(kind, m) for kind in ('forward', 'backward') for m in range(micro_batches)]
-
-
-def one_too_few(part, parts, micro_batches):
-    """A wrong order: in turns from the first micro-batch on, so part 0 waits for all others."""
-    return [(kind, m) for m in range(micro_batches) for kind in ('forward', 'backward')]
-
-
-def beyond_the_last(part, parts, micro_batches):
-    """A wrong order: more forwards than there are micro-batches, if there are few."""
-    order = solutions.order_of_1f1b(part, parts, max(micro_batches, parts - part))
-    return [(kind, m) for kind, m in order if kind == 'forward' or m < micro_batches]
-
-
-def clipped_each(tower_gradients, limit):
-    """A wrong clipping: that of each tower."""
-    clipped = [by_norm(tower, limit) for tower in tower_gradients]
-    return [np.mean(each, 0) for each in zip(*clipped)]
-
-
-def by_norm(gradients, limit):
-    """Returns the gradients of one tower, clipped."""
-    norm = np.sqrt(sum(np.sum(gradient ** 2) for gradient in gradients))
-    return [gradient * min(1, limit / max(norm, 1e-9)) for gradient in gradients]
-
-
-def means(tower_gradients):
-    """Returns the mean gradient of each variable."""
-    return [np.mean(each, 0) for each in zip(*tower_gradients)]
-
-
-def always_scaled(tower_gradients, limit):
-    """A wrong clipping: gradients that are short enough are made longer."""
-    norm = np.sqrt(sum(np.sum(mean ** 2) for mean in means(tower_gradients)))
-    return [mean * limit / norm for mean in means(tower_gradients)]
-
-
-def divided_by_zero(tower_gradients, limit):
-    """A wrong clipping: a gradient of zeros has the norm 0."""
-    norm = np.sqrt(sum(np.sum(mean ** 2) for mean in means(tower_gradients)))
-    return [mean * np.minimum(norm, limit) / norm for mean in means(tower_gradients)]
-
-
-@pytest.mark.parametrize('checker, function, said', [
-    (towers, dense_mean, 'for two towers with the same row ([[2, 4]] for rows [1]; [[6, 0]] for rows [1]) the mean of '
-                         'row 1 is [3, 0]; [4, 2] is right'),
-    (towers, lambda gradients: gradients[0], 'for two towers with different rows'),
-    (towers, lambda gradients: np.zeros([6, 2]), 'it returns ndarray; a pair (values, indices) is right'),
-    (towers, changed(([[1, 2]], [7])), 'it returns row 7, which no tower looked up'),
-    (towers, changed(([1, 2], [0])),
-     'it returns values of shape (2,) and indices of shape (1,); (1, 2) and (1,) are right'),
-    (towers, changed(('a', 'b')), 'a pair that is not two arrays of numbers'),
-    (all_reduce, own_chunk_always, 'for 2 devices device 0 sends chunk 1 in step 1, which it does not have yet; it has '
-                                   'chunk 0'),
-    (all_reduce, lambda count: [list(range(count))] * (count - 1), 'for 3 devices device 0 ends with chunks 0 and 1 '
-                                                                   'only; all 3 are right'),
-    (all_reduce, lambda count: [list(range(count))], 'for 3 devices the number of steps is 1; 2 is right'),
-    (all_reduce, lambda count: [[count] * count] * (count - 1), 'sends chunk 2 in step 1; there are chunks 0 to 1'),
-    (all_reduce, changed(None), 'for 2 devices it returns NoneType; a list of steps is right'),
-    (all_reduce, changed([[0.5, 1]]), 'step 1 is not 2 whole numbers'),
-    (split_batch, lambda gradients, sizes: np.mean(gradients, 0),
-     'for shares 3 and 1 with gradients 2 and 6 it returns 4; 3 is right'),
-    (split_batch, lambda gradients, sizes: np.average(gradients, 0, sizes),
-     'for shares 2 and 0 and 1 with gradients 4 and nan and 10 it returns nan; 6 is right'),
-    (split_batch, changed('2'), "it returns '2', which is not a number"),
-    (split_batch, lambda gradients, sizes: gradients, 'of shape (2,); shape () is right'),
-    (processes, without_the_rest, 'for 5 points and 2 processes point 4 is in no share'),
-    (processes, by_ceiling, 'for 50 points and 4 processes share 0 has 13 points and share 3 has 11; at most one more '
-                            'is right'),
-    (processes, lambda points, count: [(first, end, 1 / count) for first, end, _ in solutions.split_points(
-        points, count)], 'for 5 points and 2 processes share 0, of 2 points, has the weight 0.5; 2/5 = 0.4 is right'),
-    (processes, lambda points, count: [(p * points // count, (p + 1) * points // count + 1, 0) for p in range(count)],
-     'for 50 points and 5 processes share 4 is from 40 to 51; 0 <= first <= end <= 50 is right'),
-    (processes, lambda points, count: [(0, points, 1 / count)] * count,
-     'for 50 points and 5 processes point 0 is in the shares 0 and 1'),
-    (processes, changed([(0, 50, 1)]), 'for 50 points and 5 processes it returns 1 share instead of 5'),
-    (processes, changed([(0, 10)] * 5), 'share 0 is (0, 10); a tuple (first, end, weight) is right'),
-    (processes, changed([(0, 0.5, 1)] * 5), 'share 0 is from 0 to 0.5; whole numbers are right'),
-    (processes, changed([(0, np.nan, 1)] * 5), 'share 0 is from 0 to nan; whole numbers are right'),
-    (processes, changed(None), 'it returns NoneType; a list of shares is right'),
-    (stale, lambda rate, started, applied: rate / (applied - started + 1),
-     'for rate 0.7, started at 1342 and applied at 1349, it returns 0.0875; 0.1 is right'),
-    (stale, lambda rate, started, applied: rate / (applied - started),
-     'for rate 0.1, started at 3 and applied at 3, it raises ZeroDivisionError in line'),
-    (parts, all_forward,
-     'for part 0 of 2 with 4 micro-batches it returns F0 F1 F2 F3 B0 B1 B2 B3; F0 F1 B0 F2 B1 F3 B2 B3'),
-    (parts, one_too_few, 'it returns F0 B0 F1 B1 F2 B2 F3 B3; F0 F1 B0'),
-    (parts, beyond_the_last, 'for part 0 of 4 with 2 micro-batches it returns F0 F1 F2 F3 B0 B1; F0 F1 B0 B1 is right'),
-    (parts, lambda part, parts, micro_batches: None, 'it returns None'),
-    (parts, lambda part, parts, micro_batches: [1], 'it returns [1]'),
-    (parts, lambda *arguments: (each for each in solutions.order_of_1f1b(*arguments)), 'which is not a list'),
-    (parts, lambda part, parts, micro_batches: [], 'it returns nothing'),
-    (parts, lambda part, parts, micro_batches: part / 0, 'it raises ZeroDivisionError'),
-    (by_hand, clipped_each,
-     'for tower 0 with [2] and [8], tower 1 with [4] and [0] and the limit 1, it returns [0.6213]; [0.6] is right'),
-    (by_hand, lambda towers, limit: by_norm([sum(each) for each in zip(*towers)], limit),
-     'for tower 0 with [0.3] and [0], tower 1 with [0.3] and [0.8] and the limit 1, it returns [0.6]; [0.3] is right'),
-    (by_hand, lambda towers, limit: [by_norm([mean], limit)[0] for mean in means(towers)],
-     'it returns [1]; [0.6] is right'),
-    (by_hand, always_scaled, 'it returns [0.6]; [0.3] is right'),
-    (by_hand, divided_by_zero,
-     'tower 1 with [0, 0] and the limit 1, it returns [nan, nan]; [0, 0] is right for variable 0'),
-    (by_hand, lambda towers, limit: None, 'it returns None; a list of 2 arrays is right'),
-    (by_hand, lambda towers, limit: towers['a'], 'it raises TypeError')])
-def test_checkers_give_the_first_counterexample(checker, function, said):
-    assert said in checker.check(function)
+@pytest.mark.stress
+def test_solved_exercises_break_no_test(tmp_path):
+    shutil.copytree(ROOT, tmp_path / 'solved', ignore=shutil.ignore_patterns('.git', '.venv', '__pycache__'))
+    shutil.copytree(ROOT / 'lessons' / 'solutions', tmp_path / 'solved' / 'lessons' / 'exercises', dirs_exist_ok=True)
+    tests = sorted(path.name for path in (ROOT / 'tests').glob('test_l*.py')) + ['test_exercises.py']
+    command = [sys.executable, '-m', 'pytest', '-n', '0', '-q', *(f'tests/{name}' for name in tests)]
+    done = subprocess.run(command, cwd=tmp_path / 'solved', capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -1,25 +1,30 @@
-"""Checks the exercise of lesson 2, the all-gather, by sending the chunks as the function says."""
+"""Checks the exercises of lesson 2: the all-gather, by sending the chunks as the function says."""
 from collections.abc import Callable
 
 import numpy as np
 
-from lessons.checkers import Fault, call, numeric
+from lessons.checkers import Fault, call, counted, numeric, shown
+
+HINTS = {'all_gather': [
+    'write down for three devices which chunk each of them has before the first step, and from whom it receives.',
+    'in the first step a device can send one chunk only: its own. Which one has it received by then?',
+    'with d the device and t the step, from 0: chunk (d + t) modulo D has just arrived.']}
 
 
-def check(function: Callable) -> str | None:
+def check_all_gather(function: Callable, random: np.random.Generator) -> str | None:
     """Returns None if the function is right, else the first counterexample."""
-    for num_devices in (2, 3, 4, 5, 1):
+    for num_devices in (2, 3, 4, 5, 1, *random.choice(np.arange(6, 41), 20, replace=False).tolist()):
         try:
             _send(num_devices, call(function, num_devices))
         except Fault as fault:
-            return f'for {num_devices} device{"s" if num_devices > 1 else ""} {fault}'
+            return f'for {counted(num_devices, "device")} {fault}'
     return None
 
 
 def _send(num_devices, steps):
     """Sends the chunks from device to device; raises a Fault if one cannot be sent, or is missing at the end."""
     if not isinstance(steps, (list, tuple, np.ndarray)):
-        raise Fault(f'it returns {type(steps).__name__}; a list of steps is right')
+        raise Fault(f'it returns {shown(steps)}; a list of steps is right')
     if len(steps) != num_devices - 1:
         raise Fault(f'the number of steps is {len(steps)}; {num_devices - 1} is right')
     for step, chunks in enumerate(steps):

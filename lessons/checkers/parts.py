@@ -1,29 +1,37 @@
-"""Checks the exercise of lesson 6, the order of 1F1B."""
+"""Checks the exercises of lesson 6: the order of 1F1B."""
 from collections.abc import Callable
 
-from lessons.checkers import Fault, call, shortened
+import numpy as np
+
+from lessons.checkers import Fault, call, counted, shortened, whole
+
+HINTS = {'order_of_1f1b': [
+    'the last part begins with one forward. With how many does the part before it begin?',
+    'after the first forwards come one backward and one forward, in turns, until no forward is left.',
+    'there may be fewer micro-batches than the forwards to begin with.']}
 
 # (part, parts, micro_batches)
 CASES = [(0, 2, 4), (1, 2, 4), (0, 4, 8), (1, 4, 8), (3, 4, 8), (0, 4, 2), (2, 4, 2), (0, 2, 1), (0, 3, 3), (0, 1, 3)]
 
 
-def check(function: Callable) -> str | None:
+def check_order_of_1f1b(function: Callable, random: np.random.Generator) -> str | None:
     """Returns None if the function is right, else the first counterexample."""
-    for part, parts, micro_batches in CASES:
-        case = f'for part {part} of {parts} with {micro_batches} micro-batch' + ('es' if micro_batches > 1 else '')
+    cases = list(CASES)
+    for _ in range(24):
+        parts = int(random.integers(2, 17))
+        cases.append((int(random.integers(parts)), parts, int(random.integers(1, 41))))
+    for part, parts, micro_batches in cases:
+        case = f'for part {part} of {parts} with {counted(micro_batches, "micro-batch", "micro-batches")}'
         try:
             returned = call(function, part, parts, micro_batches)
         except Fault as fault:
             return f'{case} {fault}'
         right = _right(part, parts, micro_batches)
-        if not isinstance(returned, (list, tuple)):
-            return f'{case} it returns {shortened(repr(returned))}, which is not a list'
-        try:
-            same = [tuple(each) for each in returned] == right
-        except TypeError:
-            same = False
-        if not same:
-            return f'{case} it returns {_shown(returned)}; {_shown(right)} is right'
+        order = _order(returned)
+        if order is None:
+            return f'{case} it returns {shortened(repr(returned))}; {_shown(right)} is right, as a list of pairs'
+        if order != right:
+            return f'{case} it returns {_shown(order)}; {_shown(right)} is right'
     return None
 
 
@@ -40,9 +48,15 @@ def _right(part, parts, micro_batches):
     return order
 
 
-def _shown(order):
-    """Returns an order as 'F0 F1 B0 B1', or whatever else was returned as Python shows it."""
+def _order(returned):
+    """Returns the pairs that the function returned, as tuples; None if it is no list of ('forward', 0) and the like."""
     try:
-        return ' '.join(f'{dict(forward="F", backward="B")[kind]}{m:d}' for kind, m in order) or 'nothing'
-    except (TypeError, ValueError, KeyError):
-        return shortened(repr(order))
+        order = [(kind, whole(m)) for kind, m in returned]
+    except (TypeError, ValueError):
+        return None
+    return order if all(kind in ('forward', 'backward') and m is not None for kind, m in order) else None
+
+
+def _shown(order):
+    """Returns an order as 'F0 F1 B0 B1'."""
+    return shortened(' '.join(f'{kind[0].upper()}{m}' for kind, m in order) or 'nothing')

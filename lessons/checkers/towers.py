@@ -1,11 +1,14 @@
-"""Checks the exercise of lesson 1, the mean of sparse gradients."""
+"""Checks the exercises of lesson 1: the mean of sparse gradients."""
 from collections.abc import Callable
 
 import numpy as np
 
 from lessons.checkers import Fault, call, mismatch, numeric, shown
 
-ROWS = 6
+HINTS = {'mean_of_sparse_gradients': [
+    'follow one row by hand: which towers looked it up, and how many towers are there?',
+    'a row that only one of K towers looked up has the gradient 0 on all others, so its mean is a K-th.',
+    'a row may appear several times in what you return. Then its values are added.']}
 
 # For each case the towers' (values, indices), small enough to be followed by hand.
 CASES = [
@@ -17,45 +20,58 @@ CASES = [
     ('two towers that looked up nothing', [([], []), ([], [])])]
 
 
-def _case(gradients):
-    """Returns the argument of the exercise: pairs of arrays, float [n, 2] and int [n]."""
-    return [(np.array(values, float).reshape(-1, 2), np.array(indices, int)) for values, indices in gradients]
-
-
-def _dense(values, indices):
-    """Returns the gradient of all rows."""
-    table = np.zeros([ROWS, 2])
-    np.add.at(table, indices, values)
-    return table
-
-
-def check(function: Callable) -> str | None:
+def check_mean_of_sparse_gradients(function: Callable, random: np.random.Generator) -> str | None:
     """Returns None if the function is right, else the first counterexample."""
-    for case, gradients in CASES:
+    cases = [(case, [(np.array(values, float).reshape(-1, 2), np.array(indices, int)) for values, indices in towers])
+             for case, towers in CASES]
+    cases += [_drawn(random) for _ in range(24)]
+    for case, gradients in cases:
+        right = _means(gradients)
+        size = max((np.abs(values).max(initial=0) for values, _ in gradients))
         try:
-            returned = call(function, _case(gradients))
-            values, indices = _pair(returned, {row for _, rows in gradients for row in rows})
+            means = _rows(call(function, gradients), right, gradients[0][0].shape[1])
         except Fault as fault:
             return f'for {case} {fault}'
-        means = np.mean([_dense(*pair) for pair in _case(gradients)], axis=0)
-        for row, (mean, right) in enumerate(zip(_dense(values, indices), means)):
-            if mismatch(mean, right):
-                towers = '; '.join(f'{shown(each)} for rows {shown(rows)}' for each, rows in gradients)
-                return f'for {case} ({towers}) the mean of row {row} is {shown(mean)}; {shown(right)} is right'
+        for row in right:
+            if mismatch(means[row], right[row], size):
+                towers = '; '.join(f'{shown(values)} for rows {shown(rows)}' for values, rows in gradients)
+                return (f'for {case} ({towers}) the mean of row {row} is {shown(means[row])}; {shown(right[row])} is '
+                        'right')
     return None
 
 
-def _pair(returned, used):
-    """Returns (values, indices) as arrays; raises a Fault if they are not the sparse gradient of `used` rows."""
+def _drawn(random):
+    """Returns a case: up to six towers, rows of one to five numbers, from a table of a handful or of 10^12 rows."""
+    count, length, most = random.integers(1, 7), random.integers(1, 6), random.integers(0, 8)
+    table = random.choice([3, 50, 10 ** 12])
+    scale = 10.0 ** random.integers(-9, 9)
+    towers = [(scale * random.normal(size=(number, length)), random.integers(table, size=number))
+              for number in random.integers(0, most + 1, size=count)]
+    return f'{count} towers, a table of {table} rows and rows of {length}', towers
+
+
+def _means(gradients):
+    """Returns {row: the mean of its gradients}."""
+    means = {}
+    for values, indices in gradients:
+        for value, row in zip(values, indices.tolist()):
+            means[row] = means.get(row, 0) + value / len(gradients)
+    return means
+
+
+def _rows(returned, used, length):
+    """Returns {row: the sum of its values}; raises a Fault if they are not the sparse gradient of `used` rows."""
     if not isinstance(returned, (tuple, list)) or len(returned) != 2:
-        raise Fault(f'it returns {type(returned).__name__}; a pair (values, indices) is right')
-    values, indices = numeric(returned[0]), numeric(returned[1])
+        raise Fault(f'it returns {shown(returned)}; a pair (values, indices) is right')
+    values, indices = map(numeric, returned)
     if values is None or indices is None:
         raise Fault('it returns a pair that is not two arrays of numbers')
-    if indices.ndim != 1 or values.shape != (len(indices), 2):
+    if indices.ndim != 1 or values.shape != (len(indices), length):
         raise Fault(f'it returns values of shape {values.shape} and indices of shape {indices.shape}; '
-                    f'({indices.size}, 2) and ({indices.size},) are right')
-    for index in indices:
-        if index not in used:
-            raise Fault(f'it returns row {index:g}, which no tower looked up')
-    return values, indices.astype(int)
+                    f'({indices.size}, {length}) and ({indices.size},) are right')
+    sums = {row: np.zeros(length) for row in used}
+    for value, row in zip(values, indices.tolist()):
+        if row not in sums:
+            raise Fault(f'it returns row {row:g}, which no tower looked up')
+        sums[row] += value
+    return sums

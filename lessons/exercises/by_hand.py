@@ -1,4 +1,4 @@
-"""Exercise of lesson 7: the clipped mean gradient. `python lessons/check.py 7` says whether it is right."""
+"""Exercise of lesson 12: the clipped mean gradient. `python lessons/check.py 12` says whether it is right."""
 
 
 def clip_mean_gradients(tower_gradients: list, limit: float) -> list:

@@ -1,0 +1,129 @@
+"""The process in which one function of a reader is loaded and checked, apart from that of check.py."""
+import contextlib
+import importlib
+import importlib.util
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from zlib import crc32
+
+import numpy as np
+
+from cifar10.base import startup
+from lessons.checkers import Fault, OutOfTime, readers_functions
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BYTES = 2 << 30  # of memory that a reader's code may take
+PRINTED = 16 << 20  # bytes that it may print, or write into a file
+SOLUTIONS = 'lessons.solutions'
+
+
+def run(connection: Connection, lesson: str, name: str, path: str, seed: int, seconds: float, output: str) -> None:
+    """Checks a function and ends this process.
+
+    It sends the hints as soon as it is ready, None when the reader's file is loaded, and then the verdict.
+
+    Args:
+      lesson: the name of the lesson's files, such as 'towers'.
+      name: of the function.
+      path: the reader's file.
+      seed: that cases are drawn from.
+      seconds: how long loading and checking may take each.
+      output: the file for what the reader's code prints.
+    """
+    os.setsid()  # so that check.py can end it with all processes that it may start
+    with open(output, 'wb') as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors='backslashreplace')
+    checker = importlib.import_module(f'lessons.checkers.{lesson}')
+    _limit_memory()
+    connection.send(checker.HINTS[name])
+    with startup.quiet_stderr():
+        connection.send(_verdict(connection, checker, name, path, seed, seconds))
+    os._exit(0)  # whatever threads the reader's code has left
+
+
+def load(path: str, name: str) -> Callable:
+    """Returns the function, or what else can be called, with a name from a Python file.
+
+    Raises:
+      Fault: there is none, the file cannot be loaded, or it imports the solutions.
+    """
+    file = os.path.relpath(path, ROOT)
+    spec = importlib.util.spec_from_file_location('written', path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules['written'] = module  # dataclasses and pickle look for it there
+    sys.path.append(os.path.dirname(os.path.abspath(path)))  # for a file of the reader's beside it
+    try:
+        with readers_functions():
+            spec.loader.exec_module(module)
+    except FileNotFoundError as error:
+        said = 'does not exist' if error.filename == path else f'cannot be loaded: {error}'
+        raise Fault(f'{file} {said}') from error
+    except BaseException as error:
+        if isinstance(error, ImportError) and (error.name or '').startswith(SOLUTIONS):
+            raise Fault(f'{file} imports the solution; write your own') from error
+        message = ' '.join(f'{type(error).__name__}: {error}'.split())
+        raise Fault(f'{file} cannot be loaded: {message}') from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise Fault(f'{file} has no function {name}')
+    return function
+
+
+def is_stub(function: Callable) -> bool:
+    """Returns whether all that a function does is to raise NotImplementedError."""
+    def stub():
+        raise NotImplementedError
+
+    code = getattr(function, '__code__', None)
+    return bool(code) and (code.co_code, code.co_names) == (stub.__code__.co_code, stub.__code__.co_names)
+
+
+def _verdict(connection, checker, name, path, seed, seconds):
+    """Returns 'right', 'not written yet: FILE' or 'wrong: COUNTEREXAMPLE'; sends None when the file is loaded."""
+    for module in [each for each in sys.modules if each.startswith(SOLUTIONS)] + [SOLUTIONS]:
+        sys.modules[module] = None  # importing it fails
+    try:
+        with _time_limit(seconds):
+            function = load(path, name)
+        connection.send(None)
+        if is_stub(function):
+            return f'not written yet: {os.path.relpath(path, ROOT)}'
+        with _time_limit(seconds):
+            random = np.random.default_rng([seed, crc32(name.encode())])
+            counterexample = getattr(checker, f'check_{name}')(function, random)
+    except (Fault, OutOfTime) as fault:
+        counterexample = str(fault)
+    except Exception as error:  # such as from a method of what was returned
+        traceback.print_exc()
+        counterexample = f'what it returns cannot be checked: {type(error).__name__}: {error}'
+    return f'wrong: {" ".join(counterexample.split())}' if counterexample else 'right'
+
+
+@contextlib.contextmanager
+def _time_limit(seconds):
+    """Context that raises an OutOfTime after so many seconds, and again if the reader's code catches that."""
+    def stop(number, frame):
+        raise OutOfTime(f'it does not end within {seconds:g} seconds')
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit_memory():
+    """Lets this process take BYTES more memory than it has; beyond, Python raises a MemoryError."""
+    with open('/proc/self/status') as status:
+        data = next(int(line.split()[1]) << 10 for line in status if line.startswith('VmData'))
+    resource.setrlimit(resource.RLIMIT_DATA, (data + BYTES, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (PRINTED, resource.RLIM_INFINITY))

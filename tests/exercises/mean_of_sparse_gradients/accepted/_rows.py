@@ -1,0 +1,5 @@
+import numpy as np
+
+
+def joined(arrays):
+    return np.concatenate(arrays)

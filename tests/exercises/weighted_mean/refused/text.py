@@ -1,0 +1,3 @@
+# refused: it returns '3', which is not a number
+def weighted_mean(gradients, sizes):
+    return '3'

@@ -1,0 +1,14 @@
+"""Exercises that nobody has written yet, whatever the reader's own files in lessons/exercises have."""
+import ast
+
+from tests.helpers import ROOT
+
+
+def write_stubs(folder):
+    """Copies the exercises into a folder, with `raise NotImplementedError` in place of what each function does."""
+    for path in (ROOT / 'lessons' / 'exercises').glob('*.py'):
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef):
+                node.body = [node.body[0], ast.parse('raise NotImplementedError').body[0]]
+        (folder / path.name).write_text(ast.unparse(tree))
