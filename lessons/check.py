@@ -34,6 +34,8 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients',)),
            4: ('processes', ('split_points',)),
            5: ('stale', ('staleness_aware_rate',)),
            6: ('parts', ('order_of_1f1b',)),
+           8: ('how_fast', ('serial_fraction', 'overlapped', 'read_row')),
+           9: ('larger_batch', ('noise_scale', 'scaled_rate', 'updates_and_epochs')),
            12: ('by_hand', ('clip_mean_gradients',))}
 
 SECONDS = 10  # that a function may take for all its cases, and the file for being loaded

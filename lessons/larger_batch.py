@@ -29,8 +29,8 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 from lessons import common  # noqa: E402
 
 CURVATURES = np.logspace(0, -2, 10)  # of the loss in the ten weights: 1, 0.6, ... 0.01
-NOISE = CURVATURES.sum()  # tr(S): an example's gradient is curvature * (w - c); the variance of c is 1 / curvature
-START, TARGET = 3.0, 0.05  # all weights at first, and the loss to train to; at first it is 11.5
+V = CURVATURES.sum()  # the variance of an example's gradient, curvature * (w - c), where that of c is 1 / curvature
+START, TARGET = 3.0, 0.05  # all weights at first, and the loss to train to; at first it is 11.2
 TOWERS, BATCH = 8, 16
 DRAWS = 400  # gradients of all towers, from which means are taken
 RUNS = 2000  # of which the mean loss is printed
@@ -56,7 +56,7 @@ def loss_of(weights):
 
 
 def noise_scale(towers, means, batch):
-    """Returns (squared norm of the true gradient, tr(S), noise scale, its standard error) from towers' gradients.
+    """Returns (squared norm of the true gradient, V, noise scale, its standard error) from towers' gradients.
 
     For each draw, `towers` has the mean of the squared norms of the towers' gradients, and `means` the squared norm of
     the mean of these gradients. A tower's batch has `batch` examples.
@@ -91,9 +91,9 @@ def show_batches(noise):
           'draws.\n  K    B  predicted  measured')
     for K in (1, 2, 4, 8):
         distance = np.square(noise[:, :K].mean(1)).sum(-1).mean()
-        print(f'{K:3}{K * BATCH:5}{NOISE / (K * BATCH):11.4f}{distance:10.4f}')
-    print('\n2. The noise scale tr(S) / |G|^2, measured with the gradients of the towers alone.\n'
-          f'{"after":>8}{"":11}{"|G|^2":>22}{"tr(S)":>22}{"noise scale":>22}\n'
+        print(f'{K:3}{K * BATCH:5}{V / (K * BATCH):11.4f}{distance:10.4f}')
+    print('\n2. The noise scale V / |G|^2, measured with the gradients of the towers alone.\n'
+          f'{"after":>8}{"":11}{"|G|^2":>22}{"V":>22}{"noise scale":>22}\n'
           ' updates       loss' + '   predicted  measured' * 3)
 
 
@@ -102,8 +102,8 @@ def show_scale(updates, w, drawn):
     norm, noise, scale, error = noise_scale(
         np.square(drawn).sum(-1).mean(1), np.square(drawn.mean(1)).sum(-1), BATCH)
     exact = np.square(CURVATURES * w).sum()
-    print(f'{updates:8}{loss_of(w):11.4f}{exact:12.4f}{norm:10.4f}{NOISE:12.3f}{noise:10.3f}'
-          f'{NOISE / exact:12.2f}{scale:10.2f} +- {error:.2f}')
+    print(f'{updates:8}{loss_of(w):11.4f}{exact:12.4f}{norm:10.4f}{V:12.3f}{noise:10.3f}'
+          f'{V / exact:12.2f}{scale:10.2f} +- {error:.2f}')
 
 
 def predict(rate, batch, updates):
@@ -161,7 +161,7 @@ def show_knee():
         losses = train(rate, batch, updates * 5 // 4)
         table.append((batch, rate, updates, 1 + next(i for i, loss in enumerate(losses) if loss <= TARGET)))
     _, rate, updates, _ = table[0]
-    scale, fewest = NOISE / predict(rate, 1, updates)[1], table[-1][2]
+    scale, fewest = V / predict(rate, 1, updates)[1], table[-1][2]
     print(f'\n5. Updates to a loss of {TARGET}, with the best rate for each batch. At that loss the noise scale is '
           f'{scale:.0f}.\n    B   rate  predicted  measured  {fewest} (1 + {scale:.0f} / B)  examples')
     for batch, rate, updates, measured in table:

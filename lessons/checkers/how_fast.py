@@ -7,9 +7,9 @@ from lessons.checkers import Fault, call, call_once, compare, counted, mismatch,
 
 HINTS = {
     'serial_fraction': [
-        'write the speed-up as 1 / (s + (1 - s) / D), and solve it for s.',
-        '1 / speed_up = s + (1 - s) / D = 1 / D + s * (1 - 1 / D).',
-        'with one device, 1 - 1 / D is 0: the speed-up is 1 whatever s is.'],
+        'write the speed-up as 1 / (f + (1 - f) / D), and solve it for f.',
+        '1 / speed_up = f + (1 - f) / D = 1 / D + f * (1 - 1 / D).',
+        'with one device, 1 - 1 / D is 0: the speed-up is 1 whatever f is.'],
     'overlapped': [
         'walk through the layers from the last to the first: when is each gradient computed, and when is it sent?',
         'a message begins when its gradient is there and the message before it has been sent, whichever is later.',

@@ -8,8 +8,8 @@ from lessons.checkers import Fault, call, compare, counted, mismatch, numeric, s
 HINTS = {
     'noise_scale': [
         'write the formula down once for each batch: two equations with two unknowns.',
-        'their difference has no |G|^2: of_small - of_large = tr(S) * (1 / small - 1 / large).',
-        'then |G|^2 = of_small - tr(S) / small.'],
+        'their difference has no |G|^2: of_small - of_large = V * (1 / small - 1 / large).',
+        'then |G|^2 = of_small - V / small.'],
     'scaled_rate': [
         'first the linear rule alone: four times the batch, four times the rate.',
         'then the limit: 1 / curvature, whatever the rule says.'],

@@ -2,11 +2,13 @@
 
 
 def noise_scale(small: int, large: int, of_small: float, of_large: float) -> float:
-    """Returns the gradient noise scale tr(S) / |G|^2 from gradients of two batch sizes (McCandlish et al. 2018, A.1).
+    """Returns the gradient noise scale V / |G|^2 from gradients of two batch sizes (McCandlish et al. 2018, A.1).
 
     The mean gradient of a batch of B examples is the true gradient G and noise, so the mean of its squared norm is
 
-      |G|^2 + tr(S) / B
+      |G|^2 + V / B
+
+    where V is the variance of the gradient of one example, summed over all weights (the paper calls it tr of Sigma).
 
     This function solves that for two values of B. (The towers have both: a tower's batch is the small one, the batch of
     all towers together is the large one.) Nothing is an estimate here: the two means are exact.
@@ -16,7 +18,7 @@ def noise_scale(small: int, large: int, of_small: float, of_large: float) -> flo
       of_small, of_large: the means of the squared norms of the gradients of such batches.
 
     Returns:
-      tr(S) / |G|^2. For example, with |G|^2 = 2 and tr(S) = 48:
+      V / |G|^2. For example, with |G|^2 = 2 and V = 48:
 
         noise_scale(4, 16, 14.0, 5.0) -> 24.0
     """

@@ -2,7 +2,7 @@
 
 
 def noise_scale(small, large, of_small, of_large):
-    """Lesson 9: two equations, of_B = |G|^2 + tr(S) / B, solved for tr(S) and |G|^2."""
+    """Lesson 9: two equations, of_B = |G|^2 + V / B, solved for V and |G|^2."""
     noise = (of_small - of_large) / (1 / small - 1 / large)
     return noise / (of_small - noise / small)
 
