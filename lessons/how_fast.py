@@ -108,18 +108,18 @@ def clocked(function, rounds=1):
 
 
 def show_speed_up():
-    """Prints what Amdahl's formula predicts for K towers, and what was measured; returns the timeline of 4."""
+    """Prints what Amdahl's formula predicts for K towers, and what was measured; returns the timelines."""
     whole = SERIAL_MS + DIVIDED_MS
     print(f'1. Sleeps in place of a step of {whole} ms, of which {DIVIDED_MS} are divided over K towers.\n'
           f'{"":3}{"ms a step":>22}{"speed-up":>22}{"efficiency":>22}\n{"K":>3}' + '   predicted  measured' * 3)
     timelines, measured = {}, {}
     for K in (1, 2, 4, 8):
-        measured[K], timelines[K] = run(K, 'read|tower_.*|update', build_step, K)
+        measured[K], timelines[f'A step of {K} towers'] = run(K, 'read|tower_.*|update', build_step, K)
         times = SERIAL_MS + DIVIDED_MS / K, measured[K]
         ups = whole / times[0], measured[1] / measured[K]
         print(f'{K:3}{times[0]:12.1f}{times[1]:10.1f}{ups[0]:12.2f}{ups[1]:10.2f}{ups[0] / K:12.0%}{ups[1] / K:10.0%}')
     print(f'With any number of towers the speed-up stays below {whole}/{SERIAL_MS} = {whole / SERIAL_MS:.2f}.')
-    return timelines[4]
+    return timelines
 
 
 def show_sending(delay, send):
@@ -188,10 +188,10 @@ def main():
     arguments = common.parse(parser)
     if arguments.exercise:
         return show_table()
-    timelines = {'A step of 4 towers': show_speed_up(), **show_sending(arguments.delay, arguments.send)}
+    timelines = [list(show_speed_up().items())[2], *show_sending(arguments.delay, arguments.send).items()]
     show_clocks()
     if arguments.plot:
-        draw(arguments.plot, list(timelines.items()),
+        draw(arguments.plot, timelines,
              {'read': 'read the batch', 'tower': 'tower', 'update': 'update', 'B': 'backward', 'S': 'send'})
         print(f'\nwritten {arguments.plot}')
 

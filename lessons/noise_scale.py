@@ -93,7 +93,8 @@ def main():
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('--after', type=updates, default='100,300', metavar='N,N',
                         help='numbers of updates after which to measure (default: %(default)s)')
-    parser.add_argument('--dataset', default='cifar10', metavar='NAME', help='images (default: %(default)s)')
+    parser.add_argument('--dataset', choices=('cifar10', 'shapes'), default='cifar10',
+                        help='images (default: %(default)s)')
     parser.add_argument('--data_dir', default='/tmp/cifar10_data', metavar='DIR',
                         help='where they are or will be put (default: %(default)s)')
     arguments = parser.parse_args()

