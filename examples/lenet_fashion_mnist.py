@@ -65,31 +65,43 @@ def lenet(images):
     return x @ weights + biases
 
 
+def build(images, labels, devices, batch_size, learning_rate):
+    """Builds the towers of a batch; returns the operation that takes a step.
+
+    Args:
+      images: uint8 [batch_size, 28, 28].
+      labels: int32 [batch_size].
+      devices: a `parallel.devices.Devices`.
+      batch_size: examples of all towers in one step.
+      learning_rate: of gradient descent.
+    """
+    count = devices.num_towers
+    shares = [slice(k * batch_size // count, (k + 1) * batch_size // count) for k in range(count)]
+
+    def tower_fn(k, scope):
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels=labels[shares[k]], logits=lenet(images[shares[k]]))
+        # With this weight, the mean over the towers is the mean over the batch, even if the shares differ.
+        return dict(total_loss=tf.reduce_sum(losses) * (count / batch_size))
+
+    step = UPDATE_MODES.load('replicated')(devices).build(
+        tower_fn, lambda: tf.train.GradientDescentOptimizer(learning_rate), tf.train.create_global_step())
+    return step.train_ops[0]
+
+
 def train(data, devices, epochs, batch_size, learning_rate, report):
     """Trains, and calls `report(epoch, seconds of training, test accuracy)` after each epoch.
 
     Args:
       data: the arrays that `read` returns.
-      devices: a `parallel.devices.Devices`.
-      batch_size: examples of all towers in one step.
+      devices, batch_size, learning_rate: see `build`.
     """
     train_images, train_labels, test_images, test_labels = data
-    count = devices.num_towers
     examples = len(train_images)
-    shares = [slice(k * batch_size // count, (k + 1) * batch_size // count) for k in range(count)]
     with tf.Graph().as_default():
         images = tf.placeholder(tf.uint8, [None, 28, 28])
         labels = tf.placeholder(tf.int32, [None])
-
-        def tower_fn(k, scope):
-            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                labels=labels[shares[k]], logits=lenet(images[shares[k]]))
-            # With this weight, the mean over the towers is the mean over the batch, even if the shares differ.
-            return dict(total_loss=tf.reduce_sum(losses) * (count / batch_size))
-
-        step = UPDATE_MODES.load('replicated')(devices).build(
-            tower_fn, lambda: tf.train.GradientDescentOptimizer(learning_rate), tf.train.create_global_step())
-        train_step = step.train_ops[0]
+        train_step = build(images, labels, devices, batch_size, learning_rate)
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             predictions = tf.argmax(lenet(images), 1, output_type=tf.int32)
         correct = tf.reduce_sum(tf.cast(tf.equal(predictions, labels), tf.int32))
@@ -116,15 +128,15 @@ def main():
     parser = flags.Parser(__doc__.splitlines()[0])
     parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
                         help='directory of the four idx.gz files, created if need be (default: %(default)s)')
-    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
+    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K',
                         help='number of GPUs, or of CPU devices where there are none (default: %(default)s)')
     parser.add_argument('--tower_device', choices=TOWER_DEVICES, default='auto',
                         help='auto: GPUs, or the CPU where there are none (default: %(default)s)')
-    parser.add_argument('--batch_size', type=flags.at_least(1), default=256, metavar='N',
+    parser.add_argument('--batch_size', type=flags.at_least(1), default=256, metavar='B',
                         help='examples of all towers in one step (default: %(default)s)')
     parser.add_argument('--learning_rate', type=flags.positive, default=0.2, metavar='RATE',
                         help='learning rate of gradient descent (default: %(default)s)')
-    parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='N',
+    parser.add_argument('--epochs', type=flags.at_least(1), default=4, metavar='EPOCHS',
                         help='passes over the training images (default: %(default)s)')
     arguments = parser.parse_args()
     towers = arguments.towers

@@ -5,8 +5,9 @@
     python -m cifar10 local_cluster --workers=3 -- python examples/parabola.py
 
 50 points in [-2, 2] are split over the towers, and a network of 1-5-1 units fits them by gradient descent. The
-towers run on CPU devices, or in a cluster of processes, where the first process takes the mean. At step 0 and every
-50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean.
+towers run on CPU devices, or in a cluster of processes, where the first process takes the mean. After 0 updates and
+after every 50th it prints the loss and, in the synchronous modes, each tower's gradient of one variable and their mean.
+(In `async`, after the first update at or past each 50th that tower 0 makes.)
 """
 import os
 import sys
@@ -38,7 +39,7 @@ from cifar10.run.rate import due  # noqa: E402
 POINTS = 50
 HIDDEN = 5
 RATE = 1e-2
-EVERY = 50  # steps between two reports
+EVERY = 50  # updates between two reports
 MODES = ('parameter_server', 'replicated', 'async')
 
 
@@ -84,7 +85,7 @@ def fit(devices, steps, mode, before_session=None):
             # Asynchronous towers take turns until none is left, as the trainer's towers take batches. Together
             # they make exactly `steps` updates.
             with tf.control_dependencies([turns.get_next()]):
-                # The sum over a tower's points, times P/N: then the mean over the P towers is the mean over all
+                # The sum over a tower's points, times K/N: then the mean over the K towers is the mean over all
                 # N points, even if the towers have different numbers of points.
                 error = tf.reduce_sum(tf.square(network(tf.constant(x[part])) - y[part]))
                 total_loss = error * (count / POINTS)
@@ -110,30 +111,37 @@ def fit(devices, steps, mode, before_session=None):
             session.run(start)
             # In `async`, each further tower steps in a thread of its own. In the other modes there are no threads.
             workers = AsyncWorkers(built.train_ops[1:])
+            # Asynchronous gradients have no mean: each is applied by itself.
+            shown = tower_gradients if update.synchronous else []
+            step, line = 0, describe(*session.run([global_step, loss]))  # before any thread starts
             with workers.stepping(session):
-                # Asynchronous gradients have no mean: each is applied by itself.
-                shown = tower_gradients if update.synchronous else []
-                step, reported = 0, -1
                 while step < steps:
                     workers.raise_error()
-                    report = due(EVERY, reported, step)
-                    if report:
-                        line = f'step {step:4}, loss = {session.run(loss):.6f}'
-                        reported = step
+                    if line and not shown:
+                        print(line)
+                    before = step
                     try:
                         step, gradients = session.run([train_step, shown])
                     except tf.errors.OutOfRangeError:
                         break  # another tower's thread took the last turn
-                    if report:
-                        print(line + describe(gradients))
-            print(f'step {steps:4}, loss = {session.run(loss):.6f}')
+                    if line and shown:
+                        print(line + describe_gradients(gradients))
+                    line = ''
+                    if due(EVERY, before, step) and step < steps:
+                        with workers.paused():  # the number and the loss are of one moment
+                            updates, value = session.run([global_step, loss])
+                        line = describe(updates, value) if updates < steps else ''
+            print(describe(*session.run([global_step, loss])))
             return session.run(fitted)
 
 
-def describe(gradients):
-    """Returns the phrase for the towers' gradients of b2, P x float32 [1], and for their mean; '' for none."""
-    if not gradients:
-        return ''
+def describe(updates, loss):
+    """Returns the line for the loss after a number of updates."""
+    return f'after {updates:4} updates, loss = {loss:.6f}'
+
+
+def describe_gradients(gradients):
+    """Returns the phrase for the towers' gradients of b2, K x float32 [1], and for their mean."""
     values = ' '.join(f'{gradient[0]:.4f}' for gradient in gradients)
     return f', gradient of b2: {values}, mean {np.mean(gradients):.4f}'
 
@@ -152,9 +160,9 @@ def plot(path, fitted):
 def main():
     """Reads the flags and fits."""
     parser = flags.Parser(__doc__.splitlines()[0])
-    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='P',
+    parser.add_argument('--towers', type=flags.at_least(1), default=1, metavar='K',
                         help='towers of each process (default: 1)')
-    parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='N',
+    parser.add_argument('--steps', type=flags.at_least(1), default=2000, metavar='STEPS',
                         help='number of updates (default: 2000)')
     parser.add_argument('--variable_update', choices=MODES, default=MODES[0],
                         help='how gradients become updates (default: %(default)s)')

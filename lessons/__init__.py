@@ -1,1 +1,1 @@
-"""Seven short programs, each one idea of data parallelism in plain TensorFlow; docs/learn.md tells the story."""
+"""Short programs, each one idea of data parallelism in plain TensorFlow; docs/learn/ has a page for each."""

@@ -5,8 +5,9 @@
 
 It copies 8 parameters to each device and computes a gradient there. Then it adds the gradients in three ways: on the
 first device, step by step in a ring of devices, and with TensorFlow's CollectiveReduce. It prints all values, and
-counts the bytes that each device sends to the others. The gradient of device 0 is 1 2 3 ..., that of device 1 is 10
-20 30 ..., that of device 2 is 100 200 300 ..., so the digits of a sum show which devices it includes.
+counts the bytes that device 0 receives and sends, and those on each link of the ring. The gradient of device 0 is
+1 2 3 ..., that of device 1 is 10 20 30 ..., that of device 2 is 100 200 300 ..., so the digits of a sum show which
+devices it includes.
 
 In the package: `means_over_towers` in cifar10/parallel/all_reduce.py. Exercise: lessons/exercises/all_reduce.py.
 """
@@ -127,7 +128,11 @@ def show(values):
 
 
 def show_ring(session, steps):
-    """Prints what every device has after each step of the ring; what it has just received is in brackets."""
+    """Prints what every device has after each step of the ring; what it has just received is in brackets.
+
+    Returns:
+      The values, steps x D devices x D chunks.
+    """
     values = session.run([chunks for chunks, _ in steps])
     for step, (devices, (_, received)) in enumerate(zip(values, steps)):
         adding = step < len(steps) // 2
@@ -136,13 +141,14 @@ def show_ring(session, steps):
             texts = [common.numbers(chunk, 0, 6) for chunk in chunks]
             print(f'  device {k} ' + ''.join(f' [{text[1:]} ]' if c == received[k] else f' {text}  '
                                              for c, text in enumerate(texts)).rstrip())
+    return values
 
 
 def show_bytes():
     """Prints, for some numbers of devices, the bytes that device 0 receives and sends, and those on a link."""
-    print(f'\nBytes for {PARAMETERS} parameters of 4 bytes each, P = {4 * PARAMETERS}, counted in the graphs:')
+    print(f'\nBytes for {PARAMETERS} parameters of 4 bytes each, n = {4 * PARAMETERS}, counted in the graphs:')
     print('             received and sent by device 0            on each link')
-    print('             naive: 2 (D - 1) P  ring: 4 P (D - 1) / D  of the ring: 2 P (D - 1) / D')
+    print('             naive: 2 (D - 1) n  ring: 4 n (D - 1) / D  of the ring: 2 n (D - 1) / D')
     for count in (2, 4, 8):
         naive = bytes_carried(naive_all_reduce, count)
         ring = bytes_carried(ring_all_reduce, count)
@@ -150,9 +156,27 @@ def show_bytes():
         print(f'  D = {count} {of_first[0]:23} {of_first[1]:22} {max(ring.values()):30}')
 
 
+def draw(path, values):
+    """Draws how many gradients each chunk on each device includes, after each step of the ring."""
+    from matplotlib import pyplot
+    figure, panels = pyplot.subplots(1, len(values), figsize=(1.5 * len(values), 1.9), layout='constrained')
+    for step, (devices, axes) in enumerate(zip(values, panels), 1):
+        # The first parameter of chunk c is a whole number times 1, 10, 11, 100 ...: each device adds one digit.
+        included = [[str(round(float(chunk[0]))).replace('0', '') for chunk in chunks] for chunks in devices]
+        counts = [[len(digits) for digits in row] for row in included]
+        axes.imshow(counts, cmap='Blues', vmin=0, vmax=len(devices) + 1)
+        for d, row in enumerate(counts):
+            for c, count in enumerate(row):
+                axes.text(c, d, count, ha='center', va='center', fontsize=9,
+                          color='white' if count == len(devices) else 'black')
+        axes.set(title=f'step {step}', xlabel='chunk', xticks=range(len(devices)), yticks=range(len(devices)))
+    panels[0].set_ylabel('device')
+    common.save(figure, path)
+
+
 def main():
     """Reads the flags and tells the story."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, plot='the steps of the ring')
     parser.add_argument('--devices', type=int, choices=(2, 4), default=4, help='number of devices (default: 4)')
     arguments = common.parse(parser)
     devices = common.choose_devices(arguments.device, arguments.devices)
@@ -161,8 +185,8 @@ def main():
     naive = naive_all_reduce(gradients, devices)
     steps = ring_all_reduce(gradients, devices)
     collective = collective_all_reduce(gradients, devices)
-    with tf.control_dependencies(collective):  # no copy changes before its gradient is computed
-        update = tf.group([copy.assign_sub(RATE * total / len(devices)) for copy, total in zip(copies, collective)])
+    # A copy changes only when it has its sum, and for that all gradients were needed.
+    update = tf.group([copy.assign_sub(RATE * total / len(devices)) for copy, total in zip(copies, collective)])
     with common.session(devices) as session:
         session.run(tf.global_variables_initializer())
         print('The parameters, copied to every device:')
@@ -172,7 +196,7 @@ def main():
         print('\nAfter the naive all-reduce (copy to device 0, add, copy back):')
         show(session.run(naive))
         print(f'\nThe ring, with {len(devices)} chunks:')
-        show_ring(session, steps)
+        values_of_ring = show_ring(session, steps)
         show_bytes()
         sums = [np.concatenate(chunks) for chunks in session.run(steps[-1][0])]
         print('\nAfter CollectiveReduce:')
@@ -183,6 +207,8 @@ def main():
         print(f'\nThe parameters after the update, parameter - {RATE} * sum / {len(devices)}:')
         for k, value in enumerate(session.run(copies)):
             print(f'  device {k} {common.numbers(value)}')
+    if arguments.plot:
+        draw(arguments.plot, values_of_ring)
 
 
 if __name__ == '__main__':

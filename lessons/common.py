@@ -69,6 +69,12 @@ def session(devices: list[str], threads: int = 0) -> tf.Session:
     return tf.Session(config=config)
 
 
+def save(figure, path: str) -> None:
+    """Writes a figure of matplotlib as a PNG file, and says so."""
+    figure.savefig(path, dpi=80, format='png')
+    print(f'\nwritten {path}')
+
+
 def numbers(values, digits: int = 2, width: int = 7) -> str:
     """Returns an array's numbers in one line, each right-aligned in `width` characters."""
     # Adding 0 turns -0.0 into 0.0.

@@ -65,7 +65,7 @@ def build(devices, orders, micro_batches, pace):
     """Builds one batch, forward and backward, in micro-batches.
 
     Args:
-      devices: names of the devices of the P parts.
+      devices: names of the devices of the S parts.
       orders: for each part the order of its work, as `all_forward` returns it.
       micro_batches: M, a divisor of 24.
       pace: float64 scalar that the seconds of all sleeps are multiplied by.
@@ -108,7 +108,7 @@ def build(devices, orders, micro_batches, pace):
 
 
 def sleep(x, part, seconds):
-    """Returns x, float32 [n, 2], after a Python function of this name on the CPU has slept."""
+    """Returns x, float32 [N, 2], after a Python function of this name on the CPU has slept."""
     def slept(value, seconds):
         time.sleep(seconds)
         return value
@@ -143,13 +143,13 @@ def show_timeline(rows, micro_batches):
     print(timeline.text(rows))
     busy = sum(bar.end - bar.start for row in rows for bar in row.bars)
     bubble = 1 - busy / (parts * seconds(rows))
-    expected = f'(P-1)/(M+P-1) = {parts - 1}/{micro_batches + parts - 1}'
+    expected = f'(S-1)/(M+S-1) = {parts - 1}/{micro_batches + parts - 1}'
     print(f'bubble measured {bubble:.0%}; {expected} = {(parts - 1) / (micro_batches + parts - 1):.0%}')
 
 
 def show_memory(orders, micro_batches):
     """Prints the bytes that each part holds: its variables, and what it keeps from forward to backward."""
-    micro_batch = 2 * 4 * 2 * EXAMPLES // micro_batches  # input and output, [n, 2] each, 4 bytes a number
+    micro_batch = 2 * 4 * 2 * EXAMPLES // micro_batches  # input and output, [N, 2] each, 4 bytes a number
     print('part  variables  input and output of a micro-batch  kept at most  together')
     for p, order in enumerate(orders):
         most = max(np.cumsum([1 if kind == 'forward' else -1 for kind, _ in order]))
@@ -158,7 +158,7 @@ def show_memory(orders, micro_batches):
 
 def show_choice(parts, micro_batches):
     """Prints the memory that each device needs for towers and for parts, and the simplest way that fits."""
-    # 1F1B is the order of exercise 6.
+    # 1F1B is the order of this lesson's exercise.
     ways = ('towers', f'towers, {micro_batches} turns', 'parts', 'parts, 1F1B')
     print('parameters  batch' + ''.join(f'{way:>17}' for way in ways) + '  choose')
     for billions, examples in ((0.1, 256), (0.1, 2048), (1.2, 64), (1.2, 1024), (3.0, 64)):
@@ -172,37 +172,37 @@ def show_choice(parts, micro_batches):
 def main():
     """Reads the flags and tells the story."""
     parser = common.parser(__doc__, plot='the timelines')
-    parser.add_argument('--parts', type=flags.at_least(2), default=2, metavar='P',
+    parser.add_argument('--parts', type=flags.at_least(2), default=2, metavar='S',
                         help='number of devices, with one layer each (default: %(default)s)')
     parser.add_argument('--micro_batches', type=flags.at_least(2), default=4, metavar='M',
                         help=f'a divisor of {EXAMPLES} (default: %(default)s)')
     parser.add_argument('--exercise', action='store_true', help='work in the order that your exercise returns')
     arguments = common.parse(parser)
-    P, M = arguments.parts, arguments.micro_batches
+    S, M = arguments.parts, arguments.micro_batches
     if EXAMPLES % M:
         raise UsageError(f'--micro_batches={M} does not divide the batch of {EXAMPLES}; use a divisor of {EXAMPLES}')
-    devices = common.choose_devices(arguments.device, P)
+    devices = common.choose_devices(arguments.device, S)
     order_of = written_order() if arguments.exercise else all_forward
-    orders = [order_of(p, P, M) for p in range(P)]
+    orders = [order_of(p, S, M) for p in range(S)]
 
     print('A model in parts: ' + ', '.join(f'part {p} on {device}' for p, device in enumerate(devices)))
     print(f'\nOne batch of {EXAMPLES} examples, forward (F0) and backward (B0). Only one part works at a time; '
           'the others wait (.).')
-    whole, rows = run(devices, [all_forward(p, P, 1) for p in range(P)], 1)
+    whole, rows = run(devices, [all_forward(p, S, 1) for p in range(S)], 1)
     show_timeline(rows, 1)
     print(f'\nThe same batch in {M} micro-batches. A part starts on the next one while others work on this one.')
     means, micro_rows = run(devices, orders, M)
     show_timeline(micro_rows, M)
     print(f'\nGradients of the weights: of the whole batch, and the mean over the {M} micro-batches. They are equal.')
-    for p in range(P):
+    for p in range(S):
         print(f'part {p} {common.numbers(whole[p][0])}   {common.numbers(means[p][0])}')
     print('\nWhat each part holds in the second timeline: it keeps a micro-batch from its F to its B.')
     show_memory(orders, M)
-    print(f'\nTowers or parts, on {P} devices of 16 GB each? A tower holds the whole model, for 1/{P} of the batch.\n'
-          f'A part holds 1/{P} of the model, for the whole batch. A parameter takes 16 bytes with Adam (value,\n'
+    print(f'\nTowers or parts, on {S} devices of 16 GB each? A tower holds the whole model, for 1/{S} of the batch.\n'
+          f'A part holds 1/{S} of the model, for the whole batch. A parameter takes 16 bytes with Adam (value,\n'
           'gradient, two moments); the activations of an example are assumed to take 20 MB. 1F1B is the order\n'
-          f'of exercise 6, here with {M} micro-batches.')
-    show_choice(P, M)
+          f'of the exercise, here with {M} micro-batches.')
+    show_choice(S, M)
     if arguments.plot:
         draw(arguments.plot, [('One batch', rows), (f'The same batch in {M} micro-batches', micro_rows)],
              {'F': 'forward', 'B': 'backward'})

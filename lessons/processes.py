@@ -9,8 +9,9 @@ messages are NumPy arrays through pipes. In each step the master sends every pro
 points, and receives the gradient of that share, a partial gradient. Their mean, weighted by the numbers of points, is
 the gradient of the whole batch, so the master takes the same steps whatever P is.
 
-It prints, at step 0 and every 50th, each process's partial gradient, their mean and the gradient that the master
-computes from all 50 points by itself; then the losses of 1 to P processes, which are equal.
+It prints the number of each process in the system. Then, after 0 updates and after every 50th, it prints each process's
+partial gradient, their mean, and the gradient that the master computes from all 50 points by itself; and at the end the
+losses with 1 to P processes, which are equal. The points are split as in lesson 3.
 
 In the package: examples/parabola.py is the same fit in a cluster (`python -m cifar10 local_cluster`). There TensorFlow
 carries the tensors between the processes, and `average_gradients` in cifar10/parallel/towers.py takes the mean.
@@ -37,10 +38,11 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 from cifar10.base.errors import RunError, UsageError  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
 from lessons import common  # noqa: E402
+from lessons.split_batch import shares_of  # noqa: E402
 
 POINTS = 50
 RATE = 0.01
-EVERY = 50  # steps between two reports
+EVERY = 50  # updates between two reports
 SHAPES = {'w1': [1, 5], 'b1': [5], 'w2': [5, 1], 'b2': [1]}
 TYPE = tf.float64  # so that sums in another order agree in all the digits that are printed
 
@@ -51,16 +53,26 @@ def points():
     return x, x ** 2
 
 
+def create_variables():
+    """Creates w1, b1, w2 and b2, float64, whose initial values are drawn from seeds; returns them in this order."""
+    return [tf.get_variable(name, dtype=TYPE, initializer=tf.cast(
+        tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())]), TYPE)) for name, shape in SHAPES.items()]
+
+
+def network(parameters, x):
+    """Builds the network, with the parameters w1, b1, w2 and b2: float64 [N, 1] -> float64 [N, 1]."""
+    w1, b1, w2, b2 = parameters
+    return tf.tanh(x @ w1 + b1) @ w2 + b2
+
+
 def loss_and_gradients(parameters, x, y):
-    """Builds the mean squared error over n points, and its gradient for w1, b1, w2 and b2.
+    """Builds the mean squared error over N points, and its gradient for w1, b1, w2 and b2.
 
     Args:
       parameters: the four tensors or variables, in the order of SHAPES.
-      x, y: float64 [n, 1].
+      x, y: float64 [N, 1].
     """
-    w1, b1, w2, b2 = parameters
-    fitted = tf.tanh(x @ w1 + b1) @ w2 + b2
-    loss = tf.reduce_mean(tf.square(fitted - y))
+    loss = tf.reduce_mean(tf.square(network(parameters, x) - y))
     return loss, tf.gradients(loss, parameters)
 
 
@@ -79,14 +91,16 @@ def serve(connection, devices, p):
 
 @contextlib.contextmanager
 def processes(count, devices):
-    """Context in which `count` processes serve; its value is the master's end of a pipe to each."""
+    """Context in which `count` processes serve; its value is the master's end of a pipe to each. Prints their pids."""
     # 'spawn' starts a new interpreter. A forked process would inherit TensorFlow's locks, but not its threads.
     spawning = multiprocessing.get_context('spawn')
     connections = []
     on_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited, so Ctrl-C ends only the master
     for p in range(count):
         ours, theirs = spawning.Pipe()
-        spawning.Process(target=serve, args=(theirs, devices, p), daemon=True).start()
+        process = spawning.Process(target=serve, args=(theirs, devices, p), daemon=True)
+        process.start()
+        print(f'process {p} has pid {process.pid}', flush=True)
         theirs.close()
         connections.append(ours)
     signal.signal(signal.SIGINT, on_interrupt)
@@ -100,7 +114,7 @@ def processes(count, devices):
 def collect(connections, values, x, y):
     """Splits the points over the processes; returns (their partial gradients, the weight of each)."""
     count = len(connections)
-    shares = list(zip(np.array_split(x, count), np.array_split(y, count)))
+    shares = [(x[share], y[share]) for share in shares_of(len(x), count)]
     partial = []
     try:
         for p, (own_x, own_y) in enumerate(shares):
@@ -118,36 +132,41 @@ def average(partial, weights):
 
 
 def fit(connections, steps, report):
-    """The master: fits the parabola with the processes, and returns {step: loss} at step 0 and every 50th.
+    """The master: fits the parabola with the processes.
 
     Args:
       connections: pipes to the P processes.
-      report: function (step, loss, partial gradients, weights, mean, gradient of all points), called at these steps.
+      steps: the number of updates.
+      report: function (number of updates, loss, partial gradients, weights, mean, gradient of all points), called after
+        0 updates and after every 50th.
+
+    Returns:
+      {number of updates: (loss, the fitted values at the points)}.
     """
     x, y = points()
-    losses = {}
+    found = {}
     with tf.Graph().as_default():
-        variables = [tf.get_variable(name, dtype=TYPE, initializer=tf.cast(
-            tf.random.stateless_normal(shape, [0, zlib.crc32(name.encode())]), TYPE)) for name, shape in SHAPES.items()]
-        whole = loss_and_gradients(variables, tf.constant(x), tf.constant(y))
+        variables = create_variables()
+        whole = *loss_and_gradients(variables, tf.constant(x), tf.constant(y)), network(variables, tf.constant(x))
         received = [tf.placeholder(TYPE, shape) for shape in SHAPES.values()]
         update = [variable.assign_sub(RATE * gradient) for variable, gradient in zip(variables, received)]
         with common.session(['/cpu:0']) as session:
             session.run(tf.global_variables_initializer())
-            for step in range(steps + 1):
+            for updates in range(steps + 1):
                 partial, weights = collect(connections, session.run(variables), x, y)
                 mean = average(partial, weights)
-                if step % EVERY == 0:
-                    losses[step], gradients = session.run(whole)
-                    report(step, losses[step], partial, weights, mean, gradients)
-                if step < steps:
+                if updates % EVERY == 0:
+                    loss, gradients, fitted = session.run(whole)
+                    found[updates] = loss, fitted
+                    report(updates, loss, partial, weights, mean, gradients)
+                if updates < steps:
                     session.run(update, dict(zip(received, mean)))
-    return losses
+    return found
 
 
-def show(step, loss, partial, weights, mean, whole):
-    """Prints the gradients at a step, one row for each process."""
-    print(f'step {step}, loss {loss:.6f}')
+def show(updates, loss, partial, weights, mean, whole):
+    """Prints the gradients after a number of updates, one row for each process."""
+    print(f'after {updates} updates, loss {loss:.6f}')
     rows = [(f'process {p}, {round(weight * POINTS)}/{POINTS}', gradients)
             for p, (weight, gradients) in enumerate(zip(weights, partial))]
     rows += [('mean', mean), (f'all {POINTS} points', whole)]
@@ -160,12 +179,25 @@ def show(step, loss, partial, weights, mean, whole):
     print(f'The largest difference between the last two rows is {difference:.10f}.\n')
 
 
+def draw(path, found, count):
+    """Draws the points, in a colour for each process, and what the network has fitted to them."""
+    from matplotlib import pyplot
+    x, y = points()
+    figure, axes = pyplot.subplots(figsize=(6, 3.6), layout='constrained')
+    for p, share in enumerate(shares_of(POINTS, count)):
+        axes.plot(x[share], y[share], 'o', markersize=4, label=f'points of process {p}' if count <= 5 else None)
+    for (updates, (_, fitted)), style in zip([*found.items()][:1] + [*found.items()][-1:], (':', '-')):
+        axes.plot(x, fitted, style, color='black', label=f'fitted after {updates} updates')
+    axes.legend(frameon=False, fontsize='small')
+    common.save(figure, path)
+
+
 def main():
     """Reads the flags, starts the processes and fits."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, plot='the points and the fit')
     parser.add_argument('--processes', type=flags.at_least(1), default=3, metavar='P',
                         help='number of processes besides the master (default: %(default)s)')
-    parser.add_argument('--steps', type=flags.at_least(1), default=100, metavar='N',
+    parser.add_argument('--steps', type=flags.at_least(1), default=100, metavar='STEPS',
                         help='number of updates (default: %(default)s)')
     arguments = common.parse(parser)
     count = arguments.processes
@@ -174,13 +206,15 @@ def main():
     with processes(count, common.choose_devices(arguments.device, count)) as connections:
         print(f'Every process computes the gradient of its share of the {POINTS} points. The mean is weighted by the '
               'shares.\nThe last row is the gradient of all points, which the master computes by itself to compare.\n')
-        losses = {count: fit(connections, arguments.steps, show)}
+        found = {count: fit(connections, arguments.steps, show)}
         for fewer in range(1, count):
-            losses[fewer] = fit(connections[:fewer], arguments.steps, lambda *_: None)
-    print('The losses with each number of processes:')
-    print(' step' + ''.join(f'{f"P = {p}":>12}' for p in sorted(losses)))
-    for step in losses[count]:
-        print(f'{step:5}' + ''.join(f'{losses[p][step]:12.6f}' for p in sorted(losses)))
+            found[fewer] = fit(connections[:fewer], arguments.steps, lambda *_: None)
+    print('The losses with each number P of processes that compute, besides the master:')
+    print('after updates' + ''.join(f'{f"P = {p}":>12}' for p in sorted(found)))
+    for updates in found[count]:
+        print(f'{updates:13}' + ''.join(f'{found[p][updates][0]:12.6f}' for p in sorted(found)))
+    if arguments.plot:
+        draw(arguments.plot, found[count], count)
 
 
 if __name__ == '__main__':

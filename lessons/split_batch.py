@@ -4,11 +4,11 @@
     python lessons/split_batch.py --epochs=3
 
 It splits a batch of 4 rows over two devices, then one of 5 rows, which does not divide evenly. It shows that the
-gradients of unequal shares have to be weighted by their sizes. Then it trains LeNet on one device and on two, and
-prints the time and the accuracy of each epoch. It uses Fashion-MNIST if the files are in `--data_dir`, where
-examples/lenet_fashion_mnist.py downloads them, and generated images otherwise.
+gradients of unequal shares have to be weighted by their sizes. Then it trains LeNet on one device and on two. It prints
+the time and the accuracy of each epoch, and how far the weights of the two runs are apart. It uses Fashion-MNIST if the
+files are in `--data_dir`, where examples/lenet_fashion_mnist.py downloads them, and generated images otherwise.
 
-In the package: the trainer gives every tower a batch of the same size (cifar10/data/pipeline.py); `train` in
+In the package: the trainer gives every tower a batch of the same size (cifar10/data/pipeline.py); `build` in
 examples/lenet_fashion_mnist.py and `fit` in examples/parabola.py weight unequal shares.
 Exercise: lessons/exercises/split_batch.py.
 """
@@ -88,7 +88,7 @@ def show_weights(devices):
 
 
 def lenet(images):
-    """Builds LeNet: images uint8 [n, 28, 28] -> logits float32 [n, 10]. Its variables are on the CPU."""
+    """Builds LeNet: images uint8 [N, 28, 28] -> logits float32 [N, 10]. Its variables are on the CPU."""
     def affine(x, name, shape, product):
         seed = zlib.crc32(name.encode())
         with tf.variable_scope(name), tf.device('/cpu:0'):
@@ -107,7 +107,11 @@ def lenet(images):
 
 
 def train(data, devices, epochs):
-    """Trains LeNet with each batch split over the devices, and prints time and accuracy of each epoch."""
+    """Trains LeNet with each batch split over the devices, and prints time and accuracy of each epoch.
+
+    Returns:
+      {number of updates: the variables}, after the first update and after each epoch; the accuracy of each epoch.
+    """
     train_images, train_labels, test_images, test_labels = data
     with tf.Graph().as_default():
         images = tf.placeholder(tf.uint8, [BATCH, 28, 28])
@@ -121,31 +125,60 @@ def train(data, devices, epochs):
                 tower_grads.append(tf.gradients(tf.reduce_sum(losses) / BATCH, tf.trainable_variables()))
         with tf.device('/cpu:0'):
             gradients = [tf.add_n(each) for each in zip(*tower_grads)]
-            with tf.control_dependencies(gradients):  # no variable changes before all towers have read it
-                step = tf.group([variable.assign_sub(RATE * gradient)
-                                 for variable, gradient in zip(tf.trainable_variables(), gradients)])
+            # Each gradient needs all towers, so no variable changes before every tower has read it.
+            step = tf.group([variable.assign_sub(RATE * gradient)
+                             for variable, gradient in zip(tf.trainable_variables(), gradients)])
         with tf.variable_scope(tf.get_variable_scope(), reuse=True):
             predictions = tf.argmax(lenet(tf.constant(test_images)), 1)
         with common.session(devices) as session:
             session.run(tf.global_variables_initializer())
             session.run(predictions)  # the first run of a graph is slow
+            variables, accuracies, updates = {}, [], 0
             for epoch in range(1, epochs + 1):
                 order = np.random.default_rng(epoch).permutation(len(train_images))
                 begin = time.perf_counter()
                 for first in range(0, len(order) - BATCH + 1, BATCH):
                     indices = order[first:first + BATCH]
                     session.run(step, {images: train_images[indices], labels: train_labels[indices]})
+                    updates += 1
+                    if updates == 1:
+                        variables[updates] = session.run(tf.trainable_variables())
                 seconds = time.perf_counter() - begin
-                accuracy = np.mean(session.run(predictions) == test_labels)
-                print(f'  epoch {epoch}: {seconds:5.2f} seconds, test accuracy {accuracy:.3f}')
+                variables[updates] = session.run(tf.trainable_variables())
+                accuracies.append(np.mean(session.run(predictions) == test_labels))
+                print(f'  epoch {epoch}: {seconds:5.2f} seconds, test accuracy {accuracies[-1]:.3f}')
+    return variables, accuracies
+
+
+def show_differences(one, other):
+    """Prints how far the weights of two runs are apart; returns {number of updates: largest difference}."""
+    print('The largest difference of a weight between the two runs:')
+    found = {}
+    for updates, variables in one.items():
+        found[updates] = max(np.abs(a - b).max() for a, b in zip(variables, other[updates]))
+        print(f'  after {updates:4} update{"s" * (updates > 1):1}   {found[updates]:.0e}')
+    return found
+
+
+def draw(path, accuracies, differences):
+    """Draws the accuracies of both runs against epochs, and how far their weights are apart against updates."""
+    from matplotlib import pyplot
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(8, 3), layout='constrained')
+    for label, each, style in zip(('one device', 'two devices'), accuracies, ('o-', 'x--')):
+        left.plot(range(1, len(each) + 1), each, style, label=label)
+    left.set(xlabel='epoch', xticks=range(1, len(accuracies[0]) + 1), ylabel='test accuracy', ylim=(0, 1.05))
+    left.legend(frameon=False)
+    right.semilogy(list(differences), list(differences.values()), 'o-', color='black')
+    right.set(xlabel='updates', ylabel='largest difference of a weight')
+    common.save(figure, path)
 
 
 def main():
     """Reads the flags and tells the story."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, plot='accuracies and differences')
     parser.add_argument('--data_dir', default='/tmp/fashion_mnist',
                         help="directory of Fashion-MNIST's four idx.gz files (default: %(default)s)")
-    parser.add_argument('--epochs', type=flags.at_least(1), default=3, metavar='N',
+    parser.add_argument('--epochs', type=flags.at_least(1), default=3, metavar='EPOCHS',
                         help='passes over the training images (default: %(default)s)')
     arguments = common.parse(parser)
     devices = common.choose_devices(arguments.device, 2)
@@ -161,11 +194,16 @@ def main():
         data = [array[:IMAGES if k < 2 else IMAGES // 2]
                 for k, array in enumerate(fashion_mnist.read(arguments.data_dir))]
         print('\nImages: the first of Fashion-MNIST.')
+    runs = []
     for used in (devices[:1], devices):
         sizes = [share.stop - share.start for share in shares_of(BATCH, len(used))]
         print(f"LeNet, {IMAGES} images, batches of {BATCH} on {' '.join(used)}, in shares of "
               f"{' and '.join(map(str, sizes))}:")
-        train(data, used, arguments.epochs)
+        runs.append(train(data, used, arguments.epochs))
+    variables, accuracies = zip(*runs)
+    differences = show_differences(*variables)
+    if arguments.plot:
+        draw(arguments.plot, accuracies, differences)
 
 
 if __name__ == '__main__':

@@ -11,8 +11,9 @@ not.
 
 For the first updates it prints at which update each gradient was started and at which it is applied, with the numbers
 of one variable. Then it prints the loss after so many updates and so many milliseconds, synchronous and asynchronous,
-with equal towers and with a slow one. In these tables time is simulated, so they are the same in every run. At the end
-the same towers run in threads, in real time.
+with equal towers and with a slow one, and what of the difference comes from the rate, from the examples and from the
+staleness. In these tables time is simulated, so they are the same in every run. At the end the same towers run in
+threads, in real time.
 
 In the package: cifar10/parallel/asynchronous.py (`--variable_update=async`), whose threads are in
 cifar10/run/async_workers.py; it reports each gradient's staleness. Exercise: lessons/exercises/stale.py.
@@ -24,7 +25,6 @@ import os
 import sys
 import threading
 import time
-import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +40,8 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.programs import flags  # noqa: E402
 from lessons import common  # noqa: E402
+from lessons.processes import SHAPES, create_variables, loss_and_gradients, points  # noqa: E402
 
-SHAPES = {'w1': [1, 5], 'b1': [5], 'w2': [5, 1], 'b2': [1]}
 BATCHES = 5  # of 10 points each; batch i has the points i, i + 5, i + 10 ...
 TOWERS = 4
 TOWER_MS = 10  # milliseconds that a tower takes for a gradient
@@ -70,23 +70,16 @@ class Update(NamedTuple):
     b2_after: float
 
 
-def loss_of(parameters, x):
-    """Builds the mean squared error of the network for y = x^2 at x, float64 [n, 1]."""
-    w1, b1, w2, b2 = parameters
-    return tf.reduce_mean(tf.square(tf.tanh(x @ w1 + b1) @ w2 + b2 - tf.square(x)))
-
-
 class Training:
     """The graph: one copy of the variables, a gradient for each tower's device, and the update with a gradient."""
 
     def __init__(self, devices):
-        x = np.linspace(-2, 2, 50)[:, None]
+        x, y = (tf.constant(each) for each in points())
         self._rate = tf.placeholder(tf.float64, [])
         self._batch = tf.placeholder(tf.int64, [])
         self._gradients = [tf.placeholder(tf.float64, shape) for shape in SHAPES.values()]
         with tf.device('/cpu:0'):
-            variables = [tf.get_variable(name, initializer=tf.cast(tf.random.stateless_normal(
-                shape, [0, zlib.crc32(name.encode())]), tf.float64)) for name, shape in SHAPES.items()]
+            variables = create_variables()
             updates = tf.get_variable('updates', initializer=np.int64(0), trainable=False)
         self._towers = []
         for device in devices:
@@ -95,8 +88,8 @@ class Training:
                 # The number of updates is read before the variables, so that staleness counts every update since.
                 with tf.control_dependencies([started]):
                     read = [variable.read_value() for variable in variables]
-                points = tf.constant(x)[self._batch % BATCHES::BATCHES]
-                self._towers.append((started, read[-1], tf.gradients(loss_of(read, points), read)))
+                batch = [each[self._batch % BATCHES::BATCHES] for each in (x, y)]
+                self._towers.append((started, read[-1], loss_and_gradients(read, *batch)[1]))
         with tf.device('/cpu:0'):
             applied, before = updates.read_value(), variables[-1].read_value()
             with tf.control_dependencies([applied, before]):
@@ -104,7 +97,7 @@ class Training:
                            for variable, gradient in zip(variables, self._gradients)] + [updates.assign_add(1)]
             with tf.control_dependencies(changes):
                 now = [variable.read_value() for variable in variables]
-            self._update = applied, loss_of(now, tf.constant(x)), before, now[-1]
+            self._update = applied, loss_and_gradients(now, x, y)[0], before, now[-1]
         self._session = common.session(devices)
         self._initialise = tf.global_variables_initializer()
         self.begin(0.0)
@@ -135,9 +128,9 @@ def mean(results):
 
 def simulate_synchronous(training, durations):
     """Trains for SIMULATED_MS; tower k takes durations[k] ms for a gradient. Returns the Updates."""
-    made = []
+    made, towers = [], range(len(durations))
     for step in range(SIMULATED_MS // max(durations)):  # each update waits for the slowest tower
-        results = [training.start(k, step * TOWERS + k) for k in range(TOWERS)]
+        results = [training.start(k, step * len(towers) + k) for k in towers]
         made.append(training.apply((step + 1) * max(durations), None, *mean(results)))
         if diverged(made):
             break
@@ -158,23 +151,35 @@ def simulate_asynchronous(training, durations):
 
 
 def run_synchronous(training, durations):
-    """Trains for THREADS_MS of real time, with a thread for each tower; returns the Updates."""
+    """Trains for THREADS_MS of real time, with a thread for each tower.
+
+    Returns:
+      The Updates, and for each of them the milliseconds in which a tower waited, on average, for the slowest one, and
+      those in which all waited for the update.
+    """
     def compute(k, batch):
+        own = time.perf_counter()
         result = training.start(k, batch)
         time.sleep(durations[k] / 1000)  # as long as a large network would take
-        return result
+        return result, ms_since(own)
 
-    made, begin = [], time.perf_counter()
+    made, waited, begin = [], [], time.perf_counter()
     with concurrent.futures.ThreadPoolExecutor(TOWERS) as threads:
         while ms_since(begin) < THREADS_MS and not diverged(made):
             batches = range(len(made) * TOWERS, (len(made) + 1) * TOWERS)
-            results = list(threads.map(compute, range(TOWERS), batches))
+            results, computed = zip(*threads.map(compute, range(TOWERS), batches))
+            ready = time.perf_counter()
             made.append(training.apply(ms_since(begin), None, *mean(results)))
-    return made
+            waited.append((max(computed) - np.mean(computed), ms_since(ready)))
+    return made, waited
 
 
 def run_asynchronous(training, durations):
-    """As `run_synchronous`, but each thread makes its own updates, and waits only while another one updates."""
+    """As `run_synchronous`, but each thread makes its own updates, and waits only while another one updates.
+
+    Returns:
+      The Updates.
+    """
     made, begin = [], time.perf_counter()
     batches, updating = itertools.count(), threading.Lock()
 
@@ -201,7 +206,7 @@ def diverged(updates):
 
 
 def train(run, training, rate, durations):
-    """Returns the Updates that `run`, one of the four functions above, makes from the initial values."""
+    """Returns what `run`, one of the four functions above, returns when it begins with the initial values."""
     training.begin(rate)
     return run(training, durations)
 
@@ -238,10 +243,27 @@ def shown_loss(updates):
     return f'{"-" if not updates else "huge" if diverged(updates) else f"{updates[-1].loss:.4f}":>9}'
 
 
-def show_threads(synchronous, asynchronous, title):
+def show_causes(training, rate, own_rate, synchronous, asynchronous):
+    """Prints the losses of two runs after numbers of updates, and between them those of one change at a time."""
+    def not_stale(batches, rate):
+        return train(simulate_synchronous, training, rate, [TOWER_MS] * batches)
+
+    print('\nFrom synchronous to asynchronous updates of equal towers, one change at a time (simulated):')
+    print(f'{"":38}{"after updates":>27}\n{"":38}{common.numbers(AT_UPDATES, 0, 9)}')
+    for label, made in ((f'synchronous: {TOWERS} batches, {rate:.3g}', synchronous),
+                        (f'another rate: {TOWERS} batches, {own_rate:.3g}', not_stale(TOWERS, own_rate)),
+                        (f'fewer examples: 1 batch, {rate:.3g}', not_stale(1, rate)),
+                        (f'both: 1 batch, {own_rate:.3g}', not_stale(1, own_rate)),
+                        (f'both, and stale: asynchronous, {own_rate:.3g}', asynchronous)):
+        print(f'{label:38}' + ''.join(shown_loss(made[:count]) for count in AT_UPDATES))
+
+
+def show_threads(synchronous, waited, asynchronous, title):
     """Prints what the threads did in real time."""
     print(f'\nThe same in threads, {title}, for {THREADS_MS} ms of real time (the numbers differ from run to run):')
-    print(f'synchronous   {len(synchronous):4} updates, loss {synchronous[-1].loss:.4f}')
+    slowest, update = np.mean(waited, 0)
+    print(f'synchronous   {len(synchronous):4} updates, loss {synchronous[-1].loss:.4f}; for each, a tower waited\n'
+          f'{"":19}{slowest:.1f} ms for the slowest tower and {update:.1f} ms for the update')
     print(f'asynchronous  {len(asynchronous):4} updates, loss {asynchronous[-1].loss:.4f}')
     for k in range(TOWERS):
         own = [update for update in asynchronous if update.tower == k]
@@ -271,7 +293,7 @@ def draw(path, tables):
     rows[-1][1].set_xlabel('seconds (simulated)')
     figure.legend(*rows[0][0].get_legend_handles_labels(), loc='outside upper center', ncols=len(styles),
                   title='mode, learning rate', fontsize='small', title_fontsize='small', frameon=False)
-    figure.savefig(path, dpi=120, format='png')
+    common.save(figure, path)
 
 
 def main():
@@ -296,11 +318,12 @@ def main():
     show_first(tables[slow_title][f'asynchronous, {own_rate:.3g}'], slow_title, own_rate)
     for title, runs in tables.items():
         show_losses(runs, title)
-    show_threads(train(run_synchronous, training, rate, slow), train(run_asynchronous, training, own_rate, slow),
+    synchronous, asynchronous, _ = tables[f'{TOWERS} towers of {TOWER_MS} ms'].values()
+    show_causes(training, rate, own_rate, synchronous, asynchronous)
+    show_threads(*train(run_synchronous, training, rate, slow), train(run_asynchronous, training, own_rate, slow),
                  slow_title)
     if arguments.plot:
         draw(arguments.plot, tables)
-        print(f'\nwritten {arguments.plot}')
 
 
 if __name__ == '__main__':

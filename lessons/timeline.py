@@ -51,6 +51,8 @@ def _short(device):
 def text(rows: Sequence[Row], width: int = 72) -> str:
     """Draws a timeline in characters: each bar begins with its name and is filled with '='; '.' is idle time.
 
+    A bar that is shorter than its name begins with '|' instead, so that no name is cut.
+
     Args:
       rows: as `rows` returns them. Bars of a device that overlap are drawn below each other.
       width: characters from the start of the first bar to the end of the last.
@@ -69,7 +71,8 @@ def text(rows: Sequence[Row], width: int = 72) -> str:
                 no_gap = following and (following.start - bar.end) * scale < 0.5
                 first = min(round(bar.start * scale), width - 1)
                 length = max(round((following.start if no_gap else bar.end) * scale) - first, 1)
-                line[first:first + length] = bar.name[:length].ljust(length, '=')
+                name = bar.name if len(bar.name) <= length else '|'
+                line[first:first + length] = name.ljust(length, '=')
             lines.append(('' if i else row.device).ljust(margin) + ''.join(line))
     end = f'{seconds(rows):.2f} s'
     lines.append(' ' * margin + '0 s' + end.rjust(width - 3))

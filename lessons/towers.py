@@ -5,7 +5,8 @@
 
 A linear model, prediction = x @ weights + bias, is built once for each tower, over shared variables. The lesson prints
 the batch, the names of the variables and operations, the losses and gradients of all towers, and the gradient of the
-whole batch, which is the mean of theirs. All numbers can be checked with a pencil.
+whole batch, which is the mean of theirs. Then it builds the towers with `tf.Variable`, which makes a set of variables
+for each tower. All numbers can be checked with a pencil.
 
 In the package: `build_towers`, `shared_variables` and `average_gradients` in cifar10/parallel/towers.py.
 Exercise: lessons/exercises/towers.py.
@@ -33,27 +34,40 @@ ROWS = np.array([0, 2, 2, 3])
 RATE = 0.1
 
 
-def loss_of(x, y):
-    """Builds the model and its loss: the mean of the squared errors of x, float32 [n, 2], and y, float32 [n]."""
+def shared(name, value):
+    """Returns the variable of a name, which the first tower creates with a value."""
+    return tf.get_variable(name, initializer=value)
+
+
+def loss_of(x, y, variable=shared):
+    """Builds the model and its loss.
+
+    Args:
+      x, y: inputs and targets, float32 [B, 2] and [B].
+      variable: function (name, initial value) -> variable.
+
+    Returns:
+      The mean of the squared errors, float32 scalar.
+    """
     with tf.variable_scope('linear'):
         with tf.device('/cpu:0'):  # the variables, wherever the tower computes
-            weights = tf.get_variable('weights', initializer=[1.0, -1.0])
-            bias = tf.get_variable('bias', initializer=0.0)
+            weights = variable('weights', [1.0, -1.0])
+            bias = variable('bias', 0.0)
         prediction = tf.linalg.matvec(x, weights, name='product') + bias
     return tf.reduce_mean(tf.square(prediction - y), name='loss')
 
 
-def build_towers(devices):
-    """Builds one tower on each device; returns the losses and, for each tower, its gradients of [weights, bias]."""
+def build_towers(devices, variable=shared):
+    """Builds one tower on each device; returns the losses and, for each tower, its gradients of all variables."""
     losses = []
     tower_grads = []
     shares = np.split(np.arange(len(X)), len(devices))
     for k, device in enumerate(devices):
-        # `tf.name_scope` names the tower's operations. The variables are named by variable scopes only, so with
-        # `reuse` every tower after the first gets the variables of the first.
+        # `tf.name_scope` names the tower's operations. `tf.get_variable` names variables by variable scopes only, so
+        # with `reuse` every tower after the first gets the variables of the first.
         with tf.device(device), tf.name_scope(f'tower_{k}'), \
                 tf.variable_scope(tf.get_variable_scope(), reuse=k > 0, auxiliary_name_scope=False):
-            losses.append(loss_of(tf.constant(X[shares[k]]), tf.constant(Y[shares[k]])))
+            losses.append(loss_of(tf.constant(X[shares[k]]), tf.constant(Y[shares[k]]), variable))
             tower_grads.append(tf.gradients(losses[k], tf.trainable_variables()))
     return losses, tower_grads
 
@@ -83,7 +97,7 @@ def show_names():
 
 
 def show_gradients(session, losses, tower_grads, means):
-    """Prints the losses and gradients of the towers, their means, and those of the whole batch."""
+    """Prints losses and gradients of the towers, their means, and those of the whole batch; returns the gradients."""
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
         whole_loss = loss_of(tf.constant(X), tf.constant(Y))
     whole_grads = tf.gradients(whole_loss, tf.trainable_variables())
@@ -100,13 +114,14 @@ def show_gradients(session, losses, tower_grads, means):
         print(f'  tower {k}       {common.numbers(np.hstack(values))}')
     print(f'  mean          {common.numbers(np.hstack(mean_values))}')
     print(f'  whole batch   {common.numbers(np.hstack(whole_values))}')
+    return grad_values, np.hstack(mean_values), np.hstack(whole_values)
 
 
 def show_update(session, means):
     """Applies the means once, as gradient descent does, and prints the variables before and after."""
     variables = tf.trainable_variables()
-    with tf.control_dependencies(means):  # no variable changes before all towers have read it
-        update = tf.group([variable.assign_sub(RATE * mean) for variable, mean in zip(variables, means)])
+    # Each mean needs the gradients of all towers, so no variable changes before every tower has read it.
+    update = tf.group([variable.assign_sub(RATE * mean) for variable, mean in zip(variables, means)])
     print(f'\nThe variables before and after the one update, variable - {RATE} * mean:')
     print(f'  before        {common.numbers(np.hstack(session.run(variables)))}')
     session.run(update)
@@ -125,12 +140,38 @@ def show_sparse(session, num_towers):
         values, indices = session.run([(slices.values, slices.indices) for slices in tf.gradients(loss, table)][0])
         for row, value in zip(indices, values):
             print(f'  tower {k}  row {row}{common.numbers(value)}')
-    print('Their mean is the exercise of this lesson: lessons/exercises/towers.py.')
+    print('Their mean is an exercise of this lesson: lessons/exercises/towers.py.')
+
+
+def show_own_variables(devices):
+    """Builds the same towers with tf.Variable, and prints the variables and which gradients tower 0 has."""
+    with tf.Graph().as_default():
+        _, tower_grads = build_towers(devices, lambda name, value: tf.Variable(value, name=name))
+        variables = tf.trainable_variables()
+    print(f'\nWith tf.Variable in place of tf.get_variable, tf.trainable_variables() has {len(variables)} variables:')
+    for variable in variables:
+        print(f'  {variable.op.name}')
+    trained = [variable.op.name for gradient, variable in zip(tower_grads[0], variables) if gradient is not None]
+    print(f"The loss of tower 0 has gradients only of {' and '.join(trained)}.")
+
+
+def draw(path, values, mean, whole):
+    """Draws the gradients of K towers, their mean and that of the whole batch, [weight, weight, bias] each."""
+    from matplotlib import pyplot
+    figure, axes = pyplot.subplots(figsize=(7, 3), layout='constrained')
+    rows = {**{f'tower {k}': np.hstack(value) for k, value in enumerate(values)}, 'mean': mean, 'whole batch': whole}
+    for i, (label, row) in enumerate(rows.items()):
+        axes.bar(np.arange(3) + 0.8 * i / len(rows), row, 0.7 / len(rows), label=label)
+    axes.set_xticks(np.arange(3) + 0.4 - 0.4 / len(rows), ['weight 0', 'weight 1', 'bias'])
+    axes.axhline(0, color='black', linewidth=0.8)
+    axes.set_ylabel('gradient')
+    axes.legend(frameon=False, ncols=2, fontsize='small')
+    common.save(figure, path)
 
 
 def main():
     """Reads the flags and tells the story."""
-    parser = common.parser(__doc__)
+    parser = common.parser(__doc__, plot='the gradients')
     parser.add_argument('--towers', type=int, choices=(1, 2, 4), default=2,
                         help='number of towers, which share the 4 examples evenly (default: %(default)s)')
     arguments = common.parse(parser)
@@ -142,9 +183,12 @@ def main():
     show_names()
     with common.session(devices) as session:
         session.run(tf.global_variables_initializer())
-        show_gradients(session, losses, tower_grads, means)
+        gradients = show_gradients(session, losses, tower_grads, means)
         show_update(session, means)
         show_sparse(session, len(devices))
+    show_own_variables(devices)
+    if arguments.plot:
+        draw(arguments.plot, *gradients)
 
 
 if __name__ == '__main__':

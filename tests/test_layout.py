@@ -12,12 +12,13 @@ from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
 from cifar10.settings.presets import PRESETS
 from tests.helpers import ROOT
+from tests.learn_pages import anchors_of
 
 PACKAGE = ROOT / 'cifar10'
 FILES = sorted(PACKAGE.rglob('*.py'))
 SOURCES = FILES + [*sorted(ROOT.glob('*.py')), *sorted((ROOT / 'tests').glob('*.py')),
                    *sorted((ROOT / 'lessons').rglob('*.py'))]
-DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').glob('*.md'))
+DOCUMENTS = sorted(ROOT.glob('*.md')) + sorted((ROOT / 'docs').rglob('*.md'))
 # The layers, the lowest last, as the package's docstring has them.
 LAYERS = [re.split(r' {2,}', line.strip())[0].split() for line in re.findall(r'^    \w.*', cifar10.__doc__, re.M)]
 ROOMS = [room for layer in LAYERS for room in layer]
@@ -168,8 +169,7 @@ def test_links_and_files_of_the_documentation_are_there(path):
         linked = path.parent / target if target else path
         assert linked.exists(), target
         if anchor:
-            headings = re.findall(r'^#+ (.*)$', linked.read_text(), re.M)
-            assert anchor in [re.sub(r'[^\w -]', '', heading).lower().replace(' ', '-') for heading in headings], anchor
+            assert anchor in anchors_of(linked.read_text()), anchor
     for name in re.findall(r'`((?:cifar10/|tests/)[\w/]+\.py)`', text):
         assert (ROOT / name).exists(), name
 

@@ -1,4 +1,4 @@
-"""The lessons: what they print is what docs/learn.md shows, and its numbers are those of NumPy."""
+"""Lessons 1 to 6 and 12: what they print is what their pages show, and its numbers are those of NumPy."""
 import heapq
 import multiprocessing
 import re
@@ -15,26 +15,10 @@ from cifar10.base.errors import RunError, UsageError
 from lessons import parts
 from lessons.solutions import parts as solutions
 from tests.helpers import ROOT, mostly_stress, patient
+from tests.learn_pages import assert_on_page
 from tests.stubs import write_stubs
 
 LESSONS = ROOT / 'lessons'
-PAGE = (ROOT / 'docs' / 'learn.md').read_text()
-
-
-def assert_on_page(command, printed, *varying):
-    """Asserts that docs/learn.md shows what a command printed.
-
-    Args:
-      command: the command after '$ ' on the page. A line '...' below it stands for lines that are left out.
-      varying: patterns of what differs from run to run or from machine to machine.
-    """
-    shown = re.search(rf'^\$ {re.escape(command)}\n(.*?)^(?:\$ |```)', PAGE, re.M | re.S).group(1)
-    for pattern in varying:
-        shown, printed = (re.sub(pattern, '#', text, flags=re.M) for text in (shown, printed))
-    pieces = re.split(r'^\.\.\.\n', shown, flags=re.M)
-    if len(pieces) == 1:
-        assert printed == shown
-    assert re.fullmatch('.*'.join(map(re.escape, pieces)), printed, re.S), printed
 
 
 def rows(text, heading):
@@ -60,7 +44,10 @@ def run(script, *arguments):
 def test_towers_have_gradients_whose_mean_is_that_of_the_whole_batch():
     text = run('towers.py', '--device=cpu')
     assert_on_page('python lessons/towers.py --towers=2', text)
-    assert text.count('linear/weights ') == 1 and text.count('/product/MatMul') == 2
+    assert len(re.findall(r'^  linear/weights +on ', text, re.M)) == 1 and text.count('/product/MatMul') == 2
+    own = text.split('With tf.Variable in place of tf.get_variable')[1]
+    assert re.findall(r'^  (\S+)$', own, re.M) == [f'tower_{k}/linear/{name}' for k in range(2)
+                                                   for name in ('weights', 'bias')]
     x, y = np.array([[1, 2], [2, 1], [3, 0], [0, 3]]), np.array([1, 2, 3, -1])
     errors = x @ [1, -1] - y
     gradients = 2 * errors[:, None] * np.column_stack([x, np.ones(4)])  # of each example
@@ -113,7 +100,8 @@ def test_the_ring_sums_as_the_naive_all_reduce_and_as_tensorflow(count, call_les
 def test_a_split_batch_is_complete_and_trains_alike_on_one_device_and_two(call_lesson):
     status, text, error = call_lesson('split_batch.py', '--device=cpu', '--data_dir=/nowhere')
     assert (status, error) == (0, '')
-    assert_on_page('python lessons/split_batch.py', text, r'because \S+', r' +\S+ seconds, test accuracy \S+')
+    assert_on_page('python lessons/split_batch.py', text, r'because \S+', r' +\S+ seconds, test accuracy \S+',
+                   r'\de-\d\d$')
     batches = re.split(r'A batch of \d rows:\n', text)[1:]
     for batch, sizes in zip(batches, ([2, 2], [2, 3])):
         whole, *shares = re.split(r'  on .*, (\d) rows:\n', batch.split('\n\n')[0] + '\n')
@@ -162,23 +150,25 @@ def moved(parameters, rate, gradients):
 def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_the_mean(call_lesson):
     status, text, error = call_lesson('processes.py', '--device=cpu')
     assert (status, error) == (0, '')
-    assert_on_page('python lessons/processes.py', text)
+    assert_on_page('python lessons/processes.py', text, r'pid \d+')
+    pids = re.findall(r'^process (\d) has pid (\d+)$', text, re.M)
+    assert [p for p, _ in pids] == list('012') and len({pid for _, pid in pids}) == 3
     parameters = initial_parameters()
-    blocks = re.findall(r'^step (\d+), loss ([\d.]+)\n(.*?)\n(The largest[^\n]*)$', text, re.M | re.S)
-    assert [step for step, *_ in blocks] == ['0', '50', '100']
-    for step, loss, table, difference in blocks:
-        if step != '0':
+    blocks = re.findall(r'^after (\d+) updates, loss ([\d.]+)\n(.*?)\n(The largest[^\n]*)$', text, re.M | re.S)
+    assert [updates for updates, *_ in blocks] == ['0', '50', '100']
+    for updates, loss, table, difference in blocks:
+        if updates != '0':
             for _ in range(50):
                 parameters = moved(parameters, 0.01, gradients_of(parameters, X))
         assert float(loss) == pytest.approx(loss_of(parameters), abs=1e-6)
-        shares = [(f'process {p}, {len(x)}/50', x) for p, x in enumerate(np.array_split(X, 3))]
+        shares = [(f'process {p}, {len(x)}/50', x) for p, x in enumerate((X[:16], X[16:33], X[33:]))]
         for row, x in [*shares, ('mean', X), ('all 50 points', X)]:
             printed = np.array(' '.join(re.findall(rf'^{row} (.*)$', table, re.M)).split(), float)
             expected = np.hstack([gradient.ravel() for gradient in gradients_of(parameters, x)])
             np.testing.assert_allclose(printed, expected, atol=0.006)
         assert difference == 'The largest difference between the last two rows is 0.0000000000.'
     losses = re.findall(r'^ +(\d+) +(\S+) +(\S+) +(\S+)$', text[text.index('P = 1'):], re.M)
-    assert losses == [(step, *[loss] * 3) for step, loss, *_ in blocks], 'equal for 1, 2 and 3 processes'
+    assert losses == [(updates, *[loss] * 3) for updates, loss, *_ in blocks], 'equal for 1, 2 and 3 processes'
 
 
 def test_a_process_that_has_ended_is_reported():
@@ -216,8 +206,8 @@ def asynchronous(rate, durations):
 def test_gradients_are_as_stale_as_printed_and_the_losses_are_those_of_numpy(call_lesson):
     status, text, error = call_lesson('stale.py', '--device=cpu')
     assert (status, error) == (0, '')
-    assert_on_page('python lessons/stale.py', text, r' +\d+ updates, ', r' *[\d.]+ stale on average', r'loss [\d.]+$',
-                   r'started at \d+, applied at \d+: \d+ stale$')
+    assert_on_page('python lessons/stale.py', text, r' +\d+ updates, ', r' *[\d.]+ stale on average',
+                   r'(?<=#)loss [\d.]+', r' +[\d.]+ ms (?=for the)', r'started at \d+, applied at \d+: \d+ stale$')
     updates = re.findall(r'^ +\d+ ms  tower (\d): started at +(\d+), applied at +(\d+): +(\d+) stale (.*)$', text, re.M)
     made = {}  # update -> b2 after it
     for _, started, applied, staleness, numbers in updates:
@@ -245,7 +235,9 @@ def test_gradients_are_as_stale_as_printed_and_the_losses_are_those_of_numpy(cal
     assert sum(int(count) for _, count in by_tower) == int(counts['asynchronous'])
 
 
-@pytest.mark.parametrize('script', mostly_stress(['stale.py', 'parts.py'], 'parts.py'))
+@pytest.mark.parametrize('script', mostly_stress(
+    ['towers.py', 'all_reduce.py', 'split_batch.py', 'processes.py', 'stale.py', 'parts.py', 'by_hand.py'], 'towers.py',
+    'parts.py'))
 def test_the_pictures_are_drawn(script, call_lesson, tmp_path):
     pytest.importorskip('matplotlib')
     path = tmp_path / 'picture.png'
@@ -254,7 +246,7 @@ def test_the_pictures_are_drawn(script, call_lesson, tmp_path):
     assert path.read_bytes().startswith(b'\x89PNG')
 
 
-TIMES = (r'^/cpu:\d  [FB\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%')  # of lesson 6
+TIMES = (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%')  # of lesson 6
 
 
 def gradients_of_parts(count):
@@ -324,10 +316,17 @@ def test_three_parts_compute_the_gradients_of_numpy_in_the_order_of_1f1b(monkeyp
 
 @pytest.mark.parametrize('count', [1, 4])
 def test_towers_by_hand_print_the_losses_of_the_page(count, call_lesson):
-    status, text, error = call_lesson('../examples/towers_by_hand.py', '--tower_device=cpu', f'--towers={count}')
+    status, text, error = call_lesson('by_hand.py', '--device=cpu', f'--towers={count}')
     assert (status, error) == (0, '')
     # The last digit may be rounded otherwise on another processor.
-    assert_on_page(f'python examples/towers_by_hand.py --towers={count}', text, r' \(.*\)', r'(?<=loss = \d\.\d{3})\d')
+    assert_on_page(f'python lessons/by_hand.py --towers={count}', text, r'(?<=loss = \d\.\d{3})\d')
+
+
+def test_a_late_reader_sees_the_update_unless_the_update_waits_for_it(call_lesson):
+    status, text, error = call_lesson('by_hand.py', '--device=cpu', '--order')
+    assert (status, error) == (0, '')
+    assert_on_page('python lessons/by_hand.py --order', text)
+    assert [float(value) for value in re.findall(r'the loss is +(\S+)$', text, re.M)] == [3 * (1 - 0.5 * 3), 3]
 
 
 def test_parts_do_not_work_in_an_order_that_is_not_written(tmp_path, monkeypatch):
@@ -351,6 +350,7 @@ def test_parts_do_not_work_in_an_order_that_is_not_written(tmp_path, monkeypatch
     ('parts.py', '--micro_batches=5', '--micro_batches=5 does not divide the batch of 24; use a divisor of 24'),
     ('parts.py', '--parts=1', 'the minimum is 2'),
     ('parts.py', '--device=gpu', 'use --device=cpu'),
+    ('by_hand.py', '--towers=7', 'cannot share 1200 points evenly'),
     ('check.py', '8', 'choose from 1, 2, 3'),
     ('check.py', 'towers', "invalid int value: 'towers'")])
 def test_a_mistake_is_reported_in_one_line(script, argument, said, call_lesson):

@@ -1,0 +1,75 @@
+"""The pages of the course, docs/learn/: their sections, what they show as output, and whether a program prints it."""
+import re
+import textwrap
+
+from tests.helpers import ROOT
+
+FOLDER = ROOT / 'docs' / 'learn'
+PAGES = sorted(FOLDER.glob('*.md'))
+LESSON_PAGES = sorted(FOLDER.glob('[0-9][0-9]-*.md'))
+HEADINGS = ['Goals', 'You need', 'Predict', 'Run', 'Look', 'Try', 'Exercises', 'In other words', 'In the package',
+            'References']
+
+
+def blocks_of(text):
+    """Returns the (command, output) pairs of the fenced blocks in a page; a block may have several commands."""
+    found = []
+    for _, block in re.findall(r'^( *)```\w*\n(.*?)^\1```', text, re.M | re.S):
+        block = textwrap.dedent(block)
+        if block.startswith('$ '):
+            found += [tuple(each.split('\n', 1)) for each in re.split(r'^\$ ', block, flags=re.M)[1:]]
+    return found
+
+
+def try_items(text):
+    """Returns the numbered items of a lesson's section `Try`."""
+    section = re.search(r'^## Try\n(.*?)^## ', text, re.M | re.S).group(1)
+    return re.split(r'^(?=\d+\. )', section, flags=re.M)[1:]
+
+
+def edits_of(item):
+    """Returns the (text, its replacement) pairs of an item that asks the reader to change the lesson's program."""
+    return re.findall(r'[Rr]eplace\s+`([^`]+)`\s+with\s+`([^`]+)`', item)
+
+
+def shown_outputs(command):
+    """Returns what the pages show below a command, but for items of `Try` that change the program before."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        if page in LESSON_PAGES:
+            for item in try_items(text):
+                if edits_of(item):
+                    text = text.replace(item, '')
+        found += [output for each, output in blocks_of(text) if each == command]
+    return found
+
+
+def assert_on_page(command, printed, *varying):
+    """Asserts that the pages show what a command printed, wherever they show the command.
+
+    Args:
+      command: the command after '$ ' on a page. A line '...' below it stands for lines that are left out.
+      printed: the whole output of the command.
+      varying: patterns of what differs from run to run or from machine to machine.
+    """
+    outputs = shown_outputs(command)
+    assert outputs, f'no page shows $ {command}'
+    for shown in outputs:
+        assert_shown(shown, printed, *varying)
+
+
+def assert_shown(shown, printed, *varying):
+    """Asserts that a block of a page is what was printed; see `assert_on_page`."""
+    for pattern in varying:
+        shown, printed = (re.sub(pattern, '#', text, flags=re.M) for text in (shown, printed))
+    pieces = re.split(r'^\.\.\.\n', shown, flags=re.M)
+    if len(pieces) == 1:
+        assert printed == shown
+    assert re.fullmatch('.*'.join(map(re.escape, pieces)), printed, re.S), printed
+
+
+def anchors_of(text):
+    """Returns the anchors that GitHub gives to the headings of a page."""
+    headings = re.findall(r'^#+ (.*)$', re.sub(r'^( *)```.*?^\1```', '', text, flags=re.M | re.S), re.M)
+    return [re.sub(r'[^\w -]', '', heading).lower().replace(' ', '-') for heading in headings]

@@ -1,0 +1,174 @@
+"""The course in docs/learn/: the form of its pages, and that every output and every number on them is a run's."""
+import ast
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers import ROOT, patient
+from tests.learn_pages import (
+    HEADINGS,
+    LESSON_PAGES,
+    PAGES,
+    assert_on_page,
+    assert_shown,
+    blocks_of,
+    edits_of,
+    try_items,
+)
+
+# What differs from run to run or from machine to machine, in the outputs below questions.
+VARYING = {'parts.py': (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%'),
+           'split_batch.py': (r'because \S+', r' +\d+\.\d+ seconds', r'\de-\d\d$'),
+           'by_hand.py': (r'(?<=loss = \d\.\d{3})\d',)}
+CHEAP = ('towers.py', 'by_hand.py')  # programs whose questions are tried in the default run
+
+
+def name_of(path):
+    """Returns the name of a page, for the name of a test."""
+    return path.stem
+
+
+def minutes_to_read(prose):
+    """Returns how long a text takes at 200 words a minute."""
+    return len(prose.split()) / 200
+
+
+@pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
+def test_a_lesson_has_the_sections_of_all_lessons(page):
+    text = re.sub(r'^( *)```.*?^\1```', '', page.read_text(), flags=re.M | re.S)
+    number = int(page.stem[:2])
+    assert re.match(rf'# {number}\. \S.*\n\n\S', text), 'a title with the number, and the question that it answers'
+    assert re.findall(r'^## (.*)$', text, re.M) == HEADINGS
+    sections = dict(re.findall(r'^## ([^\n]*)\n\n(.*?)(?=^## |\Z)', text, re.M | re.S))
+    assert sections['Goals'].startswith('After this lesson you can predict')
+    minutes = re.search(r'^Minutes: read (\d+), run (\d+|\?), write (\d+|\?)\.$', sections['You need'], re.M)
+    assert int(minutes[1]) == pytest.approx(minutes_to_read(text), abs=1.5)
+    assert f'python lessons/check.py {number}' in re.sub(r'\s+', ' ', page.read_text())
+    assert re.search(r'!\[[^\]]+\]\(\w+\.png\)', text)
+
+
+def test_the_readme_says_how_long_the_lessons_take():
+    said, = re.findall(r'about\s(\d+) minutes to read', (ROOT / 'README.md').read_text())
+    read = [int(re.search(r'^Minutes: read (\d+)', page.read_text(), re.M)[1]) for page in LESSON_PAGES]
+    assert len(read) < 12 or int(said) == pytest.approx(sum(read), abs=5)
+
+
+def test_the_lessons_are_a_chain():
+    neighbours = [None, *LESSON_PAGES, None]
+    for before, page, after in zip(neighbours, neighbours[1:], neighbours[2:]):
+        *_, line = page.read_text().splitlines()
+        links = re.findall(r'\[([^\]]*)\]\(([^)]*)\)', line)
+        expected = ['index.md']
+        # A neighbour by number; a page that is not written yet has none.
+        if before and int(before.stem[:2]) == int(page.stem[:2]) - 1:
+            expected.insert(0, before.name)
+        if after and int(after.stem[:2]) == int(page.stem[:2]) + 1:
+            expected.append(after.name)
+        assert [target for _, target in links if (page.parent / target).exists()] == expected, line
+        for text, target in links:
+            if (page.parent / target).exists() and target != 'index.md':
+                assert text.split(': ')[1] == (page.parent / target).read_text().splitlines()[0].removeprefix('# ')
+
+
+def test_the_index_has_every_lesson():
+    rows = re.findall(r'^\| \[(.*)\]\((.*)\) \| .*\?.* \| \[`(.*)`\]\((.*)\) \|$', (
+        ROOT / 'docs' / 'learn' / 'index.md').read_text(), re.M)
+    assert [int(title.split('.')[0]) for title, *_ in rows] == list(range(1, 13))
+    assert {page.name for page in LESSON_PAGES} <= {page for _, page, *_ in rows}
+    for title, page, name, program in rows:
+        assert program == f'../../lessons/{name}'
+        if (ROOT / 'docs' / 'learn' / page).exists():
+            assert (ROOT / 'docs' / 'learn' / page).read_text().startswith(f'# {title}\n')
+
+
+def test_the_index_shows_what_the_checker_prints(tmp_path, call_lesson, monkeypatch):
+    monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
+    (tmp_path / 'split_batch.py').write_text('def weighted_mean(gradients, sizes):\n'
+                                             '    return sum(gradients) / len(gradients)\n')
+    _, text, error = call_lesson('check.py', '3', f'--folder={tmp_path}')
+    assert error == ''
+    assert_on_page('python lessons/check.py 3', text, r'--seed=\d+')
+
+
+def test_pictures_are_small():
+    for path in (ROOT / 'docs' / 'learn').glob('*.png'):
+        assert path.stat().st_size < 80_000, path
+        assert any(f']({path.name})' in page.read_text() for page in PAGES), path
+
+
+@functools.cache
+def compared_commands():
+    """Returns a pattern of each command that some test hands to `assert_on_page`."""
+    patterns = []
+    for path in (ROOT / 'tests').glob('*.py'):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, 'id', '') == 'assert_on_page' and node.args:
+                parts = getattr(node.args[0], 'values', [node.args[0]])
+                patterns.append(''.join(re.escape(part.value) if isinstance(part, ast.Constant) else '.*'
+                                        for part in parts))
+    return patterns
+
+
+@pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
+def test_every_output_of_a_lesson_is_compared_with_a_run(page):
+    text = page.read_text()
+    for item in try_items(text):  # see `test_answers_are_what_the_programs_print`
+        text = text.replace(item, '')
+    for command, _ in blocks_of(text):
+        if command.startswith('python lessons/'):
+            assert any(re.fullmatch(pattern, command) for pattern in compared_commands()), command
+
+
+def questions():
+    """Returns (page, number, item) of each item of `Try` with an answer that shows an output."""
+    found = []
+    for page in LESSON_PAGES:
+        for number, item in enumerate(try_items(page.read_text()), 1):
+            commands = [command for command, _ in blocks_of(item)]
+            if commands:
+                cheap = all(any(f'lessons/{name}' in command for name in CHEAP) for command in commands)
+                found.append(pytest.param(item, id=f'{page.stem}-{number}', marks=[] if cheap else pytest.mark.stress))
+    return found
+
+
+@pytest.mark.parametrize('page', LESSON_PAGES, ids=name_of)
+def test_every_question_has_a_folded_answer(page):
+    items = try_items(page.read_text())
+    assert items
+    for item in items:
+        assert '?' not in item or re.search(r'<details><summary>Answer</summary>\n\n.*</details>\n', item, re.S), item
+
+
+@pytest.mark.parametrize('item', questions())
+def test_answers_are_what_the_programs_print(item, tmp_path):
+    """Each block below a question is what its command prints, with the change that the question asks for.
+
+    And each number of the answer, but for whole ones of one digit, is printed by these commands, or by the page's
+    formula in the same answer.
+    """
+    blocks = blocks_of(item)
+    shutil.copytree(ROOT / 'lessons', tmp_path / 'lessons')
+    for name in ('cifar10', 'examples'):
+        os.symlink(ROOT / name, tmp_path / name)
+    program = tmp_path / re.search(r'lessons/\w+\.py', blocks[0][0]).group()
+    text = program.read_text()
+    for old, new in edits_of(item):
+        old, new = (re.sub(r'\s+', ' ', each) for each in (old, new))
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    program.write_text(text)
+    printed = ''
+    for command, shown in blocks:
+        result = subprocess.run([sys.executable, *command.split()[1:]], cwd=tmp_path, text=True, timeout=patient(120),
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        printed += result.stdout
+        assert_shown(shown, result.stdout, *VARYING.get(program.name, ()))
+    answer = re.sub(r'^( *)```.*?^\1```|`[^`]*`|\]\([^)]*\)', '', item.partition('</summary>')[2], flags=re.M | re.S)
+    numbers = set(re.findall(r'\d+\.\d+|\d\d+', printed))
+    for number in re.findall(r'\d+\.\d+|\d\d+', answer.replace(',', '')):
+        assert number in numbers, f'{number} in the answer, but not in the output'
