@@ -7,11 +7,10 @@ import pytest
 from lessons import how_fast
 from tests.helpers import ROOT
 from tests.learn_pages import assert_on_page
+from tests.test_learn import VARYING
 
 SOLUTIONS = ROOT / 'lessons' / 'solutions' / 'how_fast.py'
 PAGE = ROOT / 'docs' / 'learn' / '08-how-fast.md'
-# What differs from run to run: what clocks measured, and timelines. (The predicted numbers are compared below.)
-VARYING = (r' +\d+\.\d+', r' +\d+%', r'^/cpu:\d  .{72}$', r'0 s +# s')
 
 
 def simulated(layers, backward, bucket, message, during):
@@ -44,7 +43,7 @@ def tables(text):
 def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(call_lesson):
     status, text, error = call_lesson('how_fast.py')
     assert (status, error) == (0, '')
-    assert_on_page('python lessons/how_fast.py', text, *VARYING)
+    assert_on_page('python lessons/how_fast.py', text, *VARYING['how_fast.py'])
     towers, sending, clocks = tables(text)
     assert [row[0] for row in towers] == [1, 2, 4, 8] and [row[0] for row in sending] == [8, 4, 2, 1]
     for K, predicted, measured, up, measured_up, share, _ in towers:
