@@ -35,6 +35,8 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
            5: ('stale', ('staleness_aware_rate', 'step_with_losses')),
            6: ('parts', ('order_of_1f1b',)),
            7: ('sharding', ('shards', 'zero_step', 'tensor_parallel')),
+           8: ('how_fast', ('serial_fraction', 'overlapped', 'read_row')),
+           9: ('larger_batch', ('noise_scale', 'scaled_rate', 'updates_and_epochs')),
            10: ('diagnosis', ('diagnose', 'is_right')),
            11: ('other_words', ('divide', 'after_update', 'examples_computed')),
            12: ('by_hand', ('clip_mean_gradients', 'training_step'))}

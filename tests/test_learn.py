@@ -23,7 +23,8 @@ from tests.learn_pages import (
 VARYING = {'parts.py': (r'^/cpu:\d  [FB|\d.=]{72}$', r'0 s +\d+\.\d\d s', r'measured \d+%'),
            'split_batch.py': (r'because \S+', r' +\d+\.\d+ seconds', r'\de-\d\d$'),
            'diagnosis.py': (r'^tower \d +\d\.\d{3} +\d\.\d{3}$',),
-           'by_hand.py': (r'(?<=loss = \d\.\d{3})\d',)}
+           'by_hand.py': (r'(?<=loss = \d\.\d{3})\d',),
+           'how_fast.py': (r' +\d+\.\d+', r' +\d+%', r'^/cpu:\d  .{72}$', r'0 s +# s')}
 CHEAP = ('towers.py', 'by_hand.py')  # programs whose questions are tried in the default run
 
 

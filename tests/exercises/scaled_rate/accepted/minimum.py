@@ -1,0 +1,2 @@
+def scaled_rate(rate, batch, new_batch, curvature):
+    return min(rate * new_batch / batch, 1 / curvature)

@@ -1,0 +1,4 @@
+def updates_and_epochs(updates, gpus, batch, examples):
+    updates *= gpus
+    yield updates * batch / examples
+    yield updates

@@ -1,0 +1,126 @@
+"""Lesson 8: what it predicts is what a simulation finds, and what it measures is not faster than that."""
+import re
+
+import numpy as np
+import pytest
+
+from lessons import how_fast
+from tests.helpers import ROOT
+from tests.learn_pages import assert_on_page
+from tests.test_learn import VARYING
+
+SOLUTIONS = ROOT / 'lessons' / 'solutions' / 'how_fast.py'
+PAGE = ROOT / 'docs' / 'learn' / '08-how-fast.md'
+
+
+def simulated(layers, backward, bucket, message, during):
+    """Returns when the last message of a backward pass has been sent, message by message."""
+    sent = 0
+    for complete in range(bucket, layers + 1, bucket):
+        sent = max(sent, backward * (complete if during else layers)) + message
+    return sent
+
+
+def test_the_formulas_are_those_of_a_simulation(monkeypatch):
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        bucket, messages, backward, delay, send = (int(number) for number in random.integers(1, 40, 5))
+        monkeypatch.setattr(how_fast, 'LAYERS', bucket * messages)
+        monkeypatch.setattr(how_fast, 'BACKWARD_MS', backward)
+        for during in (False, True):
+            expected = simulated(bucket * messages, backward, bucket, delay + bucket * send, during)
+            assert how_fast.predict_backward(bucket, delay, send, during) == expected
+
+
+def tables(text):
+    """Returns the numbers of the three tables that the lesson prints, as lists of rows."""
+    towers = re.findall(r'^ +(\d)' + r' +([\d.]+)%?' * 6 + '$', text, re.M)
+    sending = re.findall(r'^ +(\d) +(\d)' + r' +([\d.]+)' * 4 + '$', text, re.M)
+    clocks = re.findall(r'^(\S.*?)  +((?:> )?\d+) +([\d.]+)$', text, re.M)
+    return [[list(map(float, row)) for row in table] for table in (towers, sending)] + [clocks]
+
+
+def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(call_lesson):
+    status, text, error = call_lesson('how_fast.py')
+    assert (status, error) == (0, '')
+    assert_on_page('python lessons/how_fast.py', text, *VARYING['how_fast.py'])
+    towers, sending, clocks = tables(text)
+    assert [row[0] for row in towers] == [1, 2, 4, 8] and [row[0] for row in sending] == [8, 4, 2, 1]
+    for K, predicted, measured, up, measured_up, share, _ in towers:
+        assert predicted == 20 + 160 / K and measured >= predicted - 0.1
+        assert up == pytest.approx(180 / predicted, abs=0.005) and share == pytest.approx(100 * up / K, abs=0.6)
+        assert measured_up == pytest.approx(towers[0][2] / measured, rel=0.01)
+    for bucket, messages, after, measured_after, during, measured_during in sending:
+        assert bucket * messages == 8
+        assert (after, during) == tuple(simulated(8, 10, int(bucket), 8 + 4 * bucket, each) for each in (False, True))
+        assert measured_after >= after - 0.1 and measured_during >= during - 0.1
+    assert [predicted for _, predicted, _ in clocks] == ['0', '> 80', '20', '0', '80', '80']
+    shown = {title: float(measured) for title, _, measured in clocks}
+    assert shown['session.run(loss)'] >= 20 and shown['session.run(update)'] >= 80
+    # Neither of these waits for anything that sleeps.
+    assert shown['building the operations'] < shown['session.run(update)']
+    assert shown['another thread calls session.run(update)'] < shown['session.run(update)']
+
+    timelines = re.findall(r'in a message:\n/cpu:0  (.*)\n/cpu:1  (.*)\n', text)
+    after, in_buckets, by_layer = timelines
+    assert after[1].index('S0') >= len(after[0].rstrip('.')) - 1
+    for (backward, link), bucket in ((in_buckets, 2), (by_layer, 1)):
+        assert re.findall(r'[BS]\d', backward) == [f'B{layer}' for layer in range(7, -1, -1)]
+        assert re.findall(r'[BS]\d', link) == [f'S{layer}' for layer in range(8 - bucket, -1, -bucket)]
+        # The first message leaves when its gradients are there, long before the pass has ended.
+        assert backward.index(f'B{8 - bucket}') < link.index(f'S{8 - bucket}') < backward.index('B0')
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize('arguments', [[], ['--delay=0'], ['--send=15']])
+def test_what_is_measured_is_what_is_predicted(arguments, call_lesson):
+    towers, sending, clocks = tables(call_lesson('how_fast.py', *arguments)[1])
+    for row in towers:
+        assert row[2] == pytest.approx(row[1], rel=0.08)
+    for row in sending:
+        assert row[3] == pytest.approx(row[2], rel=0.08) and row[5] == pytest.approx(row[4], rel=0.08)
+    for title, predicted, measured in clocks:
+        if not predicted.startswith('>'):
+            assert float(measured) == pytest.approx(float(predicted), rel=0.08, abs=10), title
+
+
+def test_the_table_of_the_tutorial_is_read_with_the_function_that_the_reader_has_written(monkeypatch, capsys):
+    monkeypatch.setattr(how_fast, 'EXERCISE', str(SOLUTIONS))
+    how_fast.show_table()
+    assert_on_page('python lessons/how_fast.py --exercise', capsys.readouterr().out)
+
+
+def test_the_page_has_the_figures_of_the_classic_network_that_were_measured():
+    page, scaling = (path.read_text() for path in (PAGE, ROOT / 'docs' / 'scaling.md'))
+    measured = {name: [tuple(map(float, cell.split(' + '))) for cell in cells] for name, *cells in re.findall(
+        r'^\| (`\w+`) \| ([\d. +]+) \| ([\d.]+) \| ([\d. +]+) \| ([\d.]+) \|$', scaling, re.M)}
+    rows = re.findall(r'^\| (`\w+`), (\d+) .bit/s' + r' \| ([\d.]+)' * 5 + r' \|$', page, re.M)
+    assert len(rows) == 4
+    for name, speed, computing, sending, added, larger, taken in rows:
+        terms, (total,) = measured[name][:2] if speed == '1' else measured[name][2:]
+        assert (float(computing), float(sending)) == terms and float(taken) == total
+        assert float(added) == pytest.approx(sum(terms)) and float(larger) == max(terms)
+    benchmarks = (ROOT / 'docs' / 'benchmarks.md').read_text()
+    for K, seconds in (('1', '0.037'), ('2', '0.071'), ('4', '0.141')):
+        assert re.search(rf'^\| {K} \| {seconds}, ', benchmarks, re.M) and seconds in page
+
+
+@pytest.mark.parametrize('argument, said', [
+    ('--delay=-1', '-1 is too small; the minimum is 0'),
+    ('--plot=picture.jpg', 'picture.jpg is not the name of a PNG file'),
+    ('--exercise', '--exercise: not written yet: lessons/exercises/how_fast.py')])
+def test_a_mistake_is_reported_in_one_line(argument, said, call_lesson):
+    if 'plot' in argument:
+        pytest.importorskip('matplotlib')
+    status, text, error = call_lesson('how_fast.py', argument)
+    line, = error.splitlines()
+    assert (status, text) == (2, '') and said in line
+
+
+@pytest.mark.stress
+def test_the_picture_is_drawn(call_lesson, tmp_path):
+    pytest.importorskip('matplotlib')
+    path = tmp_path / 'picture.png'
+    status, text, error = call_lesson('how_fast.py', f'--plot={path}')
+    assert (status, error) == (0, '') and text.endswith(f'\nwritten {path}\n')
+    assert path.read_bytes().startswith(b'\x89PNG')
