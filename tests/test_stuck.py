@@ -34,6 +34,8 @@ with StuckWatch({limit}), doing('at work'):
 {body}
 print('ended by itself', flush=True)
 """
+ATTACH = ('import ctypes, sys, time; seized = ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), None, None)\n'
+          'print(seized, flush=True); time.sleep(3)')
 
 
 def watched(body, limit=1, **options):
@@ -57,11 +59,17 @@ def watched(body, limit=1, **options):
     # A process that is stopped waits for whoever stopped it.
     'subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"])\n'
     'time.sleep(0.8); time.sleep(0.1)',
+    # gdb waits for a person.
+    f'tracer = subprocess.Popen([sys.executable, "-c", {ATTACH!r}, str(os.getpid())], stdout=subprocess.PIPE)\n'
+    'print("not " * (tracer.stdout.readline() != b"0\\n") + "traced"); moved(); tracer.wait()',
     # pdb waits for a person.
     'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
-], ids=['moves', 'begins and ends parts', 'has patience', 'other threads move', 'nobody reads', 'stopped', 'debugged'])
+], ids=['moves', 'begins and ends parts', 'has patience', 'other threads move', 'nobody reads', 'stopped', 'traced',
+        'debugged'])
 def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end(body):
     result = watched(body)
+    if 'not traced' in result.stdout:
+        pytest.skip('this system does not let processes be traced')
     assert result.returncode == 0 and 'stuck' not in result.stdout + result.stderr, result
 
 
@@ -210,6 +218,27 @@ def test_a_file_system_that_hangs_is_named(trouble, small, tmp_path):
     output = process.communicate(timeout=SECONDS)[0]
     assert process.returncode == 75
     assert re.search(rf'stuck .*: the file system of {train_dir} does not answer\n', output), output
+
+
+@pytest.mark.stress
+def test_where_the_kernel_holds_a_thread_the_line_says_so(tmp_path):
+    image, disk = tmp_path / 'image', tmp_path / 'disk'
+    disk.mkdir()
+    image.write_bytes(bytes(8 << 20))
+    made = subprocess.run(f'mkfs.ext4 -q -F {image} && mount -o loop {image} {disk} && fsfreeze -f {disk}', shell=True,
+                          capture_output=True)
+    try:
+        if made.returncode:
+            pytest.skip('freezing a file system needs more rights than this user has, and e2fsprogs')
+        code = WATCHED.format(limit=1, body=f'    open("{disk}/file", "w")\n')
+        process = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        assert 'the kernel holds one of its threads' in read_until(process, 'stuck ')
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=12)
+    finally:
+        subprocess.run(f'fsfreeze -u {disk}; umount {disk}', shell=True, capture_output=True)
+    assert process.wait(timeout=SECONDS) == 75
+    process.stdout.close()
 
 
 @pytest.mark.stress

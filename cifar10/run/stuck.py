@@ -19,7 +19,7 @@ from cifar10.run.names import STACKS
 
 _TICK_SECS = 1.0
 _ANSWER_SECS = 3.0  # in which whatever is asked last must answer; all else has a tenth of the limit more
-_WRITE_SECS = 2.0  # in which a line or the stacks must be written
+_WRITE_SECS = 1.5  # in which a line or the stacks must be written; at most 10 s in all, with the last line
 _WARN_AT, _ASK_AT = 0.1, 0.9  # of the limit
 _WARN_SECS = 3.0  # the least before a warning
 
@@ -82,7 +82,7 @@ class StuckWatch:
 
     def _end(self, seconds, what, asked):
         """Says what a thread waits for, and ends the process; nothing here may wait without a limit."""
-        line = f'stuck      {seconds:.0f} s {what}: {asked.findings()}'
+        line = f'stuck      {seconds:.0f} s {what}: {asked.findings()}{_hold()}'
         stacks = _stacks()
         place = _within(_WRITE_SECS, lambda: _write(asked.folder, f'{line}\n\n{stacks}')) if asked.folder else None
         if self._stop.is_set():
@@ -156,6 +156,16 @@ def _of_folder(folder):
         os.listdir(folder)
         files.sync(folder)
     return Question(f'the file system of {folder}', ask, lambda: f'the file system of {folder} does not answer')
+
+
+def _hold():
+    """Returns a phrase if the kernel holds a thread of this process, which no signal ends then; else ''."""
+    with contextlib.suppress(OSError):
+        for task in os.listdir('/proc/self/task'):
+            with open(f'/proc/self/task/{task}/stat') as stream:
+                if stream.read().rpartition(') ')[2].startswith('D'):
+                    return '; the kernel holds one of its threads, and the process ends when that returns'
+    return ''
 
 
 def _stacks():
