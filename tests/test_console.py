@@ -77,6 +77,8 @@ def test_the_cause_of_a_tensorflow_error_is_kept_and_not_the_advice_after_it():
             f'  (0) INTERNAL: {cause}\n{advice}\n\t [[{{{{node a}}}}]]\n  (1) CANCELLED: other')
     assert reason(tf.errors.InternalError(None, None, both)) == cause
     assert reason(tf.errors.InternalError(None, None, '')) == 'InternalError'
+    repeated = 'The same RunGraph (Worker) request was received twice.'
+    assert reason(tf.errors.AbortedError(None, None, f'{repeated} goo.gle/debugonly   graph_handle: "00"')) == repeated
 
 
 def test_the_cause_of_an_error_is_kept_and_its_task_where_that_is_wanted_but_not_its_dataset():

@@ -195,7 +195,22 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
         other = 'worker 1' if who == 'worker 0' else 'worker 0'
         output, _ = tasks[other].communicate(timeout=SECONDS)
     assert tasks[other].returncode == 75
-    assert re.search(rf'stuck      6 s .*: {who} \(.*\) does not answer\n', output), output
+    last = r' \(last heard .*\)' if who == 'worker 0' else ''  # which the others listen to
+    assert re.search(rf'stuck      6 s .*: {who} \(\S+\) does not answer{last}\n', output), output
+
+
+@pytest.mark.stress
+def test_a_chief_in_which_no_python_runs_any_more_is_named_by_the_others(data_dir, tmp_path):
+    # Its server answers as ever; its own watch needs Python's global lock, too.
+    (tmp_path / 'net.py').write_text(HANGING.replace('time.sleep(', '__import__("ctypes").PyDLL(None).sleep(')
+                                     .replace('tower_1', 'tower_0'))
+    flags = dict(flags_of('linear', MODES[0]), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
+                 num_gpus=1, max_steps=10 ** 6, stuck_secs=15, train_dir=tmp_path / 'run')
+    with Tasks(2, 0, environment={**os.environ, 'HANG_AT': '500'}, **flags) as tasks:
+        output, _ = tasks['worker 1'].communicate(timeout=SECONDS)
+    assert tasks['worker 1'].returncode == 75
+    found = re.search(r'stuck      15 s .*: worker 0 \(\S+\) does not answer \(last heard .*step [\d,]+\)\n', output)
+    assert found and 'SessionCloseThread' not in output, output
 
 
 @pytest.mark.stress

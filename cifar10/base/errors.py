@@ -87,7 +87,7 @@ def reason(error: Exception, with_task: bool = False) -> str:
     relayed = _RELAYED.search(text)
     if relayed:
         text = relayed.group(1).replace('\\n', '\n').replace('\\t', '\t').replace('\\"', '"')
-    text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
+    text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: |\s*goo\.gle/debug', text)[0].strip()
     text = _PREAMBLE.sub('', text, count=1)
     place = _PLACE.match(text)
     text = text[place.end():]
