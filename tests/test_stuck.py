@@ -96,6 +96,12 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
     assert stacks.startswith('stuck      5 s in another part: three is silent') and stacks.count('in silent') == 2
 
 
+def test_where_the_stacks_cannot_be_written_they_are_shown():
+    result = watched('with doing("in a part", folder="/nowhere"): time.sleep(1000)')
+    assert result.returncode == 75 and 'nothing has moved for 1 s; start again' in result.stderr
+    assert 'Thread MainThread:\n' in result.stderr and 'Exception in thread' not in result.stderr
+
+
 def test_a_process_whose_output_nobody_reads_ends_all_the_same():
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

@@ -3,11 +3,25 @@ import contextlib
 import os
 import sys
 import threading
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from cifar10.base.errors import TemporaryError
 
 _WRITE_SECS = 2.0  # in which the last line must be written
+
+
+def within(seconds: float, function: Callable[[], Any]) -> Any:
+    """Returns what a function returns if it takes no longer than some seconds and does not fail, else None."""
+    results = []
+
+    def call():
+        with contextlib.suppress(Exception):
+            results.append(function())
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else None
 
 
 def end_process(message: str) -> NoReturn:
@@ -20,8 +34,6 @@ def end_process(message: str) -> NoReturn:
                 stream.write(text)
                 stream.flush()
     try:
-        writing = threading.Thread(target=write, daemon=True)
-        writing.start()
-        writing.join(_WRITE_SECS)  # a reader that does not read must not keep the process
+        within(_WRITE_SECS, write)  # a reader that does not read must not keep the process
     finally:
         os._exit(TemporaryError.status)
