@@ -149,6 +149,14 @@ def run(environment=None, **flags):
                           timeout=SECONDS, env={**os.environ, **(environment or {})})
 
 
+def test_an_import_that_hangs_is_said(tmp_path):
+    (tmp_path / 'tensorflow.py').write_text('import time\ntime.sleep(10 ** 6)\n')
+    stuck = run(dict(PYTHONPATH=str(tmp_path)), train_dir=tmp_path / 'run', stuck_secs=1)
+    assert stuck.returncode == 75 and re.search('stuck +5 s at the start: ', stuck.stdout), stuck
+    assert f'File "{tmp_path}/tensorflow.py", line 2' in stuck.stderr
+    assert 'error: nothing has moved for 5 s; start again' in stuck.stderr
+
+
 @pytest.mark.parametrize('mode', [MODES[0], *(pytest.param(mode, marks=pytest.mark.stress) for mode in MODES[1:])])
 def test_a_tower_that_hangs_is_named_and_the_run_resumes_to_the_same_bits(mode, data_dir, tmp_path):
     (tmp_path / 'net.py').write_text(HANGING)

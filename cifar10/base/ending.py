@@ -3,12 +3,24 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from cifar10.base.errors import TemporaryError
 
 _WRITE_SECS = 2.0  # in which the last line must be written
+_at_end = []  # what is still to be called
+
+
+@contextlib.contextmanager
+def calling_at_end(function: Callable[[], Any]) -> Iterator[None]:
+    """Context at whose end a function is called, also if `end_process` ends the process within it."""
+    _at_end.append(function)
+    try:
+        yield
+    finally:
+        _at_end.remove(function)
+        function()
 
 
 def within(seconds: float, function: Callable[[], Any]) -> Any:
@@ -34,6 +46,7 @@ def end_process(message: str) -> NoReturn:
                 stream.write(text)
                 stream.flush()
     try:
-        within(_WRITE_SECS, write)  # a reader that does not read must not keep the process
+        for last in (write, *_at_end):
+            within(_WRITE_SECS, last)  # a reader that does not read must not keep the process
     finally:
         os._exit(TemporaryError.status)
