@@ -79,7 +79,9 @@ def power_failures(traced):
     """Yields (number of the call, {path: bytes}) for what a power failure may leave before each call; flat folders.
 
     What an fsync covers is as it was then. A file that none covers may have its bytes, those that an fsync covered, or
-    these and zero bytes in place of the others; a rename may be undone; each of these alone, and all together.
+    these and of the others the first half, the second half after zero bytes, or only zero bytes; a rename may be
+    undone; each of these alone, and all together. These are the faults of LazyFS (https://github.com/dsrhaslab/lazyfs):
+    cleared caches, and torn writes.
     """
     disk = _Disk(traced.states[0])
     for i, (call, *paths) in enumerate(traced.calls):
@@ -130,7 +132,7 @@ class _Disk:
             undone = {**now, old: number, new: before}
             yield self._tree({name: each for name, each in undone.items() if each is not None}, contents)
         uncovered = [number for number in now.values() if contents[number] != self._synced.get(number)]
-        for damage in (self._before, self._zeros):
+        for damage in (self._before, self._zeros, self._first_half, self._second_half):
             for number in uncovered:
                 yield self._tree(now, {**contents, number: damage(number)})
             everything = {**contents, **{number: damage(number) for number in contents}}
@@ -143,6 +145,18 @@ class _Disk:
     def _zeros(self, number):
         before, content = self._before(number), self._contents[number]
         return before + bytes(max(len(content) - len(before), 0))
+
+    def _first_half(self, number):
+        return self._contents[number][:self._middle(number)]
+
+    def _second_half(self, number):
+        before, middle = self._before(number), self._middle(number)
+        return before + bytes(max(middle - len(before), 0)) + self._contents[number][middle:]
+
+    def _middle(self, number):
+        """Returns the offset of the middle of what no fsync covers."""
+        before, content = self._before(number), self._contents[number]
+        return (min(len(before), len(content)) + len(content)) // 2
 
     @staticmethod
     def _tree(numbers, contents):

@@ -162,7 +162,7 @@ def test_every_problem_is_printed(as_json, data_dir, tmp_path):
     for problem, part in zip(problems, ('the port is in use', 'missing.py', '--tower_device=gpu', '--data_dir',
                                         '--train_dir'), strict=True):
         assert part in problem
-    assert 'worker 1 at 127.0.0.1:1 does not answer yet' in result.stdout
+    assert 'worker 1 at 127.0.0.1:1: nothing listens there yet' in result.stdout
     assert f'worker 0 at 127.0.0.1:{port}, the chief' in result.stdout
 
 

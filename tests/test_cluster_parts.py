@@ -146,6 +146,9 @@ def test_a_port_is_closed_on_all_other_addresses(family, address, others):
         listener.restrict(port, [address])
         assert os.listdir('/proc/self/fd') == before
         assert reachable(f'{address}:{port}')
+        with server.accept()[0] as connection:  # a firewall forgets what is idle for some minutes
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < 120
         assert not any(reachable(f'{other}:{port}', 0.3) for other in others)
         with pytest.raises(OSError, match='cannot be kept closed'):
             listener.restrict(1, [address])

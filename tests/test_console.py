@@ -77,23 +77,27 @@ def test_the_cause_of_a_tensorflow_error_is_kept_and_not_the_advice_after_it():
             f'  (0) INTERNAL: {cause}\n{advice}\n\t [[{{{{node a}}}}]]\n  (1) CANCELLED: other')
     assert reason(tf.errors.InternalError(None, None, both)) == cause
     assert reason(tf.errors.InternalError(None, None, '')) == 'InternalError'
+    repeated = 'The same RunGraph (Worker) request was received twice.'
+    assert reason(tf.errors.AbortedError(None, None, f'{repeated} goo.gle/debugonly   graph_handle: "00"')) == repeated
 
 
-def test_the_cause_of_an_error_is_kept_and_not_its_task_or_dataset():
+def test_the_cause_of_an_error_is_kept_and_its_task_where_that_is_wanted_but_not_its_dataset():
     session = tf.Session(tf.train.Server.create_local_server().target)
     with session, pytest.raises(tf.errors.OpError) as raised:
         session.run(tf.io.read_file(tf.placeholder_with_default('/nowhere.jpg', [])))
     assert 'From /job:' in str(raised.value)
     assert reason(raised.value) == '/nowhere.jpg: No such file or directory'
+    assert reason(raised.value, with_task=True) == 'localhost 0: /nowhere.jpg: No such file or directory'
     names = tf.data.Dataset.from_tensors(tf.placeholder_with_default('/nowhere.jpg', []))
     contents = tf.data.experimental.get_single_element(names.map(tf.io.read_file, num_parallel_calls=2).batch(1))
     with tf.Session() as session, pytest.raises(tf.errors.OpError) as raised:
         session.run(contents)
     assert 'Error in user-defined function' in str(raised.value)
-    assert reason(raised.value) == '/nowhere.jpg: No such file or directory'
+    assert reason(raised.value, with_task=True) == '/nowhere.jpg: No such file or directory'
     both = ("Graph execution error:\n\nDetected at node 'a' defined at (most recent call last):\nNode: 'a'\n"
             f"{'=' * 21}\nINVALID_ARGUMENT: From /job:worker/replica:0/task:1:\nassertion failed: [it has changed]\n")
     assert reason(tf.errors.InvalidArgumentError(None, None, both)) == 'it has changed'
+    assert reason(tf.errors.InvalidArgumentError(None, None, both), with_task=True) == 'worker 1: it has changed'
 
 
 HOSTILE = '\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'

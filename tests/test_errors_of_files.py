@@ -6,7 +6,10 @@ import os
 import pytest
 
 from cifar10.base.errors import UsageError
+from cifar10.run import metrics, saved
+from cifar10.run.best import Best
 from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.crashes import command_of, names, read_tree, run_traced, write_tree
@@ -168,16 +171,14 @@ def test_a_replay(count, run, tmp_path):  # noqa: F811
                     read_tree(run[1]), compare, count, tmp_path)
 
 
-def torn(content):
-    """Returns what a disk that lies may hold of a file that was replaced: its begin, perhaps with zeros, or its end."""
-    sizes = sorted({0, 1, len(content) // 2, len(content) - 1})
-    return [torn for size in sizes for torn in (
-        content[:size], content[:size] + bytes(len(content) - size), bytes(size) + content[size:])
-        if torn != content]
+def torn(content, size):
+    """Returns what a disk that lies may hold of a file that was replaced, where its parts meet at an offset."""
+    forms = content[:size], content[:size] + bytes(len(content) - size), bytes(size) + content[size:]
+    return sorted({*forms} - {content})
 
 
 @pytest.mark.parametrize('count', mostly_stress([4, 1000], 4))
-def test_a_torn_file_is_read_as_whole_or_not_there(count, run, flags, tmp_path):  # noqa: F811
+def test_with_a_torn_file_a_run_goes_on_as_with_a_whole_one_or_is_refused(count, run, flags, tmp_path):  # noqa: F811
     tree = read_tree(run[1])
     longer = dict(flags, max_steps=50)
 
@@ -189,7 +190,8 @@ def test_a_torn_file_is_read_as_whole_or_not_there(count, run, flags, tmp_path):
     reference = go_on('reference', tree)
     replaced = [name for name in tree if name == 'config.json' or name == 'checkpoint' or name.startswith('model.ckpt')]
     assert len(replaced) == 6
-    states = [(name, content) for name in replaced for content in torn(tree[name])]
+    states = [(name, content) for name in replaced for size in sorted({0, 1, len(tree[name]) // 2, len(tree[name]) - 1})
+              for content in torn(tree[name], size)]
     for i, (name, content) in enumerate(chosen(states, count)):
         try:
             folder = go_on(str(i), {**tree, name: content})
@@ -198,3 +200,57 @@ def test_a_torn_file_is_read_as_whole_or_not_there(count, run, flags, tmp_path):
         else:
             assert_same_bits(last_variables(folder), last_variables(reference))
             assert records_of(folder) == records_of(reference)
+
+
+def checkpoint_in(folder):
+    prefix = str(folder / 'model.ckpt-40')
+    return None if saved.corruption(prefix) else saved.digest(prefix)
+
+
+def record_in(folder):
+    try:
+        return TrainDir(str(folder)).stored()
+    except UsageError as error:
+        assert str(error).startswith(f'{folder}/config.json ')
+
+
+def best_in(folder):
+    return Best(str(folder), {}, '--train_dir').figures()
+
+
+# Of each file that is replaced, and that a program reads: what it holds, or None.
+READERS = {'model.ckpt-40.index': checkpoint_in, 'model.ckpt-40.data-00000-of-00001': checkpoint_in,
+           'config.json': record_in, 'best/best.json': best_in}
+EVERY = pytest.mark.parametrize('every', mostly_stress([23, 1], 23))
+
+
+@EVERY
+@pytest.mark.parametrize('name', READERS)
+def test_wherever_a_file_is_torn_it_is_read_as_whole_or_not_there(name, every, keeping, tmp_path):  # noqa: F811
+    tree, read = read_tree(keeping[2]), READERS[name]
+    folder = write_tree(tmp_path / 'torn', tree)
+    whole = read(folder)
+    assert whole
+    forms = [content for size in range(0, len(tree[name]), every) for content in torn(tree[name], size)]
+    print(f'{len(forms)} torn forms of {name}')
+    for content in forms:
+        (folder / name).write_bytes(content)
+        assert read(folder) in (None, whole), content
+
+
+@EVERY
+def test_wherever_the_file_of_the_records_is_torn_each_record_is_whole_or_not_there(every, run, tmp_path):  # noqa: F811
+    def found():
+        return [record for kind in metrics.KINDS for record in metrics.read(str(tmp_path), kind)]
+    path = tmp_path / metrics.NAME
+    whole = (run[1] / metrics.NAME).read_bytes()
+    path.write_bytes(whole)
+    records = found()
+    forms = [(size, content) for size in range(0, len(whole), every) for content in torn(whole, size)]
+    print(f'{len(forms)} torn forms of {metrics.NAME}')
+    for size, content in forms:
+        path.write_bytes(content)
+        metrics.Metrics(str(tmp_path)).drop_after(10 ** 6)
+        if content.startswith(whole[:size]):  # then nothing stays but the lines that are whole
+            assert path.read_bytes() == whole[:whole.rfind(b'\n', 0, size) + 1], content
+        assert all(record in records for record in found()), content

@@ -1,5 +1,6 @@
 """Training on photos: modes, resumption, clusters, photos that change, and what is done with the trained model."""
 import functools
+import os
 import pathlib
 import shutil
 import subprocess
@@ -190,15 +191,24 @@ def test_the_workers_of_a_cluster_read_their_own_photos(flags, two_towers, tmp_p
 @pytest.mark.stress
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
-def test_a_worker_with_other_photos_is_refused(flags, folder, copy, tmp_path):
-    shutil.rmtree(copy / 'cifar-bin-0.2-manifest')
-    path = copy / rows_of(prepare(folder).folder)[0]['file']
-    path.write_bytes(path.read_bytes() + b'x')
-    prepare(copy)
-    with Tasks(2, 0, started=['worker 0'], **flags, train_dir=tmp_path / 'train') as tasks:
+@pytest.mark.parametrize('where', ['manifest', 'photo'])
+def test_a_worker_with_other_photos_is_refused(where, flags, folder, copy, tmp_path):
+    row = rows_of(prepare(folder).folder)[0]['file']
+    path = copy / row
+    before = path.stat()
+    if where == 'manifest':
+        shutil.rmtree(copy / 'cifar-bin-0.2-manifest')
+        path.write_bytes(path.read_bytes() + b'x')
+        prepare(copy)
+        status, said = 2, f"its {folder}/cifar-bin-0.2-manifest/train.tsv differs from the chief's"
+    else:  # found when it is read
+        path.write_bytes(path.read_bytes()[:-1] + b'x')
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        status, said = 1, f'error: worker 1: {folder}/{row} has changed since the run began'
+    with Tasks(2, 0, started=['worker 0'], **{**flags, 'max_steps': 100}, train_dir=tmp_path / 'train') as tasks:
         mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
         tasks.commands['worker 1'][:0] = ['unshare', '-m', 'sh', '-c', mount, str(copy), str(folder)]
         tasks.start('worker 1')
         ends = tasks.ends()
-    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
-    assert f"its {folder}/cifar-bin-0.2-manifest/train.tsv differs from the chief's" in ends['worker 0'][1]
+    assert ends['worker 0'][0] == status and ends['worker 1'][0] == 1
+    assert said in ends['worker 0'][1]

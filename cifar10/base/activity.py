@@ -55,6 +55,11 @@ def threads() -> Sequence[Thread]:
     return list(_threads.values())
 
 
+def present() -> str:
+    """Returns what the first thread that is doing something is doing, as a phrase; '' if none is."""
+    return next((levels[-1].what for thread in threads() if (levels := list(thread.doing))), '')
+
+
 def moved() -> None:
     """Notes that something has come further: this thread; or, if it says of itself nothing, those that wait for it."""
     own = _threads.get(threading.get_ident())

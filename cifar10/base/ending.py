@@ -3,11 +3,37 @@ import contextlib
 import os
 import sys
 import threading
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from cifar10.base.errors import TemporaryError
 
 _WRITE_SECS = 2.0  # in which the last line must be written
+_at_end = []  # what is still to be called
+
+
+@contextlib.contextmanager
+def calling_at_end(function: Callable[[], Any]) -> Iterator[None]:
+    """Context at whose end a function is called, also if `end_process` ends the process within it."""
+    _at_end.append(function)
+    try:
+        yield
+    finally:
+        _at_end.remove(function)
+        function()
+
+
+def within(seconds: float, function: Callable[[], Any]) -> Any:
+    """Returns what a function returns if it takes no longer than some seconds and does not fail, else None."""
+    results = []
+
+    def call():
+        with contextlib.suppress(Exception):
+            results.append(function())
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else None
 
 
 def end_process(message: str) -> NoReturn:
@@ -20,8 +46,7 @@ def end_process(message: str) -> NoReturn:
                 stream.write(text)
                 stream.flush()
     try:
-        writing = threading.Thread(target=write, daemon=True)
-        writing.start()
-        writing.join(_WRITE_SECS)  # a reader that does not read must not keep the process
+        for last in (write, *_at_end):
+            within(_WRITE_SECS, last)  # a reader that does not read must not keep the process
     finally:
         os._exit(TemporaryError.status)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 _PREAMBLE = re.compile(r"Graph execution error:\s*(.*\nNode: '[^\n]*\n)?"
                        r'(\d+ root error\(s\) found\.\s*\(0\) [\w ]+: |=+\n[A-Z_]+: )?', re.DOTALL)
 # Where the operation was: in a cluster its task, in a dataset the way to its function.
-_PLACE = re.compile(r'^(From /job:\S+:\n)?'
-                    r'(Error in user-defined function passed to \S+ transformation with iterator: \S+: )?')
+_PLACE = re.compile(r'^(?:From /job:(\w+)/replica:\d+/task:(\d+):\n)?'
+                    r'(?:Error in user-defined function passed to \S+ transformation with iterator: \S+: )?')
 # What an assertion puts before its message, and the values that may follow.
 _ASSERTION = re.compile(r'^assertion failed: \[(.*?)\](?= \[|$).*')
 # What the operating system says of a file; TensorFlow writes it after the name and a semicolon.
@@ -76,17 +76,25 @@ def describe_os_error(error: OSError) -> str:
     return f'{error.filename}: {cause}' if error.filename else cause
 
 
-def reason(error: Exception) -> str:
-    """Returns the sentence of a TensorFlow error that says what happened, without the trace of graph nodes."""
+def reason(error: Exception, with_task: bool = False) -> str:
+    """Returns the sentence of a TensorFlow error that says what happened, without the trace of graph nodes.
+
+    Args:
+      error: the error.
+      with_task: whether the sentence begins with the task where it happened, in a cluster: 'worker 1: '.
+    """
     text = str(error)
     relayed = _RELAYED.search(text)
     if relayed:
         text = relayed.group(1).replace('\\n', '\n').replace('\\t', '\t').replace('\\"', '"')
-    text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: ', text)[0].strip()
-    text = _PLACE.sub('', _PREAMBLE.sub('', text, count=1))
+    text = re.split(r'\n\t \[\[|\n\nOriginal stack trace|\s*; NodeDef: |\s*goo\.gle/debug', text)[0].strip()
+    text = _PREAMBLE.sub('', text, count=1)
+    place = _PLACE.match(text)
+    text = text[place.end():]
     # The cause comes first; advice may follow it.
     text = _ASSERTION.sub(r'\1', text.partition('\n')[0])
     file, _, cause = text.rpartition('; ')
     if cause in _OS_CAUSES:  # a semicolon of ours comes before a remedy
         text = f'{file}: {cause}'
-    return text or type(error).__name__
+    task = f'{place[1]} {place[2]}: ' if with_task and place[1] else ''
+    return task + (text or type(error).__name__)

@@ -12,6 +12,8 @@ import threading
 import warnings
 from collections.abc import Iterator
 
+from cifar10.base.ending import calling_at_end
+
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. All other lines are passed on.
 _START_UP_CHATTER = re.compile(
@@ -110,13 +112,14 @@ def quiet_stderr(chatter: re.Pattern = _START_UP_CHATTER) -> Iterator[None]:
     os.close(writing)
     relay = threading.Thread(target=_relay, args=(reading, terminal, chatter), daemon=True)
     relay.start()
-    try:
-        yield
-    finally:
+
+    def restore():
         sys.stderr.flush()
         os.dup2(terminal, 2)  # closes the last writing end of the pipe, which ends the relay
         relay.join()
         os.close(terminal)
+    with calling_at_end(restore):
+        yield
 
 
 def _relay(source, target, chatter):

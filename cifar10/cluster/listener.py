@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable
 
 from cifar10.cluster.address import sockets
 
+_KEEPALIVE_SECS = 60  # after which an idle connection is used, so that no firewall in between forgets it
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
 _NETWORK_HEADER = -0x100000  # linux/filter.h: SKF_NET_OFF
 _INTERFACE = -0x1000 + 8  # linux/filter.h: SKF_AD_OFF + SKF_AD_IFINDEX, the number of the interface it came in on
@@ -103,7 +104,7 @@ def _interface(address):
 
 
 def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -> None:
-    """Makes this process's listening sockets on a port accept only connections as `program` describes.
+    """Makes this process's listening sockets on a port accept only connections as `program` describes, and keep them.
 
     Raises:
       OSError: no socket listens on the port, or the kernel does not accept the filter.
@@ -118,6 +119,9 @@ def restrict(port: int, addresses: Iterable[str], peers: Collection[str] = ()) -
         if is_listening and listener.getsockname()[1] == port:
             listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER,
                                 struct.pack('HL', len(code), ctypes.addressof(memory)))
+            # The sockets of its connections inherit it.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_SECS)
             attached += 1
     if not attached:
         raise OSError(f'port {port} cannot be kept closed on other addresses')

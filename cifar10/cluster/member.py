@@ -4,16 +4,18 @@ The chief (worker 0) builds the graph for the devices of all workers. The other 
 server and wait until the chief tells them that the training has ended.
 """
 import contextlib
+import itertools
 import json
 import math
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import OF_FIRST_STEP, Question, doing, moved
+from cifar10.base.activity import OF_FIRST_STEP, Question, doing, moved, present
 from cifar10.base.console import say
 from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.base.signals import Termination
@@ -28,7 +30,8 @@ from cifar10.parallel.session_config import LEADER, absent, session_config
 # downloaded, a container image is pulled.
 _START_FACTOR = 5
 _ANSWER_SECS = 2  # a running TensorFlow server answers within this time; one of a busy machine, when asked again
-_HEAR_SECS = 2  # between two questions whether the chief answers
+_GREETING_SECS = 1  # between two greetings, and between two looks whether there is a new one
+_HEARD_SECS = 10  # in which a greeting is read by a thread that has nothing else to do, also on a busy machine
 _END_SECS = 10  # in which a peer can be told the end, which is tried once
 
 
@@ -57,13 +60,21 @@ def take_part(cluster: Cluster, local_devices: Devices, train: Callable, timeout
     if local_devices.on_gpus and local_devices.reason:  # how this task's environment selects them, which only it knows
         say(f'devices    {local_devices}')
     member = _Member(cluster, local_devices, timeout, may_return, dict(flags or {}), dict(facts or {}))
-    if not cluster.is_chief:
+    try:
+        if cluster.is_chief:
+            return _lead(member, cluster, local_devices, train, files)
         member.wait_for_peers()
         if termination:
             termination.defer('when the chief has ended')
         member.serve()
         say('done       the training has ended')
         return None
+    finally:
+        member.leave()
+
+
+def _lead(member, cluster, local_devices, train, files):
+    """Trains as the chief, and tells the other tasks the end; returns what `train` returns."""
     status = RunError.status
     try:
         member.wait_for_peers()
@@ -93,14 +104,18 @@ class _Member:
         self._return_limit = timeout if may_return else 0
         self._watch = None
         self._had_session = False
-        self._found = {}  # task: the names of the devices that it has reported
         self._server = self._start(local_devices)
+        with tf.Graph().as_default(), self._own_session() as session:
+            devices = [device.name for device in session.list_devices()]
         # What this process says of itself to the others, in a variable of its server.
         self._greeting = dict(cluster=[list(cluster.workers), list(cluster.ps)], process=secrets.token_hex(8),
-                              flags=flags, facts=facts)
-        self._greetings = {}  # task: what it says of itself
+                              devices=devices, flags=flags, facts=facts)
+        self._greetings = {}  # task: what it said of itself when it was accepted
+        self._last_doing = {}  # name of a task: what it was doing when it was last heard
         self._refused = set()  # processes that do not belong here
-        self._publish()
+        self._left = threading.Event()
+        self._threads = []
+        self._start_thread(self._greet)
         # A server depends on the chief only, except where all processes compute an update together.
         if cluster.is_chief or not may_return:
             self._peers = cluster.others()
@@ -152,13 +167,11 @@ class _Member:
                 return True
             if not reachable(address):
                 return False
-            task = _task(name)
             try:
-                self._found[task] = self._devices(task, _ANSWER_SECS)
-                greeting = self._read_greeting(task, _ANSWER_SECS)
+                greeting = self._read_greeting(_task(name), _ANSWER_SECS)
             except tf.errors.OpError:  # it may not have said anything of itself yet
                 return False
-            return bool(self._found[task]) and self._accepts(task, address, greeting)
+            return self._accepts(_task(name), address, greeting)
         with doing('while it waits for other processes', math.inf):  # which `limit` ends
             missing = watch.wait_for(peers, limit, answers, announce)
         if missing:
@@ -170,12 +183,28 @@ class _Member:
             raise TemporaryError(f'{watch.listed(missing)} cannot be reached after {limit} s; is it running, and is '
                                  'its address right?')
 
-    def _publish(self):
-        """Makes the greeting readable."""
+    def _start_thread(self, function):
+        self._threads.append(threading.Thread(target=function, daemon=True))
+        self._threads[-1].start()
+
+    def leave(self):
+        """Ends the threads: the end of Python would abort one that is within TensorFlow."""
+        self._left.set()
+        for thread in self._threads:
+            thread.join(_END_SECS)
+
+    def _greet(self):
+        """Renews the greeting until the end: a server answers even where no Python runs any more."""
         with tf.Graph().as_default():
+            text = tf.placeholder(tf.string, [])
             handle = _greeting_variable(self._cluster.job, self._cluster.index)
+            publish = tf.raw_ops.AssignVariableOp(resource=handle, value=text)
             with self._own_session() as session:
-                session.run(tf.raw_ops.AssignVariableOp(resource=handle, value=json.dumps(self._greeting)))
+                for count in itertools.count():
+                    greeting = dict(self._greeting, count=count, doing=present())
+                    session.run(publish, {text: json.dumps(greeting)})
+                    if self._left.wait(_GREETING_SECS):
+                        return
 
     def _read_greeting(self, task, seconds):
         """Returns what a task says of itself; raises an OpError if it does not answer in time, or has said nothing."""
@@ -252,29 +281,13 @@ class _Member:
         own = f'/job:{self._cluster.job}/task:{self._cluster.index}'
         return tf.Session(self._server.target, config=tf.ConfigProto(device_filters=[own]))
 
-    def _devices(self, task, seconds):
-        """Returns the names of the devices that a task reports; raises an OpError if it does not answer in time."""
-        with tf.Graph().as_default():
-            no_op = tf.no_op()
-            with self._session(task, seconds) as session:
-                # The run makes the session, within its time limit. Listing the devices alone would wait
-                # without a limit, and meanwhile no other thread could handle a signal.
-                session.run(no_op)
-                names = [device.name for device in session.list_devices()]
-        job, index = task
-        return [name for name in names if name.startswith(f'/job:{job}/replica:0/task:{index}/')]
-
     def check_devices(self, devices):
         """Checks that every worker has the devices of its towers: soft placement would silently use others.
 
-        It takes what they have answered last. A worker that has been lost since then is waited for before a session.
+        It takes what they have said last. A worker that has been lost since then is waited for before a session.
         """
-        try:
-            self._found['worker', 0] = self._devices(('worker', 0), self._timeout)
-        except tf.errors.OpError as error:
-            raise RunError(f"the chief's own server does not answer: {reason(error)}") from error
         for i, address in enumerate(self._cluster.workers):
-            present = self._found['worker', i]
+            present = self._greetings.get(('worker', i), self._greeting)['devices']  # the chief is worker 0
             task = f'/job:worker/task:{i}/'
             missing = [name for name in absent(devices, present) if name.startswith(task)]
             if missing:
@@ -324,8 +337,8 @@ class _Member:
         cluster = self._cluster
         with tf.Graph().as_default():
             ended = _end_queue(cluster.job, cluster.index).dequeue()
-            with self._own_session() as session, doing('while the chief trains', 1, self.questions), \
-                    self._hearing_from_chief():
+            with self._own_session() as session, doing('while the chief trains', 1, self.questions):
+                self._start_thread(self._hear)
                 status = session.run(ended)
         self._watch.stop()
         if status:
@@ -336,30 +349,37 @@ class _Member:
         """Returns the Questions whether the peers answer, in one group."""
         def question(name, address):
             subject = f'{name} ({address})'
-            return Question(subject, lambda: self._answers(name), lambda: f'{subject} does not answer')
+
+            def silence():
+                last = self._last_doing.get(name)
+                return f"{subject} does not answer{f' (last heard {last})' if last else ''}"
+            return Question(subject, lambda: self._answers(name), silence)
         return [[question(*peer) for peer in self._peers.items()]]
 
     def _answers(self, name):
-        """Returns whether a peer answers as a server of this cluster."""
-        try:
-            return bool(self._devices(_task(name), _ANSWER_SECS))
-        except tf.errors.OpError:
-            return False
+        """Returns whether Python runs in a peer: it has renewed its greeting, and not just its server answers."""
+        first = self._heard(name)
+        for _ in range(_HEARD_SECS):
+            time.sleep(_GREETING_SECS)
+            if self._heard(name) not in (None, first):
+                return True
+        return False
 
-    @contextlib.contextmanager
-    def _hearing_from_chief(self):
-        """Context in which this process, which only serves, moves whenever the chief answers."""
-        ended = threading.Event()
+    def _heard(self, name):
+        """Returns which greeting of a peer is the newest, or None if its server does not answer."""
+        with contextlib.suppress(tf.errors.OpError):
+            greeting = self._read_greeting(_task(name), _HEARD_SECS)
+            self._last_doing[name] = greeting['doing']
+            return greeting['process'], greeting['count']
 
-        def hear():
-            while not ended.wait(_HEAR_SECS):
-                if self._answers('worker 0'):
-                    moved()
-        threading.Thread(target=hear, daemon=True).start()
-        try:
-            yield
-        finally:
-            ended.set()
+    def _hear(self):
+        """Moves whenever the chief has renewed its greeting."""
+        last = None
+        while not self._left.wait(_GREETING_SECS):
+            newest = self._heard('worker 0')
+            if newest not in (None, last):
+                moved()
+                last = newest
 
     def tell_end(self, status):
         """Tells the other processes that the training has ended, with 0 if it succeeded, else with the error's status.
@@ -377,20 +397,27 @@ class _Member:
                     with self._session(task, _END_SECS) as session:
                         session.run(announcement)
 
+    @contextlib.contextmanager
     def _session(self, task, seconds):
-        """Returns a session with one task's own server, which does not wait for any other task.
+        """Context with a session with one task's own server, which does not wait for any other task.
 
         It is made by a call over the network, which has a time limit. A session with this process's own
         server that uses another task's devices would wait without a limit.
 
         Args:
           task: (job, index).
-          seconds: time limit of making the session and of each run, after which a DeadlineExceededError is
-            raised.
+          seconds: time limit of making the session, of each run, after which a DeadlineExceededError is raised, and of
+            closing it.
         """
         # A server always has its own devices. This filter excludes all others, which it would wait for.
         config = tf.ConfigProto(device_filters=['/job:none'], operation_timeout_in_ms=1000 * seconds)
-        return tf.Session('grpc://' + self._cluster.tasks[task], config=config)
+        session = tf.Session('grpc://' + self._cluster.tasks[task], config=config)
+        try:
+            yield session
+        finally:
+            # After an error, a `tf.Session` used as a context closes in a thread of its own, which shows a traceback.
+            with contextlib.suppress(tf.errors.OpError):
+                session.close()
 
 
 def _short(name):

@@ -66,11 +66,11 @@ class Cluster:
         return local
 
     def describe(self) -> list[str]:
-        """Returns lines that say which task this process is, and which others answer already."""
+        """Returns lines that say which task this process is, and where others listen already."""
         chief = ', the chief' if self.is_chief else ''
-        answers = {True: 'answers', False: 'does not answer yet'}
+        there = {True: 'something listens there', False: 'nothing listens there yet'}
         return [f'cluster    {self.job} {self.index} at {self.address}{chief}',
-                *(f'peer       {name} at {address} {answers[reachable(address)]}'
+                *(f'peer       {name} at {address}: {there[reachable(address)]}'
                   for name, address in self.others().items())]
 
 

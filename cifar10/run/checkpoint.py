@@ -180,7 +180,7 @@ class Checkpoints:
     def _writing(self, step):
         """Context for errors in writing a checkpoint, which become RunErrors unless a device was lost."""
         try:
-            with doing('while it writes a checkpoint'):
+            with doing(f'while it writes the checkpoint of step {step:,}'):
                 yield
         except LOST:
             raise  # from which training starts over

@@ -68,5 +68,6 @@ def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
         latest = f'; {describe_latest(directory)}' if directory else ''
         # The message has where the operation was made, and where Python code of the user's raised an exception.
         frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
-        failure = TemporaryError if isinstance(error, LOST) else RunError
-        raise failure(f'{reason(error)}{own_files.place(frames)}{latest}') from error
+        is_lost = isinstance(error, LOST)  # which another task notices than the one that is lost
+        failure = TemporaryError if is_lost else RunError
+        raise failure(f'{reason(error, not is_lost)}{own_files.place(frames)}{latest}') from error

@@ -1,25 +1,23 @@
 """Notices when nothing moves in a training, finds out what it waits for, and ends the process so that it can go on."""
 import collections
 import contextlib
-import functools
 import os
 import re
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from cifar10.base import activity, files
 from cifar10.base.activity import Question
 from cifar10.base.console import say
-from cifar10.base.ending import end_process
+from cifar10.base.ending import end_process, within
 from cifar10.run.names import STACKS
 
 _TICK_SECS = 1.0
 _ANSWER_SECS = 3.0  # in which whatever is asked last must answer; all else has a tenth of the limit more
-_WRITE_SECS = 2.0  # in which a line or the stacks must be written
+_WRITE_SECS = 1.5  # in which a line or the stacks must be written; at most 10 s in all, with the last line
 _WARN_AT, _ASK_AT = 0.1, 0.9  # of the limit
 _WARN_SECS = 3.0  # the least before a warning
 
@@ -82,14 +80,14 @@ class StuckWatch:
 
     def _end(self, seconds, what, asked):
         """Says what a thread waits for, and ends the process; nothing here may wait without a limit."""
-        line = f'stuck      {seconds:.0f} s {what}: {asked.findings()}'
+        line = f'stuck      {seconds:.0f} s {what}: {asked.findings()}{_hold()}'
         stacks = _stacks()
-        place = _within(_WRITE_SECS, lambda: _write(asked.folder, f'{line}\n\n{stacks}')) if asked.folder else None
+        place = within(_WRITE_SECS, lambda: _write(asked.folder, f'{line}\n\n{stacks}')) if asked.folder else None
         if self._stop.is_set():
             return
         _say(line)
         if not place:
-            _within(_WRITE_SECS, lambda: sys.stderr.write(stacks))
+            within(_WRITE_SECS, lambda: sys.stderr.write(stacks))
         end_process(f"nothing has moved for {seconds:.0f} s{f' (stacks of all threads: {place})' if place else ''}; "
                     'start again to continue from the newest checkpoint')
 
@@ -119,14 +117,14 @@ class Asked:
         self._groups = [[_of_folder(self.folder)]] if self.folder else []
         for level in levels:
             if level.questions:
-                self._groups += _within(_ANSWER_SECS, level.questions) or []
+                self._groups += within(_ANSWER_SECS, level.questions) or []
         self._answered = {question: threading.Event() for group in self._groups for question in group}
         self._ask(is_final=False)
 
     def _ask(self, is_final):
         for question, event in self._answered.items():
             if question.is_final == is_final:
-                _in_thread(functools.partial(_ask, question, event))
+                threading.Thread(target=_ask, args=(question, event), daemon=True).start()
 
     def findings(self) -> str:
         """Returns a phrase for what does not answer, or if all does, for that. Nothing can go on after it."""
@@ -158,6 +156,16 @@ def _of_folder(folder):
     return Question(f'the file system of {folder}', ask, lambda: f'the file system of {folder} does not answer')
 
 
+def _hold():
+    """Returns a phrase if the kernel holds a thread of this process, which no signal ends then; else ''."""
+    with contextlib.suppress(OSError):
+        for task in os.listdir('/proc/self/task'):
+            with open(f'/proc/self/task/{task}/stat') as stream:
+                if stream.read().rpartition(') ')[2].startswith('D'):
+                    return '; the kernel holds one of its threads, and the process ends when that returns'
+    return ''
+
+
 def _stacks():
     """Returns the stacks of all threads as text. (`faulthandler` would keep all threads waiting while it writes.)"""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -175,21 +183,7 @@ def _write(folder, text):
 
 def _say(line):
     """Says a line, unless nobody reads it."""
-    _within(_WRITE_SECS, lambda: say(line))
-
-
-def _in_thread(function):
-    """Calls a function in a thread that nobody waits for."""
-    thread = threading.Thread(target=function, daemon=True)
-    thread.start()
-    return thread
-
-
-def _within(seconds: float, function: Callable[[], Any]) -> Any:
-    """Returns what a function returns if it takes no longer than some seconds and does not fail, else None."""
-    results = []
-    _in_thread(lambda: results.append(function())).join(seconds)
-    return results[0] if results else None
+    within(_WRITE_SECS, lambda: say(line))
 
 
 def _is_debugged():

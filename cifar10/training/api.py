@@ -110,11 +110,11 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
     """
     _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
     given, lines = settings_of(settings)
-    with _prepared(say, on_record, given.reports.log_device_placement) as output:
+    with StuckWatch(given.run.stuck_secs), doing('at the start', OF_FIRST_STEP), \
+            _prepared(say, on_record, given.reports.log_device_placement) as output:
         console.say_all(lines)
         from cifar10.training import trainer
-        with StuckWatch(given.run.stuck_secs), doing('outside the steps', OF_FIRST_STEP):
-            ended = take_part(given, termination, trainer.train)
+        ended = take_part(given, termination, trainer.train)
     if ended is None:
         return None
     evaluation, figures = (metrics.last(given.run.train_dir, kind) for kind in (metrics.EVAL, metrics.TRAIN))
