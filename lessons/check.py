@@ -28,14 +28,14 @@ from cifar10.programs import flags, program  # noqa: E402
 from lessons.checkers import child, counted  # noqa: E402
 
 # Lesson -> the name of its files, and the functions that the reader writes.
-LESSONS = {1: ('towers', ('mean_of_sparse_gradients',)),
-           2: ('all_reduce', ('all_gather',)),
-           3: ('split_batch', ('weighted_mean',)),
+LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
+           2: ('all_reduce', ('all_gather', 'replicated_step')),
+           3: ('split_batch', ('weighted_mean', 'weighted_step')),
            4: ('processes', ('split_points',)),
-           5: ('stale', ('staleness_aware_rate',)),
+           5: ('stale', ('staleness_aware_rate', 'step_with_losses')),
            6: ('parts', ('order_of_1f1b',)),
            11: ('other_words', ('divide', 'after_update', 'examples_computed')),
-           12: ('by_hand', ('clip_mean_gradients',))}
+           12: ('by_hand', ('clip_mean_gradients', 'training_step'))}
 
 SECONDS = 10  # that a function may take for all its cases, and the file for being loaded
 _STARTING = 120  # seconds that a process may take until it has imported what it needs

@@ -74,9 +74,13 @@ def assert_same_steps(found, expected, before):
     That order now and then tips a maximum over or turns the sign of an update, so the medians count.
     """
     assert found.keys() == expected.keys()
+    movements = {}
     for name in expected:
         moved, apart = (np.abs(each.astype(np.float64) - expected[name]) for each in (before[name], found[name]))
         assert np.median(apart) <= 0.02 * moved.max() + 1e-7, (name, np.median(apart), moved.max())
+        movements[name] = moved.max()
+    counters = ('global_step', 'examples_seen')
+    assert any(movement > 1e-5 for name, movement in movements.items() if name not in counters), 'steps were taken'
 
 
 @pytest.mark.stress  # in small graphs by default: test_updates.py

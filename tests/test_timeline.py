@@ -33,6 +33,11 @@ def test_bars_that_overlap_are_drawn_below_each_other():
     assert lines[:2] == ['/cpu:0  long====d=======', '        ..b=c=..........']
 
 
+def test_a_name_is_shown_whole_or_not_at_all():
+    rows = timeline.rows(trace(CPU_0=[('F1', 0, 100), ('F10', 100, 200), ('F11', 200, 400)]))
+    assert timeline.text(rows, 8).splitlines()[0] == '/cpu:0  F1|=F11='
+
+
 def test_timelines_are_drawn(tmp_path):
     matplotlib = pytest.importorskip('matplotlib')
     matplotlib.use('Agg')

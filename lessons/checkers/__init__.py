@@ -259,4 +259,4 @@ def _line(error, function):
 
 def _message(error):
     text = ' '.join(str(error).split())
-    return f': {text}' if text else ''
+    return f': {text[:200]}' if text else ''

@@ -1,14 +1,19 @@
-"""Checks the exercises of lesson 2: the all-gather, by sending the chunks as the function says."""
+"""Checks the exercises of lesson 2: the all-gather, by sending the chunks, and a step with a copy on each device."""
 from collections.abc import Callable
 
 import numpy as np
 
 from lessons.checkers import Fault, call, counted, numeric, shown
+from lessons.checkers.graph import check_steps
 
 HINTS = {'all_gather': [
     'write down for three devices which chunk each of them has before the first step, and from whom it receives.',
     'in the first step a device can send one chunk only: its own. Which one has it received by then?',
-    'with d the device and t the step, from 0: chunk (d + t) modulo D has just arrived.']}
+    'with d the device and t the step, from 0: chunk (d + t) modulo D has just arrived.'],
+    'replicated_step': [
+        'each device has a weight of its own, so the graph has as many variables as devices, each with its own name.',
+        'copy k is updated on device k, and by the mean of all gradients: it has to travel to every device.',
+        'with CollectiveReduce, all members have the same group_size, group_key and instance_key; it returns the sum.']}
 
 
 def check_all_gather(function: Callable, random: np.random.Generator) -> str | None:
@@ -19,6 +24,11 @@ def check_all_gather(function: Callable, random: np.random.Generator) -> str | N
         except Fault as fault:
             return f'for {counted(num_devices, "device")} {fault}'
     return None
+
+
+def check_replicated_step(function: Callable, random: np.random.Generator) -> str | None:
+    """Returns None if the function is right, else the first counterexample."""
+    return check_steps(function, random, replicated=True)
 
 
 def _send(num_devices, steps):

@@ -1,13 +1,18 @@
-"""Checks the exercises of lesson 12: the clipped mean gradient."""
+"""Checks the exercises of lesson 12: the clipped mean gradient, and a step of towers for any model and optimizer."""
 from collections.abc import Callable
 
 import numpy as np
 
-from lessons.checkers import Fault, call, mismatch, shown
+from lessons.checkers import Fault, call, call_once, counted, graph, mismatch, shown
+from lessons.checkers.graph import tf
 
 HINTS = {'clip_mean_gradients': [
     'first the mean over the towers, for each variable; then the norm, of all means together.',
-    'how long is a gradient of zeros? And which gradients stay as they are?']}
+    'how long is a gradient of zeros? And which gradients stay as they are?'],
+    'training_step': [
+        'the second tower must get the variables of the first: a variable scope with reuse, for every k above 0.',
+        'average the gradients of each variable first, then call `apply_gradients` once, with the global step.',
+        'the loss must be read before the update: make the update under `tf.control_dependencies` of the losses.']}
 
 # (tower_gradients, limit): above the limit, below it, exactly on it, all zero; more towers; matrices.
 CASES = [([[[2.0], [8.0]], [[4.0], [0.0]]], 1.0),
@@ -57,3 +62,65 @@ def _right(towers, limit):
     norm = np.linalg.norm(np.concatenate([mean.ravel() for mean in means]))
     scale = min(1.0, limit / norm) if norm else 1.0
     return [mean * scale for mean in means], scale
+
+
+def check_training_step(function: Callable, random: np.random.Generator) -> str | None:
+    """Returns None if the function is right, else the first counterexample."""
+    for count, momentum in ((2, 0), (1, 0.9), (2, 0.9), (3, 0.9), (4, 0.9)):
+        x = random.normal(size=(5, count, int(random.integers(1, 6)), 2)).round(1)
+        try:
+            with tf.Graph().as_default():
+                _take_steps(function, graph.devices_of(count), x, momentum)
+        except Fault as fault:
+            optimizer = f'MomentumOptimizer(0.1, {momentum})' if momentum else 'GradientDescentOptimizer(0.1)'
+            return f'for {counted(count, "tower")} of {counted(x.shape[2], "example")} and {optimizer} {fault}'
+    return None
+
+
+def _take_steps(function, devices, batches, momentum):
+    """Takes a step with each of some batches [steps, K, n, 2]; raises a Fault if one is wrong.
+
+    The loss of a tower is the mean of (x @ weights - 1)^2 plus the bias, of which no gradient needs the value.
+    """
+    places = {}
+    x = tf.placeholder(tf.float32, batches.shape[1:])
+
+    def loss_of(k):
+        places.setdefault(k, tf.constant(0.0))
+        with tf.device('/cpu:0'):
+            weights = tf.get_variable('weights', [2], initializer=tf.zeros_initializer())
+            bias = tf.get_variable('bias', [], initializer=tf.zeros_initializer())
+        return tf.reduce_mean(tf.square(tf.linalg.matvec(x[k], weights) - 1)) + bias
+
+    optimizer = tf.train.MomentumOptimizer(0.1, momentum) if momentum else tf.train.GradientDescentOptimizer(0.1)
+    returned = call_once(function, list(devices), loss_of, optimizer)
+    if not isinstance(returned, (list, tuple)) or len(returned) != 2:
+        raise Fault(f'it returns {shown(returned)}; (loss, train_op) is right')
+    loss, train_op = returned
+    graph.operation(loss)
+    graph.operation(train_op)
+    if sorted(places) != list(range(len(devices))):
+        raise Fault(f'it builds the losses {sorted(places)}; {list(range(len(devices)))} is right')
+    for k, device in enumerate(devices):
+        graph.check_device(places[k], device, f'tower {k}')
+    graph.check_variables(2)
+    graph.check_order([loss, train_op])
+    global_step = tf.train.get_global_step()
+    if global_step is None:
+        raise Fault('the graph has no global step; tf.train.get_or_create_global_step() makes it')
+    variables = sorted(tf.trainable_variables(), key=lambda variable: -len(variable.shape))  # weights, bias
+    values, moments = [np.zeros(2), np.zeros(())], [0, 0]
+    with graph.session(len(devices)) as run:
+        for step, batch in enumerate(batches, 1):
+            errors = batch @ values[0] - 1
+            right = np.mean(errors ** 2) + values[1]
+            gradients = [2 * np.mean(errors[..., None] * batch, (0, 1)), 1.0]
+            moments = [momentum * moment + gradient for moment, gradient in zip(moments, gradients)]
+            values = [value - 0.1 * moment for value, moment in zip(values, moments)]
+            fetched, _ = run([loss, train_op], {x: batch})
+            weights, bias, counter = run([*variables, global_step])
+            case = f'after {counted(step, "step")}'
+            graph.check_value(weights, values[0], 1, f'{case} the variable weights')
+            graph.check_value(bias, values[1], 1, f'{case} the variable bias')
+            graph.check_value(counter, step, 0, f'{case} the global step')
+            graph.check_value(fetched, right, 1, f'the loss that is fetched with step {step}')

@@ -1,15 +1,20 @@
-"""Checks the exercises of lesson 3: the mean of shares of different sizes."""
+"""Checks the exercises of lesson 3: the mean of shares of different sizes, with NumPy and in a graph."""
 from collections.abc import Callable
 
 import numpy as np
 
-from lessons.checkers import compare, shown
+from lessons.checkers import Fault, call_once, compare, counted, graph, shown
+from lessons.checkers.graph import tf
 
 HINTS = {'weighted_mean': [
     'a share of 3 examples has three times as much to say as a share of 1.',
     'the mean of a share times its number of examples is its sum. Which sum do you need, and what divides it?',
     'an empty share has a mean over no examples, NaN, and 0 * NaN is NaN: leave it out. A share with examples whose '
-    'gradient is NaN counts: that tower has diverged, and whoever called has to see it.']}
+    'gradient is NaN counts: that tower has diverged, and whoever called has to see it.'],
+    'weighted_step': [
+        'the size of the batch is known when the step runs: tf.shape(batch)[0]. The borders of the shares follow.',
+        'with the sum over a share, divided by the size of the batch, the gradients only have to be added.',
+        'a share may be empty: the mean over no numbers is NaN, and NaN times 0 is NaN; the sum over none is 0.']}
 
 # For each case the gradients of every share's examples, which the checker itself takes the means of.
 CASES = [[[1, 3], [4, 8]],
@@ -33,6 +38,37 @@ def check_weighted_mean(function: Callable, random: np.random.Generator) -> str 
         if wrong:
             return wrong
     return None
+
+
+def check_weighted_step(function: Callable, random: np.random.Generator) -> str | None:
+    """Returns None if the function is right, else the first counterexample."""
+    for count in (2, 1, 3, 4, 5):
+        batches = [[1, 2, 3, 6], [1, 3, 4, 5, 12], [7]]
+        batches += [random.normal(2, 3, size=size).round(2) for size in (*range(1, 12), 37)]
+        try:
+            with tf.Graph().as_default():
+                _take_steps(function, graph.devices_of(count), batches, 0.1)
+        except Fault as fault:
+            return f'for {counted(count, "device")} {fault}'
+    return None
+
+
+def _take_steps(function, devices, batches, rate):
+    """Takes a step with each batch; raises a Fault if something is wrong."""
+    batch = tf.placeholder(tf.float32, [None], 'batch')
+    update = call_once(function, list(devices), batch, rate)
+    graph.operation(update)
+    graph.check_variables(1)
+    weight, = tf.trainable_variables()
+    graph.check_device(weight, '/cpu:0', 'the weight')
+    graph.check_order(update)
+    with graph.session(len(devices)) as run:
+        right = 0.0
+        for x in batches:
+            run(update, {batch: x})
+            right -= rate * np.mean(2 * (right - np.asarray(x)))
+            graph.check_value(run(weight), right, 10, f'and the rate {rate:g}, the weight after a batch of {shown(x)}')
+    graph.check_busy(update, devices)
 
 
 def _drawn(random):

@@ -1,14 +1,19 @@
-"""Checks the exercises of lesson 1: the mean of sparse gradients."""
+"""Checks the exercises of lesson 1: the mean of sparse gradients, and a step of towers in a graph."""
 from collections.abc import Callable
 
 import numpy as np
 
 from lessons.checkers import Fault, call, mismatch, numeric, shown
+from lessons.checkers.graph import check_steps
 
 HINTS = {'mean_of_sparse_gradients': [
     'follow one row by hand: which towers looked it up, and how many towers are there?',
     'a row that only one of K towers looked up has the gradient 0 on all others, so its mean is a K-th.',
-    'a row may appear several times in what you return. Then its values are added.']}
+    'a row may appear several times in what you return. Then its values are added.'],
+    'build_step': [
+        'build the towers in a loop, each under `tf.device(devices[k])`; the weight is there before them, on /cpu:0.',
+        'the update is one operation: the weight minus the rate times the mean of the K gradients.',
+        'print the share, the loss and the gradient of each tower in a session, and compare them with a pencil.']}
 
 # For each case the towers' (values, indices), small enough to be followed by hand.
 CASES = [
@@ -75,3 +80,8 @@ def _rows(returned, used, length):
             raise Fault(f'it returns row {row:g}, which no tower looked up')
         sums[row] += value
     return sums
+
+
+def check_build_step(function: Callable, random: np.random.Generator) -> str | None:
+    """Returns None if the function is right, else the first counterexample."""
+    return check_steps(function, random, replicated=False)

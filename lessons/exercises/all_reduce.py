@@ -1,4 +1,5 @@
 """Exercise of lesson 2: the second half of a ring. `python lessons/check.py 2` says whether it is right."""
+import tensorflow.compat.v1 as tf  # noqa: F401
 
 
 def all_gather(num_devices):
@@ -16,5 +17,28 @@ def all_gather(num_devices):
 
     Returns:
       A list of D - 1 lists, one for each step, of D whole numbers: number d is the chunk that device d sends.
+    """
+    raise NotImplementedError
+
+
+def replicated_step(devices, x, rate):
+    """Builds one step of training with a copy of the weight on each device, in the default graph.
+
+    The model, its loss and the shares of x are those of `build_step` in the exercises of lesson 1. But here device k
+    has a weight of its own, a trainable variable on devices[k] that starts at 0, and the loss of tower k is computed
+    from that copy. An all-reduce gives every device the mean of the K gradients (write it yourself or use
+    tf.raw_ops.CollectiveReduce, as the lesson does), with which the device updates its own copy.
+
+    For example, x = [1, 2, 3, 6] on two devices with the rate 0.1: the gradients are -3 and -9, and after one step both
+    copies are 0.6.
+
+    Args:
+      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      x: a float32 tensor [N] of known shape; K divides N.
+      rate: the learning rate, a float.
+
+    Returns:
+      (losses, update): a list of the K losses, float32 scalars of the graph, and an operation. Each
+      `session.run(update, {x: numbers})` takes one step, which updates all copies.
     """
     raise NotImplementedError

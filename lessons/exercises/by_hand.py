@@ -1,4 +1,5 @@
 """Exercise of lesson 12: the clipped mean gradient. `python lessons/check.py 12` says whether it is right."""
+import tensorflow.compat.v1 as tf  # noqa: F401
 
 
 def clip_mean_gradients(tower_gradients: list, limit: float) -> list:
@@ -25,5 +26,29 @@ def clip_mean_gradients(tower_gradients: list, limit: float) -> list:
         clip_mean_gradients([[[2.0], [8.0]], [[4.0], [0.0]]], 1.0) -> [[0.6], [0.8]]
 
       The means are 3 and 4, their norm is 5, and so both are divided by 5.
+    """
+    raise NotImplementedError
+
+
+def training_step(devices, loss_of, optimizer):
+    """Builds one step of training over K towers for any model and optimizer, in the default graph.
+
+    Tower k is on devices[k] and has the loss loss_of(k), which makes its variables with `tf.get_variable`. All towers
+    share one set of variables. The optimizer is applied once, to the mean of the K gradients of each variable, and
+    the global step, of `tf.train.get_or_create_global_step()`, is counted up by one. `session.run([loss, train_op])`
+    returns the loss of the variables as they were before the step.
+
+    For example, with two devices, tf.train.GradientDescentOptimizer(0.1) and one variable, of which the towers have the
+    gradients -3 and -9, the variable is 0.6 greater after the step, and the global step is 1.
+
+    You may use `build_towers` and `average_gradients` of cifar10/parallel/towers.py, or write the loop yourself.
+
+    Args:
+      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      loss_of: function k -> the loss of tower k, a float32 scalar. Call it once for each tower, under its device.
+      optimizer: a tf.train.Optimizer.
+
+    Returns:
+      (loss, train_op): the mean of the K losses, and an operation that takes one step.
     """
     raise NotImplementedError

@@ -1,4 +1,5 @@
 """Exercise of lesson 5: a rate that depends on staleness. `python lessons/check.py 5` says whether it is right."""
+import tensorflow.compat.v1 as tf  # noqa: F401
 
 
 def staleness_aware_rate(rate, started, applied):
@@ -20,5 +21,28 @@ def staleness_aware_rate(rate, started, applied):
 
     Returns:
       A float.
+    """
+    raise NotImplementedError
+
+
+def step_with_losses(devices, weight, read, loss_of, rate):
+    """Builds one synchronous step of K towers, some of which may read the weight late, in the default graph.
+
+    Tower k, on devices[k], reads the weight with read(k), and its loss is loss_of(k, value). The update subtracts the
+    rate times the mean of the K gradients of the losses. `session.run([losses, update])` must return the losses of the
+    weight as it was before the update, however late a tower reads it.
+
+    For example, one tower, a weight of 1, the loss 3 * value and the rate 0.1. The gradient is 3, whatever the value
+    is, so nothing makes the update wait for the read: if the tower is late, its loss is 3 * 0.7 = 2.1, and 3 is right.
+
+    Args:
+      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      weight: the variable, a float32 scalar.
+      read: function k -> the weight as tower k reads it, a tensor. Call it under the device of the tower.
+      loss_of: function (k, value) -> the loss of tower k, a float32 scalar.
+      rate: the learning rate, a float.
+
+    Returns:
+      (losses, update): a list of the K losses, and an operation that takes one step.
     """
     raise NotImplementedError

@@ -1,5 +1,6 @@
 """Exercise of lesson 1: the mean of sparse gradients. `python lessons/check.py 1` says whether it is right."""
 import numpy as np  # noqa: F401
+import tensorflow.compat.v1 as tf  # noqa: F401
 
 
 def mean_of_sparse_gradients(gradients):
@@ -19,5 +20,28 @@ def mean_of_sparse_gradients(gradients):
     Returns:
       One such pair, a float array [n, d] and an int array [n], of shapes [0, d] and [0] if no tower looked up a row.
       The rows may be in any order, and may appear several times.
+    """
+    raise NotImplementedError
+
+
+def build_step(devices, x, rate):
+    """Builds one step of training over K towers, in the default graph.
+
+    The model is one weight, a float32 scalar that starts at 0. Its loss is the mean of (weight - number)^2 over some
+    numbers. The weight is a variable on /cpu:0, which all towers share. Tower k computes on devices[k] the loss of its
+    share of x: of N numbers it has those from k * N / K up to, but not including, (k + 1) * N / K. The update subtracts
+    the rate times the mean of the K gradients from the weight.
+
+    For example, x = [1, 2, 3, 6] on two devices with the rate 0.1: the losses are 2.5 and 22.5, the gradients -3 and
+    -9, and after one step the weight is 0 - 0.1 * -6 = 0.6.
+
+    Args:
+      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      x: a float32 tensor [N] of known shape; K divides N.
+      rate: the learning rate, a float.
+
+    Returns:
+      (losses, update): a list of the K losses, float32 scalars of the graph, and an operation. Each
+      `session.run(update, {x: numbers})` takes one step.
     """
     raise NotImplementedError

@@ -1,0 +1,16 @@
+import tensorflow.compat.v1 as tf
+
+
+def replicated_step(devices, x, rate):
+    weights, losses, gradients, updates = [], [], [], []
+    for k, (device, share) in enumerate(zip(devices, tf.split(x, len(devices)))):
+        with tf.device(device):
+            weights.append(tf.get_variable(f'weight_{k}', initializer=0.0))
+            losses.append(tf.reduce_mean(tf.square(weights[k] - share)))
+            gradients += tf.gradients(losses[k], weights[k])
+    with tf.device(devices[0]):
+        mean = tf.add_n(gradients) / len(devices)
+    for weight, device in zip(weights, devices):
+        with tf.device(device):
+            updates.append(weight.assign(weight - rate * tf.identity(mean)))
+    return losses, tf.group(updates)

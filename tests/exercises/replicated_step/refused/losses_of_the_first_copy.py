@@ -1,0 +1,15 @@
+# refused: the loss of tower 1 does not come from weight_1 alone
+import tensorflow.compat.v1 as tf
+
+
+def replicated_step(devices, x, rate):
+    weights, losses, gradients, updates = [], [], [], []
+    for k, (device, share) in enumerate(zip(devices, tf.split(x, len(devices)))):
+        with tf.device(device):
+            weights.append(tf.get_variable(f'weight_{k}', initializer=0.0))
+            losses.append(tf.reduce_mean(tf.square(weights[0] - share)))
+            gradients += tf.gradients(losses[k], weights[0])
+    for device, weight in zip(devices, weights):
+        with tf.device(device):
+            updates.append(weight.assign_sub(rate * tf.add_n(gradients) / len(devices)))
+    return losses, tf.group(updates)

@@ -1,0 +1,17 @@
+import tensorflow.compat.v1 as tf
+
+
+def weighted_step(devices, batch, rate):
+    with tf.device('/cpu:0'):
+        weight = tf.get_variable('weight', initializer=0.0)
+        size = tf.shape(batch)[0]
+    gradients = []
+    for k, device in enumerate(devices):
+        with tf.device(device):
+            share = batch[k * size // len(devices):(k + 1) * size // len(devices)]
+            loss = tf.reduce_mean(tf.square(weight - share))
+            part = tf.cast(tf.size(share), tf.float32) / tf.cast(size, tf.float32)
+            gradient = tf.gradients(loss, weight)[0]
+            gradients.append(tf.where(part > 0, part * gradient, 0.0))
+    with tf.device('/cpu:0'):
+        return weight.assign_sub(rate * tf.add_n(gradients))

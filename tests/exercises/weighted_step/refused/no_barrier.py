@@ -1,0 +1,16 @@
+# refused: because nothing orders them
+import tensorflow.compat.v1 as tf
+
+
+def weighted_step(devices, batch, rate):
+    with tf.device('/cpu:0'):
+        weight = tf.get_variable('weight', initializer=0.0)
+        size = tf.shape(batch)[0]
+    gradients = []
+    for k, device in enumerate(devices):
+        with tf.device(device):
+            share = batch[k * size // len(devices):(k + 1) * size // len(devices)]
+            loss = tf.reduce_sum(tf.square(weight - share)) / tf.cast(size, tf.float32)
+            gradients += tf.gradients(loss, weight)
+    with tf.device('/cpu:0'):
+        return tf.group([weight.assign_sub(rate * gradient) for gradient in gradients])
