@@ -81,7 +81,7 @@ def test_the_cause_of_a_tensorflow_error_is_kept_and_not_the_advice_after_it():
     assert reason(tf.errors.AbortedError(None, None, f'{repeated} goo.gle/debugonly   graph_handle: "00"')) == repeated
 
 
-def test_the_cause_of_an_error_is_kept_and_its_task_where_that_is_wanted_but_not_its_dataset():
+def test_the_cause_of_an_error_is_kept_and_its_task_where_that_is_wanted_but_not_its_dataset(free_addresses):
     session = tf.Session(tf.train.Server.create_local_server().target)
     with session, pytest.raises(tf.errors.OpError) as raised:
         session.run(tf.io.read_file(tf.placeholder_with_default('/nowhere.jpg', [])))
@@ -98,6 +98,16 @@ def test_the_cause_of_an_error_is_kept_and_its_task_where_that_is_wanted_but_not
             f"{'=' * 21}\nINVALID_ARGUMENT: From /job:worker/replica:0/task:1:\nassertion failed: [it has changed]\n")
     assert reason(tf.errors.InvalidArgumentError(None, None, both)) == 'it has changed'
     assert reason(tf.errors.InvalidArgumentError(None, None, both), with_task=True) == 'worker 1: it has changed'
+    with tf.Graph().as_default():
+        cluster = dict(worker=free_addresses(2))
+        servers = [tf.train.Server(cluster, 'worker', i) for i in range(2)]
+        with tf.device('/job:worker/task:1/cpu:0'):
+            content = tf.io.read_file(tf.placeholder_with_default('/nowhere.jpg', []))
+        with tf.device('/job:worker/task:0/cpu:0'):
+            length = tf.strings.length(content)
+        with tf.Session(servers[0].target) as session, pytest.raises(tf.errors.OpError) as raised:
+            session.run(length)
+    assert reason(raised.value, with_task=True) == 'worker 1: /nowhere.jpg: No such file or directory'
 
 
 HOSTILE = '\x1b]0;title\x07\x1b[31mred\x9b2J\r\n\u202eforged\u2028'

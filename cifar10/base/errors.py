@@ -21,7 +21,8 @@ _PLACE = re.compile(r'^(?:From /job:(\w+)/replica:\d+/task:(\d+):\n)?'
 _ASSERTION = re.compile(r'^assertion failed: \[(.*?)\](?= \[|$).*')
 # What the operating system says of a file; TensorFlow writes it after the name and a semicolon.
 _OS_CAUSES = {os.strerror(number) for number in errno.errorcode}
-# An error of another process, as gRPC quotes it inside its own.
+# An error of another process, as gRPC quotes it inside its own, and which process that is.
+_REMOTE = re.compile(r'remote target /job:(\w+)/replica:\d+/task:(\d+)')
 _RELAYED = re.compile(r'grpc_message:"((?:[^"\\]|\\.)*)"')
 
 
@@ -96,5 +97,6 @@ def reason(error: Exception, with_task: bool = False) -> str:
     file, _, cause = text.rpartition('; ')
     if cause in _OS_CAUSES:  # a semicolon of ours comes before a remedy
         text = f'{file}: {cause}'
-    task = f'{place[1]} {place[2]}: ' if with_task and place[1] else ''
+    where = _REMOTE.search(str(error)) or place
+    task = f'{where[1]} {where[2]}: ' if with_task and where[1] else ''
     return task + (text or type(error).__name__)
