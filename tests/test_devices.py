@@ -60,8 +60,9 @@ def test_the_parts_of_a_gpu_that_is_split_count_as_gpus(pretend):
 def test_parts_of_one_gpu_do_not_reduce_through_nccl(pretend):
     pretend([], [])
     assert [gpus.communication(on_gpus) for on_gpus in (True, False)] == ['nccl', 'ring']
-    pretend([1024] * 2)
-    assert gpus.communication(on_gpus=True) == 'ring'
+    for machine in ([[1024] * 2], [[1024] * 2, []]):
+        pretend(*machine)
+        assert gpus.communication(on_gpus=True) == 'ring'
 
 
 @pytest.mark.parametrize('visible, with_it', [(None, ''), ('0,1', ' with CUDA_VISIBLE_DEVICES=0,1')])

@@ -159,6 +159,9 @@ def test_tables_of_a_confusion():
     assert lines[-4].split() == ['cat', 'dog', 'eel'] and len({len(line) for line in lines[-4:]}) == 1
     whole = ['forest', 'street at night', 'street']
     assert re.split(' {2,}', confusion.lines(counts, whole)[-4].strip()) == whole
+    head, *rows = confusion.lines(counts, whole)[:4]
+    end = head.index('correct') + len('correct')
+    assert [row[:end].split()[-1] for row in rows] == ['8', '9', '0']  # below each other, however long a name is
     wide = confusion.lines(counts, ['street' * 5, 'dog', 'eel'])  # names that would make it too wide
     assert [line.split() for line in wide[-4:-1]] == [['0', '1', '2'], ['0', 'street' * 5, *map(str, counts[0])],
                                                       ['1', 'dog', *map(str, counts[1])]]

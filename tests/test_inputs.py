@@ -48,11 +48,13 @@ def test_the_numbers_of_a_position_do_not_depend_on_the_batch():
 
 
 def test_the_numbers_are_uniform_and_independent():
-    numbers = value_of(augment.draws(tf.constant(0, tf.int64), 100000, 0))
+    first = tf.constant(0, tf.int64)
+    blocks = [augment.draws(first, 100000, 0), augment.draws(first, 100000, 0, 1)]
+    numbers = value_of(tf.concat(blocks, 1))
     np.testing.assert_allclose(numbers.mean(0), 0.5, atol=0.005)
     np.testing.assert_allclose(numbers.var(0), 1 / 12, atol=0.002)
     neighbours = np.concatenate([numbers[:-1], numbers[1:]], 1)
-    assert np.abs(np.corrcoef(neighbours.T) - np.eye(8)).max() < 0.02
+    assert np.abs(np.corrcoef(neighbours.T) - np.eye(16)).max() < 0.02
 
 
 @pytest.fixture

@@ -333,9 +333,12 @@ def test_images_in_memory_are_cut_out_too(data_dir):
 
 
 def test_memory_has_a_row_for_each_photo_and_no_pixels(folder):
-    images = prepare(folder).load()
+    photos = prepare(folder)
+    images = photos.load()
     with tf.Session() as session:
         session.run(images.read)
         columns = session.run(tf.local_variables())
     for column in columns:
         assert len(column) == images.count and column.size <= 4 * images.count
+    stored = sum(sum(map(len, column)) if column.dtype == object else column.nbytes for column in columns)
+    assert stored <= photos.memory_bytes

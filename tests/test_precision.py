@@ -14,6 +14,7 @@ from cifar10.model.layers import local_response_normalisation
 from cifar10.parallel import devices, packing
 from cifar10.parallel.session_config import session_config
 from cifar10.parallel.towers import average_gradients
+from cifar10.run import trace
 from tests.helpers import (
     LINEAR,
     build_training,
@@ -227,6 +228,16 @@ def test_batches_copied_ahead_are_the_same(data_dir):
                 np.testing.assert_array_equal(one, other)
         with pytest.raises(tf.errors.OutOfRangeError):
             session.run(following[1])
+
+
+def test_in_a_trace_an_operation_has_the_name_of_its_type_and_takes_a_microsecond_at_least():
+    stats = tf.RunMetadata().step_stats
+    nodes = stats.dev_stats.add(device='/cpu:0').node_stats
+    nodes.add(node_name='logits', timeline_label='logits = MatMul(images, weights)', op_end_rel_micros=5)
+    nodes.add(node_name='send', op_start_rel_micros=5, op_end_rel_micros=5)
+    _, *operations = trace.trace_events({7: stats})
+    assert [(each['name'], each['dur'], each['args']) for each in operations] == [
+        ('MatMul', 5, dict(node='logits', step=7)), ('send', 1, dict(node='send', step=7))]
 
 
 def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):

@@ -258,6 +258,15 @@ def test_a_download_is_verified_and_renamed(published, tmp_path):
     assert target.read_bytes() == content and download.sha256(str(target)) == checksum
 
 
+def test_only_the_published_bytes_are_published(published):
+    folder, content, checksum = published
+    path = str(folder / 'file')
+    assert download.is_published(path, len(content), checksum)
+    for others in (content[::-1], content + b'0', content[:-1]):
+        (folder / 'file').write_bytes(others)
+        assert not download.is_published(path, len(content), checksum)
+
+
 @pytest.mark.parametrize('cut, size, checksum', [
     (None, 0, 'wrong'), (None, -5, None), (None, 5, None), (1000, 0, None)])
 def test_a_wrong_file_never_gets_its_name(published, tmp_path, cut, size, checksum):

@@ -316,6 +316,8 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
     assert ('cause      what was passed to add_moving_statistic for moving_mean: '
             in lines(moved._replace(bad_after=dict(moving_mean=(1, 1)))))
     assert 'cause      the update: ' in lines(moved._replace(bad_after=dict(moving_mean=(1, 1), w=(1, 1))))
+    one_of_two = step_of_a_table(20, w=(1, 1, 0.1), v=(1, 1, 0.1))._replace(bad_after=dict(w=(1, 1)))
+    assert 'cause      the update: ' in lines(one_of_two)
 
 
 @pytest.mark.parametrize('arguments, part', [
