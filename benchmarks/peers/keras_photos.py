@@ -35,7 +35,8 @@ def network(size, num_classes, widths):
     for width in widths:
         stack += [layers.Conv2D(width, 3, padding='same', use_bias=False), layers.MaxPooling2D(2),
                   layers.BatchNormalization(momentum=_MOMENTUM), layers.ReLU(),
-                  layers.Conv2D(width, 3, padding='same', use_bias=False), layers.BatchNormalization(momentum=_MOMENTUM), layers.ReLU()]
+                  layers.Conv2D(width, 3, padding='same', use_bias=False),
+                  layers.BatchNormalization(momentum=_MOMENTUM), layers.ReLU()]
     return tf.keras.Sequential([*stack, layers.GlobalMaxPooling2D(), layers.Dense(num_classes)])
 
 
