@@ -86,7 +86,7 @@ def _texture(pattern):
 def _scene(drawn):
     """Returns a function that draws a photo: sky and ground in random colours, and on them what `drawn` adds.
 
-    Half of the photos have another class behind it, pale as if far away.
+    Four fifths of the photos have another class behind it, paler, as if farther away.
     """
     def draw(random, height, width):
         horizon = int(height * random.uniform(0.3, 0.65))
@@ -95,11 +95,11 @@ def _scene(drawn):
         shade = np.linspace(1.1, 0.8, height)[:, None, None] + 0.2 * _turbulence(random, height, width, 3)[:, :, None]
         pixels = np.where((np.arange(height) < horizon)[:, None, None], sky, ground) * shade
         image = Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
-        if random.random() < 0.5:
+        if random.random() < 0.8:
             far = image.copy()
             others = [other for other in _DRAWN if other is not drawn]
             others[random.integers(len(others))](random, ImageDraw.Draw(far), width, height, horizon, ground)
-            image = Image.blend(image, far, random.uniform(0.3, 0.6))
+            image = Image.blend(image, far, random.uniform(0.5, 0.9))
         drawn(random, ImageDraw.Draw(image), width, height, horizon, ground)
         return np.asarray(image).astype(np.float32)
     return draw

@@ -4,8 +4,10 @@
     python benchmarks/photos.py --sets=textures,scenes,cifar10 --data_dir=... --seeds=3
 
 The sets `textures` and `scenes` are generated; `cifar10` and the other data sets are enlarged to photos of 128 to 200
-pixels. All train on --count photos, and are tested on a fifth as many others. What the preset replaced and Keras get as
-long as the preset took: the former ends with a signal, and its newest checkpoint counts.
+pixels. All train on --count photos, and are tested on 500 others. The preset trains for its epochs. What it replaced
+and Keras get as much processor time as the preset's process took, start included, so that other work on the machine
+favours none of them. What the preset replaced ends with a signal, and its last checkpoint counts. The preset's last
+checkpoint counts too, not its best one, which the test photos chose.
 """
 import os
 import signal
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -27,9 +30,19 @@ from cifar10.programs import flags, program  # noqa: E402
 from cifar10.run import metrics  # noqa: E402
 
 _SIDES = (128, 201)  # of enlarged images, in pixels
+_TESTS = 500  # photos to test on
 # The command for photos that the pages had before there was a preset.
-_BEFORE = ['--image_size=224', '--network=examples/resnet18.py:network', '--batch_size=64', '--save_steps=1']
+_BEFORE = ['--image_size=224', '--network=examples/resnet18.py:network', '--batch_size=64']
+_CONTENDERS = _PRESET, _REPLACED, _KERAS = '`--preset=photos`', 'before', 'Keras'
 _ENDED = (program.FINISHED, program.STOPPED)
+_TICKS = os.sysconf('SC_CLK_TCK')  # of /proc/PID/stat, in a second
+
+
+class Result(NamedTuple):
+    """What a contender reached: minutes of processor time, epochs, and the percentage of the test photos."""
+    minutes: float
+    epochs: float
+    accuracy: float
 
 
 def enlarge(name, data_dir, folder, part, count):
@@ -51,35 +64,56 @@ def labels(data):
 
 def write(name, options, folder):
     """Writes a set, divided into train/ and test/."""
-    tests = options.count // 5
-    for part, count, first in ((records.TRAIN, options.count, 0), (records.TEST, tests, options.count)):
+    for part, count, first in ((records.TRAIN, options.count, 0), (records.TEST, _TESTS, options.count)):
         if name in generated_photos.SETS:
             generated_photos.write(name, os.path.join(folder, part), count, first=first)
         else:
             enlarge(name, options.data_dir, os.path.join(folder, part), part, count)
 
 
-def train(folder, train_dir, seed, seconds, *extra):
-    """Trains, for at most some seconds if any are given; returns (seconds, percentage of the test photos)."""
-    begin = time.perf_counter()
+def train(folder, train_dir, seed, count, seconds, *extra):
+    """Trains, for at most some seconds of processor time if any are given; returns a Result."""
     process = subprocess.Popen([sys.executable, 'multi_gpu_train.py', f'--dataset={folder}', f'--train_dir={train_dir}',
                                 f'--seed={seed}', *extra], stdout=subprocess.DEVNULL, cwd=harness.ROOT)
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
+    taken = 0.0
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        taken = processor_seconds(process.pid)
+        if seconds is not None and taken >= seconds:
+            process.send_signal(signal.SIGINT)
+            break
+        time.sleep(0.2)
     if process.wait() not in _ENDED:
         raise harness.Failed(f'{train_dir} ended with status {process.returncode}')
-    taken = time.perf_counter() - begin
     harness.output_of('cifar10_eval.py', '--run_once', f'--train_dir={train_dir}')
-    return taken, 100 * metrics.last(os.path.join(train_dir, 'eval'), metrics.EVAL)['precision']
+    reached = metrics.last(os.path.join(train_dir, 'eval'), metrics.EVAL)
+    batch = metrics.last(train_dir, metrics.START)['settings']['batch_size']
+    return Result(taken / 60, reached['step'] * batch / count, 100 * reached['precision'])
+
+
+def contest(folder, scratch, seed, options):
+    """Yields (contender, Result): the preset, whose time the others get, then these, another one first each seed."""
+    first = train(folder, os.path.join(scratch, f'preset{seed}'), seed, options.count, None, '--preset=photos',
+                  *options.setting.split())
+    yield _PRESET, first
+    seconds = 60 * first.minutes
+    for contender in (_REPLACED, _KERAS) if seed % 2 == 0 else (_KERAS, _REPLACED):
+        yield contender, keras(folder, seed, seconds) if contender == _KERAS else train(
+            folder, os.path.join(scratch, f'before{seed}'), seed, options.count, seconds, *_BEFORE)
+
+
+def processor_seconds(pid):
+    """Returns the seconds of processor time of a process and of the children that it has waited for."""
+    with open(f'/proc/{pid}/stat') as stream:
+        fields = stream.read().rpartition(')')[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
 
 
 def keras(folder, seed, seconds):
-    """Returns the percentage of the test photos that the Keras script reaches in some seconds."""
+    """Returns the Result of the Keras script after some seconds of processor time."""
     line = harness.output_of('benchmarks/peers/keras_photos.py', f'--folder={folder}', f'--seconds={seconds}',
                              f'--seed={seed}').splitlines()[-1]
-    return 100 * float(line.partition('accuracy=')[2])
+    figures = dict(part.split('=') for part in line.split())
+    return Result(float(figures['seconds']) / 60, float(figures['epochs']), 100 * float(figures['accuracy']))
 
 
 def parse():
@@ -92,6 +126,8 @@ def parse():
                         help='photos to train on (default: %(default)s)')
     parser.add_argument('--seeds', type=flags.at_least(1), default=3, metavar='N',
                         help='runs of each (default: %(default)s)')
+    parser.add_argument('--first_seed', type=flags.at_least(0), default=0, metavar='N',
+                        help='seed of the first run (default: %(default)s)')
     parser.add_argument('--setting', default='', metavar='FLAGS', help='flags added to --preset=photos, in quotes')
     return parser.parse_args()
 
@@ -104,21 +140,24 @@ def main():
         with tempfile.TemporaryDirectory() as scratch:
             folder = os.path.join(scratch, name)
             write(name, options, folder)
-            rows = results[name] = []
-            for seed in range(options.seeds):
-                seconds, preset = train(folder, os.path.join(scratch, f'preset{seed}'), seed, None, '--preset=photos',
-                                        *options.setting.split())
-                _, before = train(folder, os.path.join(scratch, f'before{seed}'), seed, seconds, *_BEFORE)
-                rows.append((seconds / 60, preset, before, keras(folder, seed, seconds)))
-                print(f"{name}, seed {seed}: {' '.join(f'{figure:.1f}' for figure in rows[-1])}", file=sys.stderr,
-                      flush=True)
-    print('| set | minutes | `--preset=photos` | before | Keras |', '|---|---|---|---|---|', sep='\n')
-    for name, rows in results.items():
-        minutes, *accuracies = zip(*rows)
-        print(f'| {name} | {statistics.mean(minutes):.1f} | ' + ' | '.join(
-            harness.mean_spread(figures, 1, '%') for figures in accuracies) + ' |')
+            runs = results[name] = {contender: [] for contender in _CONTENDERS}
+            for seed in range(options.first_seed, options.first_seed + options.seeds):
+                for contender, result in contest(folder, scratch, seed, options):
+                    runs[contender].append(result)
+                    print(f'{name}, seed {seed}, {contender}: {result.accuracy:.1f}% after {result.epochs:.1f} epochs, '
+                          f'{result.minutes:.2f} minutes', file=sys.stderr, flush=True)
+    print(f"| set | minutes | {' | '.join(_CONTENDERS)} |", '|---|---|---|---|---|', sep='\n')
+    for name, runs in results.items():
+        minutes = statistics.mean(result.minutes for result in runs[_PRESET])
+        print(f'| {name} | {minutes:.1f} | ' + ' | '.join(map(cell, runs.values())) + ' |')
     if options.json:
         harness.write_json(options.json, flags=vars(options), results=results)
+
+
+def cell(runs):
+    """Returns the accuracies and the epochs of a contender's runs, for the table."""
+    epochs = statistics.mean(run.epochs for run in runs)
+    return f"{harness.mean_spread([run.accuracy for run in runs], 1, '%')}, {epochs:.1f} epochs"
 
 
 if __name__ == '__main__':
