@@ -137,8 +137,7 @@ def check_steps(function: Callable, random: np.random.Generator, replicated: boo
     """
     for count in (2, 1, 3, 4):
         batches = [[[1, 2, 3, 6]]] if count != 3 else [[[3, 1, 2]]]
-        sizes = random.choice(range(1, 9), 2, replace=False)
-        batches += [random.normal(2, 3, size=(4, count * size)).round(2) for size in sizes]
+        batches.append(random.normal(2, 3, size=(6, count * random.integers(2, 9))).round(2))
         for drawn in batches:
             rate = 0.1 if len(drawn) == 1 else float(random.uniform(0.01, 0.4))
             try:

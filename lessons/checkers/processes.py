@@ -56,6 +56,6 @@ def _check_shares(points, processes, shares):
         raise Fault(f'share {largest} has {counted(sizes[largest], "point")} and share {smallest} has '
                     f'{sizes[smallest]}; at most one more is right')
     for p, (size, (_, _, weight)) in enumerate(zip(sizes, shares)):
-        if not np.isclose(weight, size / points, rtol=1e-5, atol=0):
+        if not abs(weight - size / points) <= 1e-5 * size / points:  # a weight of NaN is wrong, too
             raise Fault(f'share {p}, of {counted(size, "point")}, has the weight {shown(weight)}; {size}/{points} = '
                         f'{size / points:.4g} is right')
