@@ -89,6 +89,7 @@ def test_the_index_has_every_lesson():
             assert (ROOT / 'docs' / 'learn' / page).read_text().startswith(f'# {title}\n')
 
 
+@pytest.mark.stress  # the verdict by itself: test_exercises.py
 def test_the_index_shows_what_the_checker_prints(tmp_path, call_lesson, monkeypatch):
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
     (tmp_path / 'split_batch.py').write_text('def weighted_mean(gradients, sizes):\n'
