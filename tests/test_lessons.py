@@ -355,7 +355,7 @@ def test_parts_do_not_work_in_an_order_that_is_not_written(tmp_path, monkeypatch
     ('parts.py', '--parts=1', 'the minimum is 2'),
     ('parts.py', '--device=gpu', 'use --device=cpu'),
     ('by_hand.py', '--towers=7', 'cannot share 1200 points evenly'),
-    ('check.py', '8', 'choose from 1, 2, 3'),
+    ('check.py', '13', 'choose from 1, 2, 3'),
     ('check.py', 'towers', "invalid int value: 'towers'")])
 def test_a_mistake_is_reported_in_one_line(script, argument, said, call_lesson):
     status, text, error = call_lesson(script, argument)
