@@ -62,7 +62,10 @@ def test_the_images_are_where_the_run_had_them_if_that_is_on_this_machine(stored
     assert found.data.data_dir == str(tmp_path) and f'--data_dir={tmp_path}' in lines[-1]
     assert settings_of(dict(train_dir=folder, data_dir='/other'))[0].data.data_dir == '/other'
     folder, _ = stored(data_dir=str(tmp_path / 'elsewhere'))
-    assert settings_of(dict(train_dir=folder))[0].data.data_dir == train_settings().data.data_dir
+    found, lines = settings_of(dict(train_dir=folder))
+    default = train_settings().data.data_dir
+    assert found.data.data_dir == default
+    assert lines[-1] == f"not here   the run's --data_dir={tmp_path / 'elsewhere'}; now it is {default}"
 
 
 @pytest.mark.parametrize('run', RUNS)

@@ -85,8 +85,8 @@ def record(starts=1, examples=640, **seconds):
     (record(4, 10 ** 6, steps=10000.0, input=200.0, evaluation=500.0, saving=100.0, start=300.0, again=400.0,
             idle=90000.0, unknown=61.0),
      '3 h 11 min in 4 starts: 87% steps, 4% evaluation, 3% taken again, 3% starting, 2% waiting for input, 1% saving; '
-     '87 images/s over all, 98 in steps; 25 h 0 min idle between starts; 1 min 1 s unknown, between a kill and the '
-     'next start'),
+     '87 images/s over all, 98 in steps; 25 h 0 min idle between starts; 1 min 1 s unknown, between the last '
+     'record and the next start'),
     (record(examples=0, start=2.0), '2 s in 1 start: 100% starting')])
 def test_a_line_has_what_matters(figures, said):
     assert cost.line(figures) == f'cost       {said}'

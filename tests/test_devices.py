@@ -98,6 +98,8 @@ NEITHER = "'%s' is neither the number nor the UUID of a GPU, and commas separate
 @pytest.mark.parametrize('machine, visible, found', [
     (dict(), '2,5', 'no GPU found'),
     (dict(driver=True), '2,5', 'this container has been given no GPU'),
+    (dict(), '2 5', NEITHER % '2 5'),
+    (dict(driver=True), '2,5,2', '2 is there twice'),
     (dict(driver=True, nodes=8), '8', 'there is no GPU 8; the numbers are 0 to 7'),
     (dict(driver=True, nodes=8), '2,9', 'there is no GPU 9; the numbers are 0 to 7'),
     (dict(driver=True, nodes=8), '2 5', NEITHER % '2 5'),
@@ -108,8 +110,9 @@ NEITHER = "'%s' is neither the number nor the UUID of a GPU, and commas separate
     (dict(driver=True, nodes=8), ',2,5', 'its first entry hides the others'),
     (dict(driver=True, nodes=8), '-1,2', 'its first entry hides the others')])
 def test_a_selection_with_a_mistake_is_refused_however_many_gpus_it_leaves(machine, visible, found, pretend):
-    remedy = 'correct it' if 'nodes' in machine else 'unset CUDA_VISIBLE_DEVICES'
-    between = ': ' if 'nodes' in machine else ', but '
+    is_absent = found in ('no GPU found', 'this container has been given no GPU')
+    remedy = 'see whether nvidia-smi lists them' if is_absent else 'correct it'
+    between = ', but ' if is_absent else ': '
     for kind in ('auto', 'gpu'):
         pretend(**machine, visible=visible)
         with pytest.raises(UsageError) as refused:

@@ -261,6 +261,34 @@ def test_deterministic_runs_give_the_same_bits(small, tmp_path):
     assert not any('tower_seconds' in record for record in metrics.read(directories[0], metrics.TRAIN))
 
 
+def rest_of(reading):
+    """Returns what a terminal shows until its other end is closed."""
+    output = b''
+    ready = select.poll()
+    ready.register(reading)
+    while ready.poll(1000 * patient(30)):
+        try:
+            output += os.read(reading, 65536)
+        except OSError:
+            break
+    os.close(reading)
+    return output.decode()
+
+
+def test_on_a_terminal_the_line_of_a_signal_is_one_of_its_own(small):
+    reading, terminal = pty.openpty()
+    process = Forked(script_command(SCRIPT, **dict(small, max_steps=1_000_000)), errors=terminal,
+                     output=os.dup(terminal))
+    seen = b''
+    while b': step 1,' not in seen:
+        seen += os.read(reading, 65536)
+    process.send_signal(signal.SIGINT)
+    shown = rest_of(reading)
+    assert process.wait(timeout=patient(30)) == program.STOPPED
+    assert re.search('^stopping   SIGINT: after this step; another signal ends the process at once\r?$', shown, re.M)
+    assert '\\' not in shown
+
+
 @pytest.mark.parametrize('to_file', [False, True])
 def test_on_a_terminal_there_is_a_bar_and_lines(to_file, small, tmp_path):
     reading, terminal = pty.openpty()
@@ -268,17 +296,8 @@ def test_on_a_terminal_there_is_a_bar_and_lines(to_file, small, tmp_path):
     log = tmp_path / 'log'
     process = Forked(script_command(SCRIPT, **dict(small, max_steps=12, log_frequency=5)), errors=terminal,
                      output=os.open(log, os.O_CREAT | os.O_WRONLY) if to_file else os.dup(terminal))
-    output = b''
-    ready = select.poll()
-    ready.register(reading)
-    while ready.poll(1000 * patient(30)):
-        try:
-            output += os.read(reading, 65536)
-        except OSError:  # the terminal's other end is closed
-            break
-    os.close(reading)
+    shown = rest_of(reading)
     assert process.wait(timeout=patient(30)) == 0
-    shown = output.decode()
     # Lines on a terminal are 10 s apart, so there are the first of these steps and the last. A file gets every line.
     step = r'step (\d+), loss = \d+\.\d\d \(\d+\.\d examples/sec; \d\.\d{3} sec/batch\)'
     assert re.findall(step, log.read_text() if to_file else shown) == (['5', '10', '12'] if to_file else ['5', '12'])

@@ -91,6 +91,7 @@ class Termination:
                 continue
             self.requested = signal.Signals(number).name
             line = f'stopping   {self.requested}: {self._until}; another signal ends the process at once'
-            # A terminal has shown ^C at the start of the line.
             with contextlib.suppress(OSError):  # the terminal is gone
-                console.say('\n' + line if console.is_terminal() else line)
+                if console.is_terminal():
+                    console.say('')  # ends the line where it has shown ^C
+                console.say(line)

@@ -57,10 +57,10 @@ def _why_none():
     absent = '' if os.path.exists(_NVIDIA_DRIVER) else 'no GPU found'
     if not absent and not glob.glob(_NVIDIA_DEVICES):
         absent = 'this container has been given no GPU'
-    if absent:
-        return (f'{visible}, but {absent}', f'unset {_VISIBLE}') if visible else (absent, '')
     if mistake:
         return f'{visible}: {mistake}', 'correct it'
+    if absent:
+        return (f'{visible}, but {absent}', 'see whether nvidia-smi lists them') if visible else (absent, '')
     driver = re.search(r'\d{3}\.[\d.]+', _contents(_NVIDIA_DRIVER))
     return (f"this machine has an NVIDIA GPU and the driver {driver[0] if driver else ''}, but TensorFlow cannot use it"
             f"{visible and ' with '}{visible}", f"it needs driver {_FIRST_DRIVER} or newer, and the CUDA libraries, "

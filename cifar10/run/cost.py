@@ -139,7 +139,8 @@ def line(record: dict[str, Any]) -> str:
     text = f"cost       {_duration(active)} in {starts}: {', '.join(shares)}"
     if steps := seconds[STEPS] + seconds[INPUT]:
         text += f"; {record['examples'] / active:.0f} images/s over all, {record['examples'] / steps:.0f} in steps"
-    for part, name in ((_IDLE, 'idle between starts'), (_UNKNOWN, 'unknown, between a kill and the next start')):
+    for part, name in ((_IDLE, 'idle between starts'),
+                       (_UNKNOWN, 'unknown, between the last record and the next start')):
         if seconds[part] >= 1:
             text += f'; {_duration(seconds[part])} {name}'
     return text

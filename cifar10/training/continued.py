@@ -59,6 +59,8 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
     if shown:
         lines.append(f"taken      from the run: {' '.join(shown)}")
+    if 'data_dir' not in kept | given.keys() and data_dir not in (None, settings.data.data_dir):
+        lines.append(f"not here   the run's --data_dir={data_dir}; now it is {settings.data.data_dir}")
     return settings, lines
 
 
