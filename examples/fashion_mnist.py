@@ -57,7 +57,7 @@ def read(data_dir: str) -> list[np.ndarray]:
 def generate(num_train: int = 60000, num_test: int = 10000) -> list[np.ndarray]:
     """Returns generated arrays of the same form: a pattern of 7 x 7 fields for each class, with noise.
 
-    They show that a program works. An accuracy on them says nothing about a network.
+    They show that a program works: a network soon classifies all of them. For a curve, see `generate_varied`.
     """
     generator = np.random.default_rng(0)
     patterns = ((generator.random([10, 7, 7]) < 0.4).repeat(4, 1).repeat(4, 2) * 200).astype(np.uint8)
@@ -65,6 +65,23 @@ def generate(num_train: int = 60000, num_test: int = 10000) -> list[np.ndarray]:
     for count in (num_train, num_test):
         labels = generator.integers(0, 10, count, np.uint8)
         arrays += [patterns[labels] + generator.integers(0, 56, [count, 28, 28], np.uint8), labels]
+    return arrays
+
+
+def generate_varied(num_train: int = 25600, num_test: int = 5000) -> list[np.ndarray]:
+    """Returns generated arrays of the same form, from which LeNet learns gradually, over several epochs.
+
+    Each class has three patterns of 4 x 4 black or white fields. A field is white with a probability of 0.1 in the
+    patterns of class 0, up to 0.9 in those of class 9, so the brightness tells something about the class and the
+    pattern the rest. An image is one of the three patterns, with each field inverted with a probability of 0.1.
+    """
+    generator = np.random.default_rng(0)
+    patterns = generator.random([10, 3, 4, 4]) < np.linspace(0.1, 0.9, 10)[:, None, None, None]
+    arrays = []
+    for count in (num_train, num_test):
+        labels = generator.integers(0, 10, count, np.uint8)
+        fields = patterns[labels, generator.integers(0, 3, count)] ^ (generator.random([count, 4, 4]) < 0.1)
+        arrays += [(fields * np.uint8(255)).repeat(7, 1).repeat(7, 2), labels]
     return arrays
 
 

@@ -42,7 +42,7 @@ def read(data_dir):
         return fashion_mnist.read(data_dir)
     except DownloadError as error:
         print(f'images     generated, because {error}; put the four files of Fashion-MNIST into {data_dir} to use them')
-        return fashion_mnist.generate()
+        return fashion_mnist.generate_varied()
 
 
 def lenet(images):

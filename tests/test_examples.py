@@ -213,11 +213,33 @@ def test_lenet_learns(stand_in, call):
     assert float(re.findall(r'acc (.*)', result.stdout)[-1]) > 0.9
 
 
+def test_neither_brightness_nor_the_mean_of_a_class_tells_all_classes_of_the_varied_images_apart():
+    train_images, train_labels, test_images, test_labels = fashion_mnist.generate_varied(6000, 2000)
+    train, test = (images[:, 3::7, 3::7].reshape(-1, 16) / 255 for images in (train_images, test_images))
+    means = np.stack([train[train_labels == label].mean(0) for label in range(10)])
+
+    def accuracy(features, class_features):
+        nearest = np.square(features[:, None] - class_features).sum(2).argmin(1)
+        return np.mean(nearest == test_labels)
+
+    brightness = accuracy(test.mean(1, keepdims=True), means.mean(1, keepdims=True))
+    assert 0.2 < brightness < 0.5 < brightness + 0.2 < accuracy(test, means) < 0.85
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('num_towers', [1, 2, 3])
+def test_lenet_learns_the_varied_images_over_several_epochs(num_towers, tmp_path, monkeypatch, call):
+    monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # where nothing listens
+    result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', f'--towers={num_towers}', '--tower_device=cpu')
+    first, second, third, fourth = map(float, re.findall(r'test acc (.*)', result.stdout))
+    assert first < 0.2 and second < 0.5 < third < fourth < 0.9
+
+
 def test_without_a_network_it_takes_generated_images_and_says_so(tmp_path, monkeypatch, call):
     monkeypatch.setattr(fashion_mnist, 'URL', 'http://127.0.0.1:9/')  # where nothing listens
-    result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', '--batch_size=60001')
+    result = call('lenet_fashion_mnist.py', f'--data_dir={tmp_path}', '--batch_size=25601')
     assert re.match(r'images     generated, because http://127.0.0.1:9/train\S+ cannot be reached', result.stdout)
-    assert result.returncode == 2 and 'there are 60000 images' in result.stderr
+    assert result.returncode == 2 and 'there are 25600 images' in result.stderr
     assert os.listdir(tmp_path) == []
 
 
