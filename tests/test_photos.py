@@ -152,6 +152,9 @@ def test_a_photo_that_was_added_is_noticed(copy, capsys):
     os.utime(copy / 'ant', (2 ** 31, 2 ** 31))
     assert prepare(copy).count == 33
     assert 'warning: images were added, removed or changed' in capsys.readouterr().out
+    shutil.copytree(copy / 'ant', copy / 'gnu')  # a class that the manifest does not have
+    prepare(copy)
+    assert '-manifest was made, so gnu is not trained; delete it' in capsys.readouterr().out
 
 
 # What is cut out.

@@ -100,8 +100,11 @@ class _ImageFolder(Dataset):
         class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
         newest = max(map(self._last_change, class_folders), default=0)
         if newest > os.path.getmtime(self.folder):
-            yield (f'warning: images were added, removed or changed after {self.folder} was made; delete it to have it '
-                   'made again (a run can go on only with the same classes and number of training images)')
+            known = records.read_classes(self.folder)
+            names = sorted({os.path.basename(folder) for folder in class_folders}.difference(known))
+            new = f", so {', '.join(names)} {'is' if len(names) == 1 else 'are'} not trained" if names else ''
+            yield (f'warning: images were added, removed or changed after {self.folder} was made{new}; delete it to '
+                   'have it made again (a run can go on only with the same classes and number of training images)')
 
     @staticmethod
     def _last_change(class_folder):
