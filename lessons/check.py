@@ -15,6 +15,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -41,6 +42,11 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
            11: ('other_words', ('divide', 'after_update', 'examples_computed')),
            12: ('by_hand', ('clip_mean_gradients', 'training_step'))}
 
+# The section of the lesson's page that helps with a function most; for all others it is Predict.
+SECTIONS = {'mean_of_sparse_gradients': 'Look', 'replicated_step': 'Look', 'weighted_mean': 'Look',
+            'weighted_step': 'Look', 'step_with_losses': 'Exercises', 'tensor_parallel': 'Look', 'diagnose': 'Look',
+            'is_right': 'Look', 'examples_computed': 'Look', 'training_step': 'Look'}
+
 SECONDS = 10  # that a function may take for all its cases, and the file for being loaded
 _STARTING = 120  # seconds that a process may take until it has imported what it needs
 _GRACE = 2  # seconds that it may take to stop by itself
@@ -53,11 +59,11 @@ class Verdict(NamedTuple):
 
     Attributes:
       text: 'right', 'wrong: COUNTEREXAMPLE' or 'not written yet: FILE'.
-      hints: that its checker has, one for each wrong answer.
+      hints: that its checker has, as lessons/checkers/__init__.py describes them.
       printed: what the file and the function printed.
     """
     text: str
-    hints: list[str]
+    hints: list[str | tuple[str, str]]
     printed: str
 
 
@@ -151,12 +157,24 @@ def wrong_answers(path: str, name: str, is_wrong: bool) -> int:
     return counts[key]
 
 
-def help_after(number: int, hints: list[str], count: int) -> list[str]:
-    """Returns the lines that help after so many wrong answers: a hint, and from the third on what to read again."""
-    lines = [f'hint: {hints[min(count, len(hints)) - 1]}'] if hints else []
+def help_after(number: int, name: str, found: Verdict, count: int) -> list[str]:
+    """Returns the lines that help after so many wrong answers: hints, and from the third on what to read again.
+
+    The first hint that is for this counterexample is shown each time. The general hints follow one by one: from the
+    first wrong answer on, or from the second if there is a hint for this counterexample.
+
+    Args:
+      number: the lesson, from 1.
+      name: of the function.
+      found: the verdict on it, which is 'wrong: COUNTEREXAMPLE'.
+      count: how many wrong answers there are now.
+    """
+    fitting = [hint[1] for hint in found.hints if not isinstance(hint, str) and re.search(hint[0], found.text)][:1]
+    general = [hint for hint in found.hints if isinstance(hint, str)][:count - len(fitting)]
+    lines = [f'hint: {hint}' for hint in fitting + general[-1:]]
     pages = glob.glob(os.path.join(ROOT, 'docs', 'learn', f'{number:02}-*.md'))
     if count >= _READ_AGAIN and pages:
-        lines.append(f'read again: {os.path.relpath(pages[0], ROOT)}, the section Predict')
+        lines.append(f'read again: {os.path.relpath(pages[0], ROOT)}, the section {SECTIONS.get(name, "Predict")}')
     return lines
 
 
@@ -165,7 +183,7 @@ def check(number: int, name: str, path: str, seed: int) -> bool:
     found = verdict(number, name, path, seed)
     print(f'lesson {number} {name} {found.text}')
     count = wrong_answers(path, name, found.text.startswith('wrong'))
-    for line in help_after(number, found.hints, count) if count else []:
+    for line in help_after(number, name, found, count) if count else []:
         print(f'  {line}')
     lines = found.printed.splitlines()
     if lines:

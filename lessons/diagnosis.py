@@ -39,7 +39,7 @@ FAULTS = ('none', 'stopped', 'slow_tower', 'slow_input', 'sum', 'not_shared', 'f
 TOWERS, BATCH, UPDATES = 4, 4, 6
 INPUT, COMPUTING, LIMIT = 0.02, 0.1, 3  # seconds: a tower waits for its batch, computes, an update may take
 RATE = 0.01  # for a batch of 4; in proportion to the batch, 0.04 for 16
-ENDED = re.compile(rb'Aborting RingReduce|StartAbort')  # TensorFlow's own lines when an update is ended
+ENDED = re.compile(rb'Aborting RingReduce|StartAbort|Restart your program')  # TensorFlow's lines on an ended update
 LATE = 3  # the update, from 0, before which a bit is flipped, and in which a tower stops
 
 

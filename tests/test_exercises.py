@@ -3,6 +3,7 @@
 tests/exercises/<function>/ has the files. The first line of each refused file is a comment with a part of the
 counterexample that it gets. A file whose name begins with an underscore belongs to others beside it.
 """
+import importlib
 import inspect
 import json
 import re
@@ -14,7 +15,6 @@ import sys
 import pytest
 
 from lessons import check
-from lessons.checkers import split_batch
 from tests.helpers import ROOT, patient
 from tests.stubs import write_stubs
 
@@ -39,6 +39,11 @@ def verdicts(name, kind, seed=0):
                                      1 if 'endless' in path.name else patient(check.SECONDS)).text for path in files}
 
 
+def hints_of(name):
+    """Returns the hints of an exercise."""
+    return importlib.import_module(f'lessons.checkers.{check.LESSONS[FUNCTIONS[name]][0]}').HINTS[name]
+
+
 def counterexample(name, file):
     """Returns the part of the counterexample that a refused file says it gets."""
     first = (EXERCISES / name / 'refused' / file).read_text().splitlines()[0]
@@ -59,6 +64,40 @@ def test_what_is_wrong_is_refused_with_its_counterexample(name):
     others = {file: text for file, text in found.items()
               if not text.startswith('wrong: ') or counterexample(name, file) not in text}
     assert not others
+    patterns = [hint[0] for hint in hints_of(name) if not isinstance(hint, str)]
+    assert [each for each in patterns if not any(re.search(each, text) for text in found.values())] == []
+
+
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_there_is_a_general_hint_and_a_section_to_read_again(name):
+    assert [hint for hint in hints_of(name) if isinstance(hint, str)]
+    *_, line = check.help_after(FUNCTIONS[name], name, check.Verdict('wrong: x', hints_of(name), ''), 3)
+    page, section = re.fullmatch('read again: (.*), the section (.*)', line).groups()
+    assert f'\n## {section}\n' in (ROOT / page).read_text()
+
+
+@pytest.mark.parametrize('name, file, said', [
+    ('weighted_mean', 'empty_share_is_nan', '0 * NaN is NaN'),
+    ('weighted_step', 'plain_mean', 'plain mean'),
+    ('weighted_step', 'without_the_rest', '12 is missing'),
+    ('replicated_step', 'own_gradient_only', 'by the mean of all gradients'),
+    ('zero_step', 'sum', 'Divide it by D'),
+    ('is_right', 'equal_losses', 'applied twice'),
+    ('is_right', 'no_devices', 'loss.device')])
+def test_the_hint_fits_the_mistake(name, file, said):
+    found = check.verdict(FUNCTIONS[name], name, str(EXERCISES / name / 'refused' / f'{file}.py'),
+                          seconds=patient(check.SECONDS))
+    first, second = (check.help_after(FUNCTIONS[name], name, found, count) for count in (1, 2))
+    assert len(first) == 1 and said in first[0]
+    assert second[-1] not in first  # a general hint is new
+
+
+@pytest.mark.stress
+def test_the_checker_is_quiet_where_an_exercise_has_tensorflow(tmp_path):
+    write_stubs(tmp_path)
+    done = subprocess.run([sys.executable, ROOT / 'lessons' / 'check.py', '7', f'--folder={tmp_path}'],
+                          capture_output=True, text=True)
+    assert (len(done.stdout.splitlines()), done.stderr) == (4, '')
 
 
 @pytest.mark.stress
@@ -122,14 +161,14 @@ def write_plain_mean(folder):
 
 def test_hints_follow_wrong_answers_until_one_is_right(tmp_path, call_lesson, monkeypatch):
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
-    hints = split_batch.HINTS['weighted_mean']
+    hints = [hint for hint in hints_of('weighted_mean') if isinstance(hint, str)]
     write_plain_mean(tmp_path)
     texts = [call_lesson('check.py', '3', f'--folder={tmp_path}')[1] for _ in range(3)]
-    assert [re.findall('hint: (.*)', text)[0] for text in texts] == hints[:3]
-    pages = [re.findall('read again: (.*), the section Predict', text) for text in texts]
+    assert [re.findall('hint: (.*)', text)[0] for text in texts] == [*hints, hints[-1]]
+    pages = [re.findall('read again: (.*), the section Look', text) for text in texts]
     assert pages[:2] == [[], []]
     for page in pages[2]:
-        assert '\n## Predict\n' in (ROOT / page).read_text()
+        assert '\n## Look\n' in (ROOT / page).read_text()
     shutil.copy(ROOT / 'lessons' / 'solutions' / 'split_batch.py', tmp_path)
     assert 'hint' not in call_lesson('check.py', '3', f'--folder={tmp_path}')[1]
     write_plain_mean(tmp_path)

@@ -7,8 +7,9 @@ For each exercise F a module beside this one has a function
 which returns None if the reader's function is right, else the first counterexample as a phrase: 'for shares 3 and 1
 with gradients 2 and 6 it returns 4; 3 is right'. It may raise a Fault with the phrase, too. It tries the cases of the
 page, and at least twenty that it draws from `random`, a NumPy generator, in sizes that the page does not show. What is
-right it computes with NumPy, and not with lessons/solutions. The module's HINTS have a list of hints for each F: the
-first is shown after the first wrong answer, and so on.
+right it computes with NumPy, and not with lessons/solutions. The module's HINTS have a list of hints for each F. A hint
+is a text, or a pair (pattern, text) for one mistake: it is shown where the regular expression is found in the
+counterexample. The hints that are texts are for every counterexample, one after each wrong answer.
 
 A checker runs in a process of its own (child.py), with limits of time and memory. Checkers of exercises that build a
 graph use graph.py, which imports TensorFlow; this module must not.

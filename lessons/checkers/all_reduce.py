@@ -4,16 +4,22 @@ from collections.abc import Callable
 import numpy as np
 
 from lessons.checkers import Fault, call, counted, numeric, shown
-from lessons.checkers.graph import check_steps
+from lessons.checkers.graph import STEP_HINTS, check_steps
 
 HINTS = {'all_gather': [
     'write down for three devices which chunk each of them has before the first step, and from whom it receives.',
     'in the first step a device can send one chunk only: its own. Which one has it received by then?',
     'with d the device and t the step, from 0: chunk (d + t) modulo D has just arrived.'],
     'replicated_step': [
-        'each device has a weight of its own, so the graph has as many variables as devices, each with its own name.',
+        ('trainable variable|raises ValueError',
+         'each device has a weight of its own, so the graph has as many variables as devices, each with its own name.'),
+        ('waits for another|CollectiveReduce',
+         'with CollectiveReduce, all members have the same group_size, group_key and instance_key; it returns the '
+         'sum.'),
+        ('does not come from', 'the loss of tower k is computed from the weight on its own device.'),
+        *STEP_HINTS,
         'copy k is updated on device k, and by the mean of all gradients: it has to travel to every device.',
-        'with CollectiveReduce, all members have the same group_size, group_key and instance_key; it returns the sum.']}
+        'print the gradients and what each device has after the all-reduce, and compare them with a pencil.']}
 
 
 def check_all_gather(function: Callable, random: np.random.Generator) -> str | None:

@@ -10,9 +10,11 @@ HINTS = {'clip_mean_gradients': [
     'first the mean over the towers, for each variable; then the norm, of all means together.',
     'how long is a gradient of zeros? And which gradients stay as they are?'],
     'training_step': [
-        'the second tower must get the variables of the first: a variable scope with reuse, for every k above 0.',
-        'average the gradients of each variable first, then call `apply_gradients` once, with the global step.',
-        'the loss must be read before the update: make the update under `tf.control_dependencies` of the losses.']}
+        ('trainable variable|raises ValueError',
+         'the second tower must get the variables of the first: a variable scope with reuse, for every k above 0.'),
+        ('nothing orders',
+         'the loss must be read before the update: make the update under `tf.control_dependencies` of the losses.'),
+        'average the gradients of each variable first, then call `apply_gradients` once, with the global step.']}
 
 # (tower_gradients, limit): above the limit, below it, exactly on it, all zero; more towers; matrices.
 CASES = [([[[2.0], [8.0]], [[4.0], [0.0]]], 1.0),

@@ -7,14 +7,33 @@ from lessons.checkers import Fault, call, call_once, shortened
 from lessons.checkers.graph import tf
 
 HINTS = {
-    'diagnose': ['begin with what has not ended: the median of numbers with a NaN is NaN, too.',
-                 'the median over the updates does not see a single slow update, the mean does.',
-                 'a flipped bit can change a number by one part in a million: compare copies with ==.',
-                 'look at the examples before the length of a step: the same batch everywhere moves it anywhere.'],
-    'is_right': ['choose numbers x that are all different, and compute w after one update by hand: rate * 2 * mean(x).',
-                 'equal losses for K = 1 and K = 2 do not show an update that is applied twice.',
-                 'right numbers do not show on which devices they were computed: look at `loss.device`.',
-                 'try K = 1, 2, 3 and 4: a step that divides by 2 is right for K = 2 only.']}
+    'diagnose': [
+        ('the fault stopped', 'begin with what has not ended: the median of numbers with a NaN is NaN, too.'),
+        ('the fault flipped_bit',
+         'a flipped bit can change a number by one part in a million: compare copies with ==.'),
+        ('the fault not_shared', 'compare copies with ==: a bit is flipped in one tower, here all towers differ.'),
+        ('the fault same_batch',
+         'look at the examples before the length of a step: the same batch everywhere moves it anywhere.'),
+        ('the fault (sum|small_rate)',
+         'divide `moved` by `right`: K is a sum, 1 / K a small rate, and 1 a sound step, up to a thousandth.'),
+        ('slow_', 'the median over the updates does not see a single slow update, the mean does.'),
+        'write down for each fault which array shows it. In a sound training, what does that array look like?',
+        'the order of the questions matters: a NaN, or the same examples, also changes what comes later.'],
+    'is_right': [
+        ('a step that is right it returns', 'after one update w is rate * 2 * mean(x) up to float32 rounding: compare '
+         'with np.allclose, not with ==. The answer is a bool.'),
+        ('it raises', 'each step needs a graph of its own, `with tf.Graph().as_default()`. Whatever is wrong with a '
+         'step, return False.'),
+        ('applies the update twice', 'equal losses for K = 1 and K = 2 do not show an update that is applied twice: '
+         'look at w after the first one.'),
+        ('all on one device',
+         'right numbers do not show on which devices they were computed: look at `loss.device`.'),
+        ('copy of w|tf.Variable for', 'count `tf.trainable_variables()`: the number must not depend on K.'),
+        ('after the update', 'the loss of tower k before the first update is known: w is 0, so it is mean(x^2) of its '
+         'share. Fetch it together with the update.'),
+        ('by 2, whatever K', 'try K = 1, 2, 3 and 4: a step that divides by 2 is right for K = 2 only.'),
+        'choose numbers x that are all different, and compute w after one update by hand: rate * 2 * mean(x).',
+        'for each kind of wrong step: which number, device or variable is another one than in a right step?']}
 STEPS = {'right': 'that is right', 'right_stacked': 'that is right',
          'sum': 'that adds the gradients of the towers',
          'twice': 'that applies the update twice',
@@ -109,7 +128,7 @@ def check_is_right(function: Callable, random: np.random.Generator) -> str | Non
 def _step(kind, choice, devices, x, rate):
     """Builds a training step of a kind of STEPS; returns (losses, update)."""
     K = len(devices)
-    size = len(x) // K
+    size = int(x.shape[0]) // K  # of an array or a tensor
     losses, gradients, variables = [], [], []
     for k, device in enumerate(devices):
         device = devices[choice % K] if kind == 'one_device' else device

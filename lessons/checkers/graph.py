@@ -22,6 +22,14 @@ _UPDATES = ('Assign', 'ResourceApply', 'ResourceSparseApply', 'ResourceScatter')
 _ARITHMETIC = {'Add', 'AddN', 'AddV2', 'Div', 'MatMul', 'Mean', 'Mul', 'Neg', 'Pow', 'RealDiv', 'Square',
                'SquaredDifference', 'Sub', 'Sum', 'L2Loss'}
 
+# For exercises whose function returns the losses of towers and an update; see HINTS in __init__.py.
+STEP_HINTS = [
+    ('nothing orders', 'the losses are of the weight before the update: make the update under '
+     '`tf.control_dependencies` of the losses.'),
+    (r'is on (/|no device)', 'an operation is on the device whose `tf.device` block it is made in.'),
+    ('the loss of tower', 'tower k has the numbers from k * N / K up to, but not including, (k + 1) * N / K. Its loss '
+     'is the mean over these, for the weight before the update.')]
+
 
 def devices_of(count: int) -> list[str]:
     """Returns the names of so many CPU devices, which `session` has."""

@@ -9,7 +9,7 @@ HINTS = {
     'serial_fraction': [
         'write the speed-up as 1 / (f + (1 - f) / D), and solve it for f.',
         '1 / speed_up = f + (1 - f) / D = 1 / D + f * (1 - 1 / D).',
-        'with one device, 1 - 1 / D is 0: the speed-up is 1 whatever f is.'],
+        ('for 1 device', 'with one device, 1 - 1 / D is 0: the speed-up is 1 whatever f is.')],
     'overlapped': [
         'walk through the layers from the last to the first: when is each gradient computed, and when is it sent?',
         'a message begins when its gradient is there and the message before it has been sent, whichever is later.',

@@ -3,14 +3,22 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lessons import ring
-from lessons.checkers import Fault, call, call_once, compare, mismatch, numeric, shortened
+from cifar10.base import startup
+from lessons.checkers import Fault, call, call_once, compare, counted, mismatch, numeric, shortened
 from lessons.checkers.graph import devices_of, session, tf
+
+with startup.quiet_stderr():  # it imports TensorFlow
+    from lessons import ring
 
 HINTS = {
     'shards': ['the size of a shard is n / D, rounded up. How many zeros does that take?',
                'with one number on four devices, three shards hold nothing but a zero.'],
-    'zero_step': ['begin with D = 1, where nothing travels: one variable for the weights and one for the velocity.',
+    'zero_step': [(r'D = 1\b', 'with D = 1 nothing travels: the device keeps all weights and the velocity, and '
+                   'the two lines of the docstring are the update.'),
+                  ('bytes in an update', 'send each number twice at most: once in `reduce_scatter`, once in '
+                   '`all_gather`. In which of them does a shard go that every device computes for itself?'),
+                  ('numbers in variables', 'the velocity is kept in shards in both stages, the weights in stage 3 '
+                   'only.'),
                   'after `reduce_scatter`, device d has shard d of the sum. Divide it by D, and move only shard d of '
                   'the velocity and of the weights.',
                   'stage 1 gathers the new shards after the update; stage 3 gathers the old ones before the losses.'],
@@ -108,7 +116,8 @@ def _values_of(values, weights, stage, size, made):
         right = weights if stage == 1 else weights[d * size:(d + 1) * size]
         wrong = mismatch(value, right)
         if wrong:
-            return f'after {made} updates, the variable of device {d}: ' + wrong.replace('it returns', 'it has')
+            case = f'after {counted(made, "update")}, the variable of device {d}: '
+            return case + wrong.replace('it returns', 'it has')
     return None
 
 

@@ -9,12 +9,25 @@ from lessons.checkers.graph import tf
 HINTS = {'weighted_mean': [
     'a share of 3 examples has three times as much to say as a share of 1.',
     'the mean of a share times its number of examples is its sum. Which sum do you need, and what divides it?',
-    'an empty share has a mean over no examples, NaN, and 0 * NaN is NaN: leave it out. A share with examples whose '
-    'gradient is NaN counts: that tower has diverged, and whoever called has to see it.'],
+    ('it returns .*nan|ZeroDivisionError',
+     'an empty share has a mean over no examples, NaN, and 0 * NaN is NaN: leave it out. A share with examples whose '
+     'gradient is NaN counts: that tower has diverged, and whoever called has to see it.')],
     'weighted_step': [
-        'the size of the batch is known when the step runs: tf.shape(batch)[0]. The borders of the shares follow.',
-        'with the sum over a share, divided by the size of the batch, the gradients only have to be added.',
-        'a share may be empty: the mean over no numbers is NaN, and NaN times 0 is NaN; the sum over none is 0.']}
+        ('is nan', 'a share may be empty: the mean over no numbers is NaN, and NaN times 0 is NaN; the sum over none '
+         'is 0.'),
+        (r'is 0\.9; 1 is right', 'this is the plain mean of the two gradients. With the sum over a share, divided by '
+         'the size of the batch, the gradients only have to be added.'),
+        (r'is 0\.(52|65); 1 is right', '12 is missing: five numbers on two devices leave one over, which belongs to '
+         'one of the shares, too.'),
+        (r'is 2; 1 is right', 'this is twice the step: is the update applied twice?'),
+        ('raises', 'the size of the batch is known when the step runs: tf.shape(batch)[0]. The borders of the shares '
+         'follow.'),
+        ('variable', 'make the weight once, before the loop that builds the towers, on /cpu:0: they all share it.'),
+        ('is on |computed on', 'an operation is on the device whose `tf.device` block it is made in.'),
+        ('nothing orders', 'each tower reads the weight before the update: make the update under '
+         '`tf.control_dependencies` of the gradients.'),
+        'divide 1, 3, 4, 5, 12 over two devices by hand: which shares, which gradients, and which sum is -10?',
+        'the sum over a share, divided by the size of the whole batch, needs no weights: the gradients are added.']}
 
 # For each case the gradients of every share's examples, which the checker itself takes the means of.
 CASES = [[[1, 3], [4, 8]],
@@ -43,7 +56,7 @@ def check_weighted_mean(function: Callable, random: np.random.Generator) -> str 
 def check_weighted_step(function: Callable, random: np.random.Generator) -> str | None:
     """Returns None if the function is right, else the first counterexample."""
     for count in (2, 1, 3, 4):
-        batches = [[1, 2, 3, 6], [1, 3, 4, 5, 12], [7]]
+        batches = [[1, 3, 4, 5, 12], [1, 2, 3, 6], [7]]
         batches += [random.normal(2, 3, size=size).round(2) for size in (2, 5, 6, 8, 9, 37)]
         try:
             with tf.Graph().as_default():
@@ -66,8 +79,9 @@ def _take_steps(function, devices, batches, rate):
         right = 0.0
         for x in batches:
             run(update, {batch: x})
-            right -= rate * np.mean(2 * (right - np.asarray(x)))
-            graph.check_value(run(weight), right, 10, f'and the rate {rate:g}, the weight after a batch of {shown(x)}')
+            before, right = right, right - rate * np.mean(2 * (right - np.asarray(x)))
+            graph.check_value(run(weight), right, 10, f'and the rate {rate:g}, from a weight of {before:.4g}, the '
+                              f'weight after a batch of {shown(x)}')
     graph.check_busy(update, devices)
 
 

@@ -4,14 +4,15 @@ from collections.abc import Callable
 import numpy as np
 
 from lessons.checkers import Fault, call, mismatch, numeric, shown
-from lessons.checkers.graph import check_steps
+from lessons.checkers.graph import STEP_HINTS, check_steps
 
 HINTS = {'mean_of_sparse_gradients': [
     'follow one row by hand: which towers looked it up, and how many towers are there?',
     'a row that only one of K towers looked up has the gradient 0 on all others, so its mean is a K-th.',
     'a row may appear several times in what you return. Then its values are added.'],
     'build_step': [
-        'build the towers in a loop, each under `tf.device(devices[k])`; the weight is there before them, on /cpu:0.',
+        ('trainable variable', 'make the weight once, before the loop that builds the towers: they all share it.'),
+        *STEP_HINTS,
         'the update is one operation: the weight minus the rate times the mean of the K gradients.',
         'print the share, the loss and the gradient of each tower in a session, and compare them with a pencil.']}
 

@@ -39,9 +39,9 @@ def is_right(build) -> bool:
     Args:
       build: function that takes (devices, x, rate), builds a step in the default graph, and returns (losses, update).
         A right step has one variable w, which starts at 0, and a tower on each of the K devices. Tower k has the k-th
-        share of x, float32 [N], where K divides N. Its loss, mean((w - x)^2) over the share, is the k-th of `losses`,
-        a tensor on the k-th device with the loss before the update. `update` is an operation, which subtracts from w
-        once the rate times the gradient of the loss of all x.
+        share of x, a NumPy array or a placeholder of known shape, float32 [N], where K divides N. Its loss,
+        mean((w - x)^2) over the share, is the k-th of `losses`, a tensor on the k-th device with the loss before the
+        update. `update` is an operation, which subtracts from w once the rate times the gradient of the loss of all x.
 
     Returns:
       True if it is right, else False. A sum in place of the mean, an update that is applied twice, a variable for each

@@ -1,4 +1,4 @@
-# refused: the weight after a batch of [1, 2, 3, 6] is 1.2; 0.6 is right
+# refused: the weight after a batch of [1, 3, 4, 5, 12] is 2; 1 is right
 import tensorflow.compat.v1 as tf
 
 

@@ -1,4 +1,4 @@
-# refused: the weight after a batch of [1, 2, 3, 6] is 2.4; 0.6 is right
+# refused: the weight after a batch of [1, 3, 4, 5, 12] is 5; 1 is right
 import tensorflow.compat.v1 as tf
 
 

@@ -1,4 +1,4 @@
-# refused: after 1 updates, the variable of device 0
+# refused: after 1 update, the variable of device 0
 import numpy as np
 import tensorflow.compat.v1 as tf
 
