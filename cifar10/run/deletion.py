@@ -18,17 +18,18 @@ from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 def tidy(directory: TrainDir) -> None:
     """Removes what killed processes of a run left behind; the caller holds its lock.
 
-    That is unfinished files, and data files of checkpoints without an index: checkpoints that were being
+    That is unfinished files, and data files of recorded checkpoints without an index: checkpoints that were being
     written or removed. If another program wrote checkpoints here, whatever may be its own stays.
     """
     if directory.stored() is None:
         return
     checkpoints = directory.checkpoints()
     indexed = {step_of(prefix) for prefix in checkpoints}
+    recorded = {record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)}
     last_of_others = max((step_of(prefix) for prefix in checkpoints if not is_ours(prefix)), default=-1)
     for name in os.listdir(directory.path):
         step = step_without_index(name)
-        is_abandoned = step is not None and step > last_of_others and step not in indexed
+        is_abandoned = step in recorded - indexed and step > last_of_others
         if is_abandoned or is_unfinished(name):
             os.remove(os.path.join(directory.path, name))
 
