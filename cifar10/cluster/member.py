@@ -287,12 +287,12 @@ class _Member:
         It takes what they have said last. A worker that has been lost since then is waited for before a session.
         """
         for i, address in enumerate(self._cluster.workers):
-            present = self._greetings.get(('worker', i), self._greeting)['devices']  # the chief is worker 0
+            reported = self._greetings.get(('worker', i), self._greeting)['devices']  # the chief is worker 0
             task = f'/job:worker/task:{i}/'
-            missing = [name for name in absent(devices, present) if name.startswith(task)]
+            missing = [name for name in absent(devices, reported) if name.startswith(task)]
             if missing:
                 raise UsageError(
-                    f"worker {i} at {address} has {' '.join(_short(name) for name in present if 'PU:' in name)}, "
+                    f"worker {i} at {address} has {' '.join(_short(name) for name in reported if 'PU:' in name)}, "
                     f"but not the chief's {' '.join(map(_short, missing))}; start all workers with the same "
                     '--num_gpus and --tower_device')
 
