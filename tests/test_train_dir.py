@@ -561,15 +561,19 @@ def test_the_tutorials_own_checkpoints_are_never_rotated_away(one_step, settings
 
 
 def test_settings_are_written_only_when_they_change(one_step, settings):
-    path = os.path.join(settings().run.train_dir, 'config.json')
-    before = os.stat(path).st_ino
+    def written():
+        status = os.stat(os.path.join(settings().run.train_dir, 'config.json'))
+        # A new file can have the inode of the one that it replaces.
+        return status.st_ino, status.st_mtime_ns
+
+    before = written()
     train(settings(max_steps=1))  # it has ended
-    assert os.stat(path).st_ino == before
+    assert written() == before
     # As if killed before the index of its first checkpoint had its name.
     os.remove(checkpoints(settings().run.train_dir)[-1] + '.index')
     os.remove(os.path.join(settings().run.train_dir, 'checkpoint'))
     train(settings(max_steps=2))
-    assert os.stat(path).st_ino != before  # of another run, which has replaced all files of that one
+    assert written() != before  # of another run, which has replaced all files of that one
     assert len([name for name in os.listdir(settings().run.train_dir) if 'tfevents' in name]) == 1
 
 
