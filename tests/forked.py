@@ -32,15 +32,16 @@ class Forked:
       merged: whether standard error goes where standard output goes.
       output: a descriptor for both, which is closed here; None: pipes that are read through `stdout` and `stderr`.
       errors: a descriptor for standard error alone, which is closed here.
+      environment: the environment variables; None: those of this process.
     """
 
-    def __init__(self, command, merged=True, output=None, errors=None):
+    def __init__(self, command, merged=True, output=None, errors=None, environment=None):
         self.args = command
         self.returncode = None
         reading, writing = os.pipe() if output is None else (None, output)
         reading_errors, writing_errors = (None, errors or writing) if merged or errors else os.pipe()
         given = [os.open(os.devnull, os.O_RDONLY), writing, writing_errors]
-        self.pid = _fork([str(each) for each in command[1:]], given)
+        self.pid = _fork([str(each) for each in command[1:]], given, environment)
         for number in set(given):
             os.close(number)
         self.stdout = None if reading is None else open(reading)
@@ -90,10 +91,11 @@ class Forked:
         self.send_signal(9)
 
 
-def _fork(arguments, streams):
+def _fork(arguments, streams, environment):
     """Returns the number of a new process that runs a script with arguments; it is a child of this process."""
     requests = _server()
-    request = json.dumps(dict(arguments=arguments, environment=dict(os.environ), folder=os.getcwd())).encode()
+    environment = dict(os.environ if environment is None else environment)
+    request = json.dumps(dict(arguments=arguments, environment=environment, folder=os.getcwd())).encode()
     socket.send_fds(requests, [len(request).to_bytes(4, 'big') + request], streams)
     return int.from_bytes(requests.recv(4), 'big')
 

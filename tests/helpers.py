@@ -165,9 +165,9 @@ def run_script(script, **flags):
     return run_forked(script_command(script, **flags))
 
 
-def run_forked(command):
+def run_forked(command, environment=None):
     """Runs the command line of a script to its end; returns the CompletedProcess with text output."""
-    process = Forked(command, merged=False)
+    process = Forked(command, merged=False, environment=environment)
     output, errors = process.communicate(patient(120))
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 

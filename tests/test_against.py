@@ -103,6 +103,7 @@ def report(capsys):
     return lines
 
 
+@pytest.mark.stress
 def test_a_difference_that_recurs_is_narrowed_down_to_the_step_the_tower_and_the_variable(runs, plain, report):
     lines = report(plain, runs.train('flipped', network='flipping'))
     assert lines['equal'] == ['step 4, by the SHA-256 of the checkpoints']

@@ -126,7 +126,7 @@ def test_a_task_that_does_not_see_the_run_names_the_flags_that_it_needs(tmp_path
     assert settings_of(dict(hosts, task_index=1, train_dir=str(tmp_path)))[1] == []
 
 
-@pytest.mark.parametrize('explicit', [False, True])
+@pytest.mark.parametrize('explicit', [pytest.param(False, marks=pytest.mark.stress), True])
 def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(data_dir, tmp_path, explicit):
     machine = dict(data_dir=data_dir, tower_device='cpu')
     run = dict(dataset='shapes', network='linear', batch_size=8, clip_norm=0.5, seed=3, num_towers=2, summary_steps=0)

@@ -10,7 +10,7 @@ from tests.helpers import random_moments, read_until, run_script, start_script, 
 
 
 @pytest.mark.parametrize('kills, steps, tolerance', [
-    (1, 800, 0.2), pytest.param(5, 4000, 0.02, marks=pytest.mark.timing)])
+    pytest.param(1, 800, 0.2, marks=pytest.mark.stress), pytest.param(5, 4000, 0.02, marks=pytest.mark.timing)])
 def test_killed_and_started_again_a_run_has_cost_what_a_clock_says(
         kills, steps, tolerance, data_dir, tmp_path):
     flags = dict(network='linear', dataset='shapes', data_dir=data_dir, batch_size=4, num_gpus=2, tower_device='cpu',

@@ -163,6 +163,7 @@ def assert_keeps_the_best(state, folder, keeping):
     assert names(folder) == names(train_dir)
 
 
+@pytest.mark.stress
 def test_killed_at_a_system_call_a_run_goes_on_to_the_same_best_checkpoint(keeping, tmp_path):
     states = [state for _, state in distinct(enumerate(keeping[1].states))]
     ended = [state for state in states if 'model.ckpt-40.index' in state]

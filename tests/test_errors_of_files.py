@@ -101,9 +101,8 @@ def assert_survives(command, begin, compare, count, tmp_path, ends=(0,)):
     assert not failed, '\n'.join([f'{len(failed)} of {len(found)}', *failed])
 
 
-@pytest.mark.parametrize('begins', ['new', 'resumed'])
-@pytest.mark.parametrize('count', mostly_stress([1, 120], 1))
-def test_training(count, begins, run, flags, tmp_path):  # noqa: F811
+@pytest.mark.parametrize('begins, count', mostly_stress([('new', 1), ('new', 120), ('resumed', 120)], ('new', 1)))
+def test_training(begins, count, run, flags, tmp_path):  # noqa: F811
     # A run that is resumed goes on from step 20.
     begin = {} if begins == 'new' else next(
         tree for tree in run[0].states if 'model.ckpt-20.index' in tree and 'checkpoint' in tree)
@@ -117,29 +116,29 @@ def test_training(count, begins, run, flags, tmp_path):  # noqa: F811
                     count, tmp_path)
 
 
-@pytest.mark.parametrize('count', mostly_stress([1, 80], 1))
-def test_a_best_checkpoint_that_is_kept(count, keeping, tmp_path):  # noqa: F811
+@pytest.mark.stress
+def test_a_best_checkpoint_that_is_kept(keeping, tmp_path):  # noqa: F811
     def compare(folder, whole):
         for part in ('.', 'best'):
             assert_same_bits(last_variables(folder / part), last_variables(whole / part))
         assert names(folder) == names(whole)
     assert_survives(lambda folder: script_command('multi_gpu_train.py', train_dir=folder, **keeping[0]), {}, compare,
-                    count, tmp_path)
+                    80, tmp_path)
 
 
-@pytest.mark.parametrize('count', mostly_stress([1, 80], 1))
-def test_evaluation(count, evaluator, tmp_path):  # noqa: F811
+@pytest.mark.stress
+def test_evaluation(evaluator, tmp_path):  # noqa: F811
     config, traced = evaluator
 
     def compare(folder, whole):
         assert names(folder) == names(whole)
         assert json.loads((folder / 'best' / 'best.json').read_text())['step'] == 60
     assert_survives(lambda folder: script_command('cifar10_eval.py', **config(folder)), traced.states[0], compare,
-                    count, tmp_path)
+                    80, tmp_path)
 
 
-@pytest.mark.parametrize('count', mostly_stress([1, 80], 1))
-def test_a_conversion_of_photos(count, flags, tmp_path):  # noqa: F811
+@pytest.mark.stress
+def test_a_conversion_of_photos(flags, tmp_path):  # noqa: F811
     def command(folder):
         return script_command('multi_gpu_train.py', **dict(flags, dataset=f'{folder}/', data_dir=None, max_steps=2,
                                                            train_dir=f'{folder}-train'))
@@ -147,11 +146,11 @@ def test_a_conversion_of_photos(count, flags, tmp_path):  # noqa: F811
     def compare(folder, whole):
         assert read_tree(folder) == read_tree(whole)
         assert_same_bits(*(last_variables(f'{each}-train') for each in (folder, whole)))
-    assert_survives(command, read_tree(pictures(tmp_path / 'photos')), compare, count, tmp_path)
+    assert_survives(command, read_tree(pictures(tmp_path / 'photos')), compare, 80, tmp_path)
 
 
-@pytest.mark.parametrize('count', mostly_stress([1, 60], 1))
-def test_an_export(count, run, tmp_path):  # noqa: F811
+@pytest.mark.stress
+def test_an_export(run, tmp_path):  # noqa: F811
     def command(folder):
         return script_command('cifar10_eval.py', checkpoint_dir=folder / 'run', export_dir=folder / '1',
                               tower_device='cpu')
@@ -159,16 +158,16 @@ def test_an_export(count, run, tmp_path):  # noqa: F811
     def compare(folder, whole):
         assert names(folder) == names(whole)
     # The model may be whole already.
-    assert_survives(command, {f'run/{path}': content for path, content in read_tree(run[1]).items()}, compare, count,
+    assert_survives(command, {f'run/{path}': content for path, content in read_tree(run[1]).items()}, compare, 60,
                     tmp_path, ends=(0, 2))
 
 
-@pytest.mark.parametrize('count', mostly_stress([1, 60], 1))
-def test_a_replay(count, run, tmp_path):  # noqa: F811
+@pytest.mark.stress
+def test_a_replay(run, tmp_path):  # noqa: F811
     def compare(folder, whole):
         assert read_tree(folder) == read_tree(whole)
     assert_survives(lambda folder: command_of('-m', 'cifar10', 'replay', f'--train_dir={folder}', '--step=35'),
-                    read_tree(run[1]), compare, count, tmp_path)
+                    read_tree(run[1]), compare, 60, tmp_path)
 
 
 def torn(content, size):

@@ -15,14 +15,13 @@ import sys
 import pytest
 
 from lessons import check
-from tests.helpers import ROOT, patient
+from tests.helpers import ROOT, mostly_stress, patient
 from tests.stubs import write_stubs
 
 EXERCISES = ROOT / 'tests' / 'exercises'
 FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for name in names}
 # What builds many graphs takes seconds for each exercise; of these, some are tried in the default run.
-_LONG = ('replicated_step', 'weighted_step', 'training_step', 'zero_step', 'is_right')
-NAMES = [pytest.param(name, marks=pytest.mark.stress) if name in _LONG else name for name in FUNCTIONS]
+NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards', 'split_points', 'order_of_1f1b', 'step_with_losses')
 
 
 @pytest.fixture(scope='module', autouse=True)

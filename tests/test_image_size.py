@@ -11,7 +11,7 @@ from cifar10.settings.training import GROUPS, train_settings
 from cifar10.tools.check import check
 from cifar10.training import inputs, trainer
 from cifar10.training.start import Start, check_network
-from tests.helpers import ROOT, last_variables, mostly_stress, tf, value_of
+from tests.helpers import ROOT, last_variables, tf, value_of
 from tests.test_picture_files import decoder
 
 
@@ -79,7 +79,8 @@ def test_the_classic_network_takes_shifted_images_of_24_pixels(settings):
     assert last_variables(config.run.train_dir)['global_step'] == 1
 
 
-@pytest.mark.parametrize('size', mostly_stress([16, 17, 33, 50], 17))
+@pytest.mark.stress
+@pytest.mark.parametrize('size', [16, 17, 33, 50])
 def test_the_fast_network_takes_any_size_from_16(settings, size):
     config = settings(network='fast', widths='8,8,8', augmentation='shift', image_size=size, max_steps=1)
     trainer.train(config)

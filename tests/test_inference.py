@@ -208,6 +208,7 @@ def shown(folder):
     return {value.tag: value for event in tf.train.summary_iterator(str(events)) for value in event.summary.value}
 
 
+@pytest.mark.stress
 def test_one_tensorboard_has_curves_matrix_and_mistakes_whoever_evaluated(validated):
     by_run, by_evaluator = ({tag: value for tag, value in shown(folder).items() if tag.startswith('eval/')}
                             for folder in (validated, os.path.join(validated, 'eval')))

@@ -97,6 +97,7 @@ def test_a_single_checkpoint_is_evaluated_once_and_no_best_is_kept(run, tmp_path
     assert record['step'] == 1 and not os.path.exists(tmp_path / 'best')
 
 
+@pytest.mark.stress
 def test_a_single_checkpoint_classifies_and_is_exported(run, tmp_path, capsys):
     older = checkpoints(run)[0]
     with tf.Session() as session:

@@ -45,6 +45,7 @@ def test_a_sound_training_moves_as_by_hand_and_a_sum_does_not():
         assert (run['copies'] == run['copies'][:, :1]).all()
 
 
+@pytest.mark.stress
 def test_a_tower_that_stops_is_named_within_seconds(call_lesson):
     start = time.monotonic()
     status, text, error = call_lesson('diagnosis.py', '--device=cpu', '--seed=11')
@@ -54,6 +55,7 @@ def test_a_tower_that_stops_is_named_within_seconds(call_lesson):
     assert_on_page('python lessons/diagnosis.py --seed=11', text, *TIMES)
 
 
+@pytest.mark.stress
 def test_the_page_shows_a_slow_tower(call_lesson, tmp_path):
     pytest.importorskip('matplotlib')
     status, text, error = call_lesson('diagnosis.py', '--device=cpu', '--seed=21', f'--plot={tmp_path}/picture.png')

@@ -40,6 +40,7 @@ def tables(text):
     return [[list(map(float, row)) for row in table] for table in (towers, sending)] + [clocks]
 
 
+@pytest.mark.stress
 def test_no_step_is_faster_than_predicted_and_messages_leave_during_the_pass(call_lesson):
     status, text, error = call_lesson('how_fast.py')
     assert (status, error) == (0, '')

@@ -29,6 +29,7 @@ def printed():
     return result.stdout
 
 
+@pytest.mark.stress
 def test_the_page_shows_what_is_printed(printed):
     assert_on_page('python lessons/larger_batch.py', printed)
 

@@ -43,6 +43,7 @@ def assert_steps(table, names):
         np.testing.assert_allclose(table[name], [np.mean(X ** 2), *w[1:]], atol=5e-4)
 
 
+@pytest.mark.stress
 def test_one_device_and_four_take_the_same_steps_and_mistakes_change_them():
     text = run('lessons/other_words.py')
     assert_on_page('python lessons/other_words.py', text)

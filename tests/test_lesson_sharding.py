@@ -102,6 +102,7 @@ def test_what_is_sent_includes_variables_that_another_device_reads():
         assert ring.bytes_sent(twice.op, 1) == 0
 
 
+@pytest.mark.stress
 def test_the_pages_show_what_the_programs_print(call_lesson, tmp_path):
     pytest.importorskip('matplotlib')
     status, text, error = call_lesson('sharding.py', '--device=cpu', f'--plot={tmp_path}/picture.png')

@@ -67,6 +67,7 @@ def test_photos_have_the_augmentation_that_is_usual_for_them(flags):
     assert train_settings(**flags, preset='classic').recipe.augmentation == 'classic'
 
 
+@pytest.mark.stress
 def test_a_run_has_the_same_bits_on_one_device_after_a_resume(flags, two_towers, tmp_path):
     settings = train_settings(**flags, num_towers=2, train_dir=str(tmp_path))
     trainer.train(settings.replace(max_steps=5))

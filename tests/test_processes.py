@@ -289,7 +289,7 @@ def test_on_a_terminal_the_line_of_a_signal_is_one_of_its_own(small):
     assert '\\' not in shown
 
 
-@pytest.mark.parametrize('to_file', [False, True])
+@pytest.mark.parametrize('to_file', [False, pytest.param(True, marks=pytest.mark.stress)])
 def test_on_a_terminal_there_is_a_bar_and_lines(to_file, small, tmp_path):
     reading, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))

@@ -37,6 +37,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     assert last.augmented.shape[1] == (28 if changes else 24) and first.augmented.shape[1] == (20 if changes else 24)
 
 
+@pytest.mark.stress
 def test_the_plot_is_written(settings, data_dir, tmp_path, monkeypatch, capsys):
     pytest.importorskip('matplotlib')
     monkeypatch.setattr('sys.argv', ['show_inputs', '--dataset=shapes', f'--data_dir={data_dir}',

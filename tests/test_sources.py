@@ -58,6 +58,7 @@ def losses(program, *changes):
     return result.stdout, np.array(re.findall(r'loss = ([\d.]+)', result.stdout), float)
 
 
+@pytest.mark.stress
 def test_the_parabola_has_the_same_losses_on_two_devices():
     text, alone = losses(ALONE)
     begin, end = PRINTED.split('...\n')

@@ -17,6 +17,7 @@ from tests.helpers import (
     last_variables,
     patient,
     read_until,
+    run_forked,
     script_command,
     start_script,
 )
@@ -38,43 +39,58 @@ ATTACH = ('import ctypes, sys, time; seized = ctypes.CDLL(None).ptrace(0x4206, i
           'print(seized, flush=True); time.sleep(3)')
 
 
-def watched(body, limit=1, **options):
-    """Runs lines of Python under a watch, in a process of their own; returns it when it has ended."""
+def watched(body, limit=1):
+    """Starts a process that runs lines of Python under a watch."""
     code = WATCHED.format(limit=limit, body=''.join(f'    {line}\n' for line in body.splitlines()))
-    return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=SECONDS, cwd=ROOT,
-                          **options)
+    return subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            cwd=ROOT)
 
 
-@pytest.mark.parametrize('body', [
-    'for _ in range(30): time.sleep(0.1); moved()',
-    'for _ in range(3):\n    with doing("in a part"): time.sleep(0.7)',
-    'with doing("in the first step", 5): time.sleep(3)',
+def ended(process):
+    """Waits for the end of a process; returns (status, standard output, standard error)."""
+    output, errors = process.communicate(timeout=SECONDS)
+    return process.returncode, output, errors
+
+
+NOT_STUCK = {
+    'moves': 'for _ in range(30): time.sleep(0.1); moved()',
+    'begins and ends parts': 'for _ in range(3):\n    with doing("in a part"): time.sleep(0.7)',
+    'has patience': 'with doing("in the first step", 5): time.sleep(3)',
     # Threads that say nothing of themselves move for the one that waits for them.
-    'def move():\n    for _ in range(30): time.sleep(0.1); moved()\n'
-    'thread = threading.Thread(target=move); thread.start(); thread.join()',
+    'other threads move':
+        'def move():\n    for _ in range(30): time.sleep(0.1); moved()\n'
+        'thread = threading.Thread(target=move); thread.start(); thread.join()',
     # A terminal may be stopped, and a pager may wait for a person.
-    'reading, writing = os.pipe(); os.dup2(writing, 1); sys.stdout = open(1, "w", closefd=False)\n'
-    'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
-    'threading.Thread(target=read, daemon=True).start(); before = os.dup(2); say("x" * 2 ** 18); os.dup2(before, 1)',
+    'nobody reads':
+        'reading, writing = os.pipe(); os.dup2(writing, 1); sys.stdout = open(1, "w", closefd=False)\n'
+        'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
+        'threading.Thread(target=read, daemon=True).start()\n'
+        'before = os.dup(2); say("x" * 2 ** 18); os.dup2(before, 1)',
     # A process that is stopped waits for whoever stopped it.
-    'subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"])\n'
-    'time.sleep(0.8); time.sleep(0.1)',
-    # gdb waits for a person.
-    f'tracer = subprocess.Popen([sys.executable, "-c", {ATTACH!r}, str(os.getpid())], stdout=subprocess.PIPE)\n'
-    'print("not " * (tracer.stdout.readline() != b"0\\n") + "traced"); moved(); tracer.wait()',
+    'stopped':
+        'subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"])\n'
+        'time.sleep(0.8); time.sleep(0.1)',
     # pdb waits for a person.
-    'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
-], ids=['moves', 'begins and ends parts', 'has patience', 'other threads move', 'nobody reads', 'stopped', 'traced',
-        'debugged'])
-def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end(body):
-    result = watched(body)
-    if 'not traced' in result.stdout:
-        pytest.skip('this system does not let processes be traced')
-    assert result.returncode == 0 and 'stuck' not in result.stdout + result.stderr, result
+    'debugged':
+        'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
+    # gdb waits for a person.
+    'traced':
+        f'tracer = subprocess.Popen([sys.executable, "-c", {ATTACH!r}, str(os.getpid())], stdout=subprocess.PIPE)\n'
+        'print("not " * (tracer.stdout.readline() != b"0\\n") + "traced"); moved(); tracer.wait()',
+}
+
+
+def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end():
+    processes = {name: watched(body) for name, body in NOT_STUCK.items()}
+    for name, process in processes.items():
+        status, output, errors = ended(process)
+        assert status == 0 and 'stuck' not in output + errors, (name, output, errors)
+        if 'not traced' in output:
+            pytest.skip('this system does not let processes be traced; the others passed')
 
 
 def test_what_does_not_move_is_announced_named_and_ended(tmp_path):
-    result = watched(f"""
+    status, output, errors = ended(watched(f"""
 def silent(): time.sleep(1000)
 questions = [[activity.Question('one', lambda: None, lambda: 'one is silent'),
               activity.Question('two', lambda: 1 / 0, lambda: 'two is silent')],
@@ -84,24 +100,25 @@ questions = [[activity.Question('one', lambda: None, lambda: 'one is silent'),
 with doing('in a part', questions=lambda: questions, folder={str(tmp_path)!r}): time.sleep(4)
 begin = time.monotonic()
 with doing('in another part', questions=lambda: questions, folder={str(tmp_path)!r}): time.sleep(1000)
-""", limit=5)
-    assert result.returncode == 75
+""", limit=5))
+    assert status == 75
     assert re.fullmatch(r'waiting    3 s in a part; without a move, the process ends after 5 s\n'
                         r'moving     again after [34] s\n'
                         r'waiting    3 s in another part; without a move, the process ends after 5 s\n'
-                        r'stuck      5 s in another part: three is silent, four is silent\n', result.stdout)
+                        r'stuck      5 s in another part: three is silent, four is silent\n', output)
     assert re.fullmatch(rf'-c: error: nothing has moved for 5 s \(stacks of all threads: {tmp_path}/stuck.txt\); '
-                        'start again to continue from the newest checkpoint\n', result.stderr)
+                        'start again to continue from the newest checkpoint\n', errors)
     stacks = (tmp_path / 'stuck.txt').read_text()
     assert stacks.startswith('stuck      5 s in another part: three is silent') and stacks.count('in silent') == 2
 
 
 def test_where_the_stacks_cannot_be_written_they_are_shown():
-    result = watched('with doing("in a part", folder="/nowhere"): time.sleep(1000)')
-    assert result.returncode == 75 and 'nothing has moved for 1 s; start again' in result.stderr
-    assert 'Thread MainThread:\n' in result.stderr and 'Exception in thread' not in result.stderr
+    status, _, errors = ended(watched('with doing("in a part", folder="/nowhere"): time.sleep(1000)'))
+    assert status == 75 and 'nothing has moved for 1 s; start again' in errors
+    assert 'Thread MainThread:\n' in errors and 'Exception in thread' not in errors
 
 
+@pytest.mark.stress
 def test_a_process_whose_output_nobody_reads_ends_all_the_same():
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -145,13 +162,13 @@ def net(images, num_classes, training):
 
 def run(environment=None, **flags):
     """Trains in a process of its own to the end; returns the CompletedProcess."""
-    return subprocess.run(script_command('multi_gpu_train.py', **flags), capture_output=True, text=True,
-                          timeout=SECONDS, env={**os.environ, **(environment or {})})
+    return run_forked(script_command('multi_gpu_train.py', **flags), {**os.environ, **(environment or {})})
 
 
 def test_an_import_that_hangs_is_said(tmp_path):
     (tmp_path / 'tensorflow.py').write_text('import time\ntime.sleep(10 ** 6)\n')
-    stuck = run(dict(PYTHONPATH=str(tmp_path)), train_dir=tmp_path / 'run', stuck_secs=1)
+    stuck = subprocess.run(script_command('multi_gpu_train.py', train_dir=tmp_path / 'run', stuck_secs=1), text=True,
+                           capture_output=True, timeout=SECONDS, env={**os.environ, 'PYTHONPATH': str(tmp_path)})
     assert stuck.returncode == 75 and re.search('stuck +5 s at the start: ', stuck.stdout), stuck
     assert f'File "{tmp_path}/tensorflow.py", line 2' in stuck.stderr
     assert 'error: nothing has moved for 5 s; start again' in stuck.stderr

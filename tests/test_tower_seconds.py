@@ -52,6 +52,7 @@ def with_threads(*arguments, **options):
     return config
 
 
+@pytest.mark.stress
 def test_a_slow_tower_is_in_the_records_and_named(settings, network, capsys, monkeypatch):
     monkeypatch.setattr(run, 'session_config', with_threads)
     monkeypatch.setattr(stragglers, '_STEPS', 5)
