@@ -43,7 +43,7 @@ def loss_of(x, y, variable=shared):
     """Builds the model and its loss.
 
     Args:
-      x, y: inputs and targets, float32 [B, 2] and [B].
+      x, y: inputs and targets, float32 [examples, 2] and [examples].
       variable: function (name, initial value) -> variable.
 
     Returns:
@@ -73,7 +73,7 @@ def build_towers(devices, variable=shared):
 
 
 def average(tower_grads):
-    """Returns the mean gradient of each variable: K towers x N gradients -> N gradients."""
+    """Returns the mean gradient of each variable, from K lists of the gradients of all variables."""
     return [tf.add_n(gradients) / len(gradients) for gradients in zip(*tower_grads)]
 
 
