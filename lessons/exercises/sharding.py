@@ -30,9 +30,12 @@ def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
         weights = weights - rate * velocity
 
     The gradient is the mean of those of D losses, one on each device. Device d keeps in variables, in stage 1, all
-    weights, [n], and shard d of the velocity, [n / D]; in stage 3, shard d of both. It keeps no other variables. In an
-    update it sends at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of
-    lessons.ring do that.
+    weights and shard d of the velocity; in stage 3, shard d of both. It keeps no other variables. In an update it sends
+    at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of lessons.ring do that.
+
+    For example, two devices, two weights that start at 0, the losses (weights[0] - 1)^2 and (weights[1] - 2)^2, and
+    the rate 0.1: the gradients are [-2, 0] and [0, -4], their mean is [-1, -2], and the weights become [0.1, 0.2]. In
+    the second update they are [0.28, 0.56], as the velocity is 0.9 * -1 - 0.9 = -1.8 and -3.6.
 
     Args:
       stage: 1 or 3.
@@ -51,6 +54,10 @@ def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
 
 def tensor_parallel(x, w1_parts: list, b1_parts: list, w2_parts: list, b2, all_reduce) -> list:
     """Computes two layers, relu(x @ W1 + b1) @ W2 + b2, of which each of D devices has a part.
+
+    For example, x = [[1]] on two devices, W1 = [[1, 2]], b1 = [0, -1], W2 = [[3], [4]] and b2 = [5]: the hidden units
+    are 1 on device 0 and 2 - 1 = 1 on device 1, the parts of the sum are [[3]] and [[4]], and both devices have
+    [[3 + 4 + 5]] = [[12]] in the end.
 
     Args:
       x: inputs, [B, inputs], which every device has.
