@@ -132,8 +132,9 @@ def show_sparse(session, num_towers):
     """Prints the towers' gradients of a table in which each example looks up one row."""
     table = tf.get_variable('table', [4, 2], initializer=tf.zeros_initializer())
     session.run(table.initializer)
-    print(f"\nThe examples also look up rows {' '.join(map(str, ROWS))} of a table; the loss is the mean of row * x, "
-          'summed.\nThe gradient of the table has only the rows that a tower looked up (tf.IndexedSlices):')
+    print(f"\nThe examples also look up rows {' '.join(map(str, ROWS))} of a table; the loss is the mean over the "
+          'examples of the sum of row * x.\n'
+          'The gradient of the table has only the rows that a tower looked up (tf.IndexedSlices):')
     for k, share in enumerate(np.split(np.arange(len(X)), num_towers)):
         looked_up = tf.nn.embedding_lookup(table, tf.constant(ROWS[share]))
         loss = tf.reduce_mean(tf.reduce_sum(looked_up * X[share], axis=1))
