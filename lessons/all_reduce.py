@@ -35,19 +35,19 @@ RATE = 0.001
 def copy_parameters(devices):
     """Creates the parameters on the first device, and a copy on each other; returns the D variables."""
     copies = []
-    for k, device in enumerate(devices):
+    for d, device in enumerate(devices):
         with tf.device(device):
-            start = copies[0].initial_value if k else tf.range(1.0, PARAMETERS + 1)
-            copies.append(tf.get_variable(f'weights_{k}', initializer=start))
+            start = copies[0].initial_value if d else tf.range(1.0, PARAMETERS + 1)
+            copies.append(tf.get_variable(f'weights_{d}', initializer=start))
     return copies
 
 
 def gradients_of(copies, devices):
-    """Builds a loss for each device, 10^k * |weights|^2 / 2, and returns its gradient: 10^k * weights."""
+    """Builds a loss for each device, 10^d * |weights|^2 / 2, and returns its gradient: 10^d * weights."""
     gradients = []
-    for k, device in enumerate(devices):
+    for d, device in enumerate(devices):
         with tf.device(device):
-            gradients += tf.gradients(10.0 ** k * tf.nn.l2_loss(copies[k]), copies[k])
+            gradients += tf.gradients(10.0 ** d * tf.nn.l2_loss(copies[d]), copies[d])
     return gradients
 
 
@@ -107,7 +107,7 @@ def collective_all_reduce(gradients, devices):
 
 def bytes_carried(all_reduce, count):
     """Builds an all-reduce over `count` devices in a graph of its own; returns {(sender, receiver): bytes}."""
-    devices = [f'/cpu:{k}' for k in range(count)]
+    devices = [f'/cpu:{d}' for d in range(count)]
     carried = collections.Counter()
     with tf.Graph().as_default() as graph:
         gradients = gradients_of(copy_parameters(devices), devices)
@@ -123,8 +123,8 @@ def bytes_carried(all_reduce, count):
 
 def show(values):
     """Prints a line of numbers for each device."""
-    for k, value in enumerate(values):
-        print(f'  device {k} {common.numbers(value, 0)}')
+    for d, value in enumerate(values):
+        print(f'  device {d} {common.numbers(value, 0)}')
 
 
 def show_ring(session, steps):
@@ -137,9 +137,9 @@ def show_ring(session, steps):
     for step, (devices, (_, received)) in enumerate(zip(values, steps)):
         adding = step < len(steps) // 2
         print(f"Step {step + 1}: every device sends one chunk to the next, which {'adds' if adding else 'keeps'} it")
-        for k, chunks in enumerate(devices):
+        for d, chunks in enumerate(devices):
             texts = [common.numbers(chunk, 0, 6) for chunk in chunks]
-            print(f'  device {k} ' + ''.join(f' [{text[1:]} ]' if c == received[k] else f' {text}  '
+            print(f'  device {d} ' + ''.join(f' [{text[1:]} ]' if c == received[d] else f' {text}  '
                                              for c, text in enumerate(texts)).rstrip())
     return values
 
@@ -205,8 +205,8 @@ def main():
         print(f'Largest difference from the ring: {np.abs(np.subtract(values, sums)).max():g}')
         session.run(update)
         print(f'\nThe parameters after the update, parameter - {RATE} * sum / {len(devices)}:')
-        for k, value in enumerate(session.run(copies)):
-            print(f'  device {k} {common.numbers(value)}')
+        for d, value in enumerate(session.run(copies)):
+            print(f'  device {d} {common.numbers(value)}')
     if arguments.plot:
         draw(arguments.plot, values_of_ring)
 

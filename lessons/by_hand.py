@@ -43,7 +43,7 @@ def points():
 
 
 def model(x):
-    """Builds the network: float32 [N, 2] -> logits float32 [N, 1]. The towers share its variables on the CPU."""
+    """Builds the network: float32 [points, 2] -> logits [points, 1]. The towers share its variables on the CPU."""
     def weights(name, shape, stddev):
         with tf.device('/cpu:0'):
             return tf.get_variable(name, shape, initializer=tf.truncated_normal_initializer(stddev=stddev))

@@ -164,7 +164,7 @@ def main():
     """Reads the flags, trains with the fault, and prints what was measured."""
     parser = common.parser(__doc__, plot='the timeline')
     parser.add_argument('--fault', choices=FAULTS, help='the fault to plant; default: one that --seed draws')
-    parser.add_argument('--seed', type=flags.at_least(0), default=0, metavar='N',
+    parser.add_argument('--seed', type=flags.at_least(0), default=0, metavar='SEED',
                         help='what the fault and the tower that has it are drawn from (default: %(default)s)')
     parser.add_argument('--answer', action='store_true', help='say at the end which fault was planted')
     parser.add_argument('--exercise', action='store_true', help='let your function `diagnose` say which fault it is')

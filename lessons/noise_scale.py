@@ -91,7 +91,7 @@ def updates(text):
 def main():
     """Reads the flags, and trains."""
     parser = flags.Parser(__doc__.splitlines()[0])
-    parser.add_argument('--after', type=updates, default='100,300', metavar='N,N',
+    parser.add_argument('--after', type=updates, default='100,300', metavar='U,U',
                         help='numbers of updates after which to measure (default: %(default)s)')
     parser.add_argument('--dataset', choices=('cifar10', 'shapes'), default='cifar10',
                         help='images (default: %(default)s)')

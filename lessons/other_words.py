@@ -80,7 +80,7 @@ def distributed(strategy, shares, loss_of, rate, updates):
 
     Args:
       strategy: a `tf.distribute.Strategy`.
-      shares: the examples of each replica, float32 [n_k].
+      shares: a float32 array for each replica, its examples.
       loss_of: a function (w, examples, number of replicas) -> loss of a replica.
     """
     with strategy.scope():

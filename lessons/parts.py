@@ -75,40 +75,40 @@ def build(devices, orders, micro_batches, pace):
     """
     x, y = (np.split(array, micro_batches) for array in batch())
     variables, gradients, previous = [], [[] for _ in devices], [[] for _ in devices]
-    for p, device in enumerate(devices):
+    for s, device in enumerate(devices):
         with tf.device(device):
-            variables.append(layer(p))
+            variables.append(layer(s))
     # What has reached each part: activations, to go forward with, or their gradients, to go backward with.
     arrived = {(0, 'forward', m): tf.constant(x[m]) for m in range(micro_batches)}
     kept = {}  # (part, micro-batch) -> its input and output, which backward needs
     to_do = [list(order) for order in orders]
     while any(to_do):
-        p = next(p for p in range(len(devices)) if to_do[p] and (p, *to_do[p][0]) in arrived)
-        kind, m = to_do[p].pop(0)
+        s = next(s for s in range(len(devices)) if to_do[s] and (s, *to_do[s][0]) in arrived)
+        kind, m = to_do[s].pop(0)
         # A device does one thing at a time: each begins when the previous one on this device has ended.
-        with tf.device(devices[p]), tf.name_scope(f'part_{p}/{kind}_{m}'), tf.control_dependencies(previous[p]):
-            value = sleep(arrived[p, kind, m], p, pace * SECONDS[kind] / micro_batches)
+        with tf.device(devices[s]), tf.name_scope(f'part_{s}/{kind}_{m}'), tf.control_dependencies(previous[s]):
+            value = sleep(arrived[s, kind, m], s, pace * SECONDS[kind] / micro_batches)
             if kind == 'forward':
-                output = value @ variables[p][0] + variables[p][1]
-                if p + 1 < len(devices):
+                output = value @ variables[s][0] + variables[s][1]
+                if s + 1 < len(devices):
                     output = tf.nn.relu(output)
-                    arrived[p + 1, 'forward', m] = output  # TensorFlow copies it to the next device
+                    arrived[s + 1, 'forward', m] = output  # TensorFlow copies it to the next device
                 else:
                     loss = tf.reduce_mean(tf.reduce_sum(tf.square(output - y[m]), 1))
-                    arrived[p, 'backward', m] = tf.gradients(loss, output)[0]
-                kept[p, m] = value, output
-                previous[p] = [output]
+                    arrived[s, 'backward', m] = tf.gradients(loss, output)[0]
+                kept[s, m] = value, output
+                previous[s] = [output]
             else:
-                part_input, output = kept[p, m]
-                back, *own = tf.gradients(output, [part_input, *variables[p]], grad_ys=value)
-                arrived[p - 1, 'backward', m] = back
-                gradients[p].append(own)
-                previous[p] = [back, *own]
+                part_input, output = kept[s, m]
+                back, *own = tf.gradients(output, [part_input, *variables[s]], grad_ys=value)
+                arrived[s - 1, 'backward', m] = back
+                gradients[s].append(own)
+                previous[s] = [back, *own]
     return [[tf.add_n(each) / micro_batches for each in zip(*of_part)] for of_part in gradients]
 
 
 def sleep(x, part, seconds):
-    """Returns x, float32 [N, 2], after a Python function of this name on the CPU has slept."""
+    """Returns x, float32 [examples, 2], after a Python function of this name on the CPU has slept."""
     def slept(value, seconds):
         time.sleep(seconds)
         return value
@@ -149,11 +149,11 @@ def show_timeline(rows, micro_batches):
 
 def show_memory(orders, micro_batches):
     """Prints the bytes that each part holds: its variables, and what it keeps from forward to backward."""
-    micro_batch = 2 * 4 * 2 * EXAMPLES // micro_batches  # input and output, [N, 2] each, 4 bytes a number
+    micro_batch = 2 * 4 * 2 * EXAMPLES // micro_batches  # input and output, [examples, 2] each, 4 bytes a number
     print('part  variables  input and output of a micro-batch  kept at most  together')
-    for p, order in enumerate(orders):
+    for s, order in enumerate(orders):
         most = max(np.cumsum([1 if kind == 'forward' else -1 for kind, _ in order]))
-        print(f'{p:4} {24:8} B {micro_batch:32} B {most:5} x {micro_batch:3} B {24 + most * micro_batch:7} B')
+        print(f'{s:4} {24:8} B {micro_batch:32} B {most:5} x {micro_batch:3} B {24 + most * micro_batch:7} B')
 
 
 def show_choice(parts, micro_batches):
@@ -166,7 +166,7 @@ def show_choice(parts, micro_batches):
         needs = (state + activations, state + activations / micro_batches, state / parts + activations,
                  state / parts + activations * min(parts, micro_batches) / micro_batches)
         choice = next((way for way, need in zip(ways, needs) if need <= 16), 'more devices')
-        print(f'{billions:8.1f} G {examples:6}' + ''.join(f'{need:14.1f} GB' for need in needs) + f'  {choice}')
+        print(f'{billions:8.1f}e9 {examples:6}' + ''.join(f'{need:14.1f} GB' for need in needs) + f'  {choice}')
 
 
 def main():
@@ -183,19 +183,19 @@ def main():
         raise UsageError(f'--micro_batches={M} does not divide the batch of {EXAMPLES}; use a divisor of {EXAMPLES}')
     devices = common.choose_devices(arguments.device, S)
     order_of = written_order() if arguments.exercise else all_forward
-    orders = [order_of(p, S, M) for p in range(S)]
+    orders = [order_of(s, S, M) for s in range(S)]
 
-    print('A model in parts: ' + ', '.join(f'part {p} on {device}' for p, device in enumerate(devices)))
+    print('A model in parts: ' + ', '.join(f'part {s} on {device}' for s, device in enumerate(devices)))
     print(f'\nOne batch of {EXAMPLES} examples, forward (F0) and backward (B0). Only one part works at a time; '
           'the others wait (.).')
-    whole, rows = run(devices, [all_forward(p, S, 1) for p in range(S)], 1)
+    whole, rows = run(devices, [all_forward(s, S, 1) for s in range(S)], 1)
     show_timeline(rows, 1)
     print(f'\nThe same batch in {M} micro-batches. A part starts on the next one while others work on this one.')
     means, micro_rows = run(devices, orders, M)
     show_timeline(micro_rows, M)
     print(f'\nGradients of the weights: of the whole batch, and the mean over the {M} micro-batches. They are equal.')
-    for p in range(S):
-        print(f'part {p} {common.numbers(whole[p][0])}   {common.numbers(means[p][0])}')
+    for s in range(S):
+        print(f'part {s} {common.numbers(whole[s][0])}   {common.numbers(means[s][0])}')
     print('\nWhat each part holds in the second timeline: it keeps a micro-batch from its F to its B.')
     show_memory(orders, M)
     print(f'\nTowers or parts, on {S} devices of 16 GB each? A tower holds the whole model, for 1/{S} of the batch.\n'

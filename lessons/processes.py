@@ -60,17 +60,17 @@ def create_variables():
 
 
 def network(parameters, x):
-    """Builds the network, with the parameters w1, b1, w2 and b2: float64 [N, 1] -> float64 [N, 1]."""
+    """Builds the network, with the parameters w1, b1, w2 and b2: float64 [points, 1] -> float64 [points, 1]."""
     w1, b1, w2, b2 = parameters
     return tf.tanh(x @ w1 + b1) @ w2 + b2
 
 
 def loss_and_gradients(parameters, x, y):
-    """Builds the mean squared error over N points, and its gradient for w1, b1, w2 and b2.
+    """Builds the mean squared error over some points, and its gradient for w1, b1, w2 and b2.
 
     Args:
       parameters: the four tensors or variables, in the order of SHAPES.
-      x, y: float64 [N, 1].
+      x, y: float64 [points, 1].
     """
     loss = tf.reduce_mean(tf.square(network(parameters, x) - y))
     return loss, tf.gradients(loss, parameters)

@@ -15,7 +15,7 @@ def on_each(devices: Sequence[str], function: Callable, *lists: Sequence) -> lis
 
 
 def reduce_scatter(arrays: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Adds D arrays, [n] each, in a ring; device d gets chunk d of the sum, [n / D], and nothing else."""
+    """Adds D arrays of one dimension in a ring; device d gets chunk d of the sum, a D-th of it, and nothing else."""
     count = len(devices)
     chunks = on_each(devices, lambda array: tf.split(array, count), arrays)
     sums = [chunks[d][d - 1] for d in range(count)]
@@ -26,7 +26,7 @@ def reduce_scatter(arrays: Sequence[tf.Tensor], devices: Sequence[str]) -> list[
 
 
 def all_gather(chunks: Sequence[tf.Tensor], devices: Sequence[str]) -> list[tf.Tensor]:
-    """Sends D chunks, [n / D] each, around the ring; every device gets all of them as one array, [n]."""
+    """Sends D chunks, one from each device, around the ring; every device gets all of them as one array."""
     count = len(devices)
     received = [chunks]  # [step][device]: after step s, device d has received chunk d - s
     for _ in range(1, count):

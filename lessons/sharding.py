@@ -188,7 +188,7 @@ def main():
                         help='gather the weights of all layers as early as possible, not one after the other')
     arguments = common.parse(parser)
     table = show_stages(common.choose_devices(arguments.device, arguments.devices), arguments.prefetch)
-    print('\n7.5 G parameters on 64 devices in mixed precision: 2 bytes for a weight, 2 for its gradient, 12 for Adam')
+    print('\n7.5e9 parameters on 64 devices in mixed precision: 2 bytes for a weight, 2 for its gradient, 12 for Adam')
     for name, a_parameter in zip(STAGES, (16, 4 + 12 / 64, 2 + 14 / 64, 16 / 64)):
         print(f'{name:12}{7.5 * a_parameter:6.1f} GB')
     if arguments.plot:

@@ -88,7 +88,7 @@ def show_weights(devices):
 
 
 def lenet(images):
-    """Builds LeNet: images uint8 [N, 28, 28] -> logits float32 [N, 10]. Its variables are on the CPU."""
+    """Builds LeNet: images uint8 [B, 28, 28] -> logits float32 [B, 10]. Its variables are on the CPU."""
     def affine(x, name, shape, product):
         seed = zlib.crc32(name.encode())
         with tf.variable_scope(name), tf.device('/cpu:0'):

@@ -106,7 +106,7 @@ def show_choice(D):
         # The first three send the same, so the simplest of them; the last two hold about the same, so what sends less.
         last = sorted(set(fitting) & {'ZeRO 3', 'tensor'}, key=lambda way: ways[way][1])
         choice = [way for way in fitting if way not in last] + last
-        print(f'{billions:8.1f} G {examples:6}' + ''.join(f'{held:9.1f} ({sent:4.1f})' for held, sent in ways.values())
+        print(f'{billions:8.1f}e9 {examples:6}' + ''.join(f'{held:9.1f} ({sent:4.1f})' for held, sent in ways.values())
               + f'  {choice[0] if choice else "more devices"}')
 
 

@@ -43,7 +43,7 @@ def loss_of(x, y, variable=shared):
     """Builds the model and its loss.
 
     Args:
-      x, y: inputs and targets, float32 [B, 2] and [B].
+      x, y: inputs and targets, float32 [examples, 2] and [examples].
       variable: function (name, initial value) -> variable.
 
     Returns:
@@ -73,7 +73,7 @@ def build_towers(devices, variable=shared):
 
 
 def average(tower_grads):
-    """Returns the mean gradient of each variable: K towers x N gradients -> N gradients."""
+    """Returns the mean gradient of each variable, from K lists of the gradients of all variables."""
     return [tf.add_n(gradients) / len(gradients) for gradients in zip(*tower_grads)]
 
 
@@ -132,8 +132,9 @@ def show_sparse(session, num_towers):
     """Prints the towers' gradients of a table in which each example looks up one row."""
     table = tf.get_variable('table', [4, 2], initializer=tf.zeros_initializer())
     session.run(table.initializer)
-    print(f"\nThe examples also look up rows {' '.join(map(str, ROWS))} of a table; the loss is the mean of row * x, "
-          'summed.\nThe gradient of the table has only the rows that a tower looked up (tf.IndexedSlices):')
+    print(f"\nThe examples also look up rows {' '.join(map(str, ROWS))} of a table; the loss is the mean over the "
+          'examples of the sum of row * x.\n'
+          'The gradient of the table has only the rows that a tower looked up (tf.IndexedSlices):')
     for k, share in enumerate(np.split(np.arange(len(X)), num_towers)):
         looked_up = tf.nn.embedding_lookup(table, tf.constant(ROWS[share]))
         loss = tf.reduce_mean(tf.reduce_sum(looked_up * X[share], axis=1))

@@ -137,7 +137,7 @@ def test_cut_layers_compute_what_one_device_computes():
 def test_the_table_chooses_the_first_way_that_fits(capsys):
     for count in (2, 4, 8):
         tensor_parallel.show_choice(count)
-        row = r'^ +([\d.]+) G +(\d+)' + r' +([\d.]+) \( *([\d.]+)\)' * 5 + '  (.*)$'
+        row = r'^ +([\d.]+)e9 +(\d+)' + r' +([\d.]+) \( *([\d.]+)\)' * 5 + '  (.*)$'
         rows = re.findall(row, capsys.readouterr().out, re.M)
         assert len(rows) == 6
         for *numbers, choice in rows:

@@ -290,7 +290,7 @@ def test_parts_wait_less_with_micro_batches_and_compute_the_gradients_of_numpy(c
     assert memory == [(str(p), '96', '4', '96', str(24 + 4 * 96)) for p in range(2)]
 
     ways = ['towers', 'towers, 4 turns', 'parts', 'parts, 1F1B', 'more devices']
-    table = re.findall(r'^ +([\d.]+) G +(\d+)' + r' +([\d.]+) GB' * 4 + '  (.*)$', text, re.M)
+    table = re.findall(r'^ +([\d.]+)e9 +(\d+)' + r' +([\d.]+) GB' * 4 + '  (.*)$', text, re.M)
     assert [choice for *_, choice in table] == ways
     for *numbers, choice in table:
         parameters, examples, *needs = map(float, numbers)

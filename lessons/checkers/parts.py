@@ -36,7 +36,7 @@ def check_order_of_1f1b(function: Callable, random: np.random.Generator) -> str 
 
 
 def _right(part, parts, micro_batches):
-    """Returns the order, derived from the limit of 1F1B: at most P - p micro-batches are between F and B."""
+    """Returns the order, derived from the limit of 1F1B: at most S - s micro-batches are between F and B."""
     order, forwards, backwards = [], 0, 0
     while backwards < micro_batches:
         if forwards < micro_batches and forwards - backwards < parts - part:

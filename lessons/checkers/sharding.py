@@ -11,7 +11,7 @@ with startup.quiet_stderr():  # it imports TensorFlow
     from lessons import ring
 
 HINTS = {
-    'shards': ['the size of a shard is n / D, rounded up. How many zeros does that take?',
+    'shards': ['the size of a shard is that of the array divided by D, rounded up. How many zeros does that take?',
                'with one number on four devices, three shards hold nothing but a zero.'],
     'zero_step': [(r'D = 1\b', 'with D = 1 nothing travels: the device keeps all weights and the velocity, and '
                    'the two lines of the docstring are the update.'),
@@ -48,7 +48,7 @@ def check_zero_step(function: Callable, random: np.random.Generator) -> str | No
     cases += [(int(random.choice([1, 3])), int(random.integers(1, 5)), int(random.integers(1, 6)),
                float(random.uniform(0.01, 0.3))) for _ in range(20)]
     for stage, count, size, rate in cases:
-        case = f'for stage {stage}, D = {count}, n = {count * size} and the rate {rate:.3g}, '
+        case = f'for stage {stage}, D = {count}, {counted(count * size, "weight")} and the rate {rate:.3g}, '
         try:
             wrong = _zero_step_of(function, stage, count, size, rate, random)
         except Fault as fault:

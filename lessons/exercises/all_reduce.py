@@ -24,16 +24,16 @@ def all_gather(num_devices):
 def replicated_step(devices, x, rate):
     """Builds one step of training with a copy of the weight on each device, in the default graph.
 
-    The model, its loss and the shares of x are those of `build_step` in the exercises of lesson 1. But here device k
-    has a weight of its own, a trainable variable on devices[k] that starts at 0, and the loss of tower k is computed
-    from that copy. An all-reduce gives every device the mean of the K gradients (write it yourself or use
+    The model, its loss and the shares of x are those of `build_step` in the exercises of lesson 1. But here tower k
+    has a weight of its own, a trainable variable on devices[k] that starts at 0, and its loss is computed from that
+    copy. An all-reduce gives every device the mean of the K gradients (write it yourself or use
     tf.raw_ops.CollectiveReduce, as the lesson does), with which the device updates its own copy.
 
     For example, x = [1, 2, 3, 6] on two devices with the rate 0.1: the gradients are -3 and -9, and after one step both
     copies are 0.6.
 
     Args:
-      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      devices: the names of the K towers' devices, such as ['/cpu:0', '/cpu:1'].
       x: a float32 tensor [N] of known shape; K divides N.
       rate: the learning rate, a float.
 

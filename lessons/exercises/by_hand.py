@@ -16,12 +16,13 @@ def clip_mean_gradients(tower_gradients: list, limit: float) -> list:
     the batch is divided over.
 
     Args:
-      tower_gradients: K towers x N arrays: for each tower the gradient of each variable, in the same order. All
-        towers have shares of the same size.
+      tower_gradients: a list for each of the K towers, with an array for each variable, its gradient, in the same
+        order. All towers have shares of the same size.
       limit: the largest norm, above 0.
 
     Returns:
-      A list of N arrays. For example, with two towers, two variables of one number each, and the limit 1:
+      A list with an array for each variable. For example, with two towers, two variables of one number each, and the
+      limit 1:
 
         clip_mean_gradients([[[2.0], [8.0]], [[4.0], [0.0]]], 1.0) -> [[0.6], [0.8]]
 
@@ -44,7 +45,7 @@ def training_step(devices, loss_of, optimizer):
     You may use `build_towers` and `average_gradients` of cifar10/parallel/towers.py, or write the loop yourself.
 
     Args:
-      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      devices: the names of the K towers' devices, such as ['/cpu:0', '/cpu:1'].
       loss_of: function k -> the loss of tower k, a float32 scalar. Call it once for each tower, under its device.
       optimizer: a tf.train.Optimizer.
 

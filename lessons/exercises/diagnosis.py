@@ -8,13 +8,14 @@ def diagnose(run: dict) -> tuple:
     fault. In a sound training a tower waits for its input for less time than it computes.
 
     Args:
-      run: arrays of U updates of K towers, K >= 3, with a batch of B examples each and a copy of V variables each:
+      run: arrays of U updates of K towers, K >= 3, with a batch of b examples each and a copy of all variables each:
         input, computing: float [U, K], seconds that a tower waited for its input, and computed; NaN where it did not
           come to an end.
-        examples: int [U, K, B], the numbers of the examples that each tower got.
-        copies: float32 [U, K, V], the copies of the variables after each update.
-        moved: float [U, V], how far the variables of tower 0 moved in each update.
-        right: float [U, V], how far they should have moved: computed by hand, from all examples of the update.
+        examples: int [U, K, b], the numbers of the examples that each tower got.
+        copies: float32 [U, K, variables], the copies of the variables after each update.
+        moved: float [U, variables], how far the variables of tower 0 moved in each update.
+        right: float [U, variables], how far they should have moved: computed by hand, from all examples of the
+          update.
         In an update that did not end, copies, moved and right are NaN.
 
     Returns:

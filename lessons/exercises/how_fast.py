@@ -5,16 +5,16 @@ from collections.abc import Sequence
 def serial_fraction(devices: int, speed_up: float) -> float:
     """Returns the share of a step that is not divided, from a measured speed-up (Karp and Flatt 1990).
 
-    If a share f of a step's time on one device is not divided, and the rest is divided by D devices, the speed-up is
-    1 / (f + (1 - f) / D). This function solves that for f. A larger f with more devices means that something grows
-    with their number, such as the bytes to send.
+    If a fraction of a step's time on one device is not divided, and the rest is divided by D devices, the speed-up is
+    1 / (fraction + (1 - fraction) / D). This function solves that for the fraction. If it is larger with more devices,
+    something grows with their number, such as the bytes to send.
 
     Args:
-      devices: D, at least 2. One device says nothing about f.
+      devices: D, at least 2. One device says nothing about the fraction.
       speed_up: the time of a step on one device, divided by its time on D devices; above 0.
 
     Returns:
-      f, also where it is not between 0 and 1. For example:
+      The fraction, also where it is not between 0 and 1. For example:
 
         serial_fraction(4, 3.0) -> 0.1111, the 20 of 180 ms of the lesson
         serial_fraction(2, 2.0) -> 0.0

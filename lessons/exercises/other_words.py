@@ -37,7 +37,7 @@ def after_update(faults, w, x, replicas, rate):
         'means added': each replica's loss is the mean over the examples that it computes;
         'same batch': the batch is not divided, and every replica computes all of it.
       w: the variable before the update, a float.
-      x: the batch, float64 [n], with at least as many examples as replicas.
+      x: the batch, a float64 array [B], with at least as many examples as replicas.
       replicas: how many devices the program was to use.
       rate: the learning rate.
     """

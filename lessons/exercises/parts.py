@@ -5,16 +5,16 @@ def order_of_1f1b(part: int, parts: int, micro_batches: int) -> list[tuple[str, 
     """Returns the order of a part's work in 1F1B: one forward, one backward (Narayanan et al. 2019, PipeDream).
 
     Lesson 6 sends all micro-batches forward before the first goes backward, so each part keeps what it needs for
-    all of them. In 1F1B a part keeps as few as it can without waiting longer. Part p of P begins with the forwards of
-    P - p micro-batches, which keep it busy until the first of them comes back. Then it alternates: one backward, one
-    forward, until no forward is left. The remaining backwards follow. With fewer than P - p micro-batches it begins
+    all of them. In 1F1B a part keeps as few as it can without waiting longer. Part s of S begins with the forwards of
+    S - s micro-batches, which keep it busy until the first of them comes back. Then it alternates: one backward, one
+    forward, until no forward is left. The remaining backwards follow. With fewer than S - s micro-batches it begins
     with the forwards of all of them.
 
     Both forwards and backwards are done in the order of the micro-batches.
 
     Args:
-      part: the number of the part, p, from 0; part 0 gets the batch.
-      parts: the number of parts, P.
+      part: the number of the part, s, from 0; part 0 gets the batch.
+      parts: the number of parts, S.
       micro_batches: the number of micro-batches, M, at least 1.
 
     Returns:

@@ -8,15 +8,15 @@ from lessons import ring  # noqa: F401
 def shards(numbers, devices: int) -> list:
     """Cuts an array into shards of equal size, one for each device.
 
-    A ring sends chunks of equal size. Where n numbers do not divide by D devices, the last shards are filled with
-    zeros: Adam and momentum leave a weight of 0 with a gradient of 0 where it is.
+    A ring sends chunks of equal size. Where the numbers do not divide by D devices, the last shards are filled
+    with zeros: Adam and momentum leave a weight of 0 with a gradient of 0 where it is.
 
     Args:
-      numbers: an array, [n], with n >= 1.
+      numbers: an array of one dimension, with at least one number.
       devices: D, at least 1.
 
     Returns:
-      D arrays, [c] each, where c is as small as possible. For example,
+      D arrays of equal length, which are as short as possible. For example,
 
         shards([1, 2, 3, 4, 5], 3) -> [[1, 2], [3, 4], [5, 0]]
     """
@@ -30,20 +30,23 @@ def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
         weights = weights - rate * velocity
 
     The gradient is the mean of those of D losses, one on each device. Device d keeps in variables, in stage 1, all
-    weights, [n], and shard d of the velocity, [n / D]; in stage 3, shard d of both. It keeps no other variables. In an
-    update it sends at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of
-    lessons.ring do that.
+    weights and shard d of the velocity; in stage 3, shard d of both. It keeps no other variables. In an update it sends
+    at most 2 (D - 1) / D times the bytes of the weights: `reduce_scatter` and `all_gather` of lessons.ring do that.
+
+    For example, two devices, two weights that start at 0, the losses (weights[0] - 1)^2 and (weights[1] - 2)^2, and
+    the rate 0.1: the gradients are [-2, 0] and [0, -4], their mean is [-1, -2], and the weights become [0.1, 0.2]. In
+    the second update they are [0.28, 0.56], as the velocity is 0.9 * -1 - 0.9 = -1.8 and -3.6.
 
     Args:
       stage: 1 or 3.
       devices: the names of the D devices, such as '/cpu:0'.
-      start: the weights at the start, float32 [n]; D divides n.
-      loss_of: function that takes (d, weights), where weights is a tensor [n], and returns the loss of device d, a
-        scalar tensor. Call it once for each device, on that device.
+      start: the weights at the start, a float32 array whose length D divides.
+      loss_of: function that takes (d, weights), where weights is a tensor of all weights, and returns the loss of
+        device d, a scalar tensor. Call it once for each device, on that device.
       rate: learning rate.
 
     Returns:
-      (variables, update): the D variables of the weights, [n] or [n / D], in the order of the devices, and the
+      (variables, update): the D variables of the weights, or of the shards, in the order of the devices, and the
       operation that makes one update.
     """
     raise NotImplementedError
@@ -52,15 +55,19 @@ def zero_step(stage: int, devices: list, start, loss_of, rate: float) -> tuple:
 def tensor_parallel(x, w1_parts: list, b1_parts: list, w2_parts: list, b2, all_reduce) -> list:
     """Computes two layers, relu(x @ W1 + b1) @ W2 + b2, of which each of D devices has a part.
 
+    For example, x = [[1]] on two devices, W1 = [[1, 2]], b1 = [0, -1], W2 = [[3], [4]] and b2 = [5]: the hidden units
+    are 1 on device 0 and 2 - 1 = 1 on device 1, the parts of the sum are [[3]] and [[4]], and both devices have
+    [[3 + 4 + 5]] = [[12]] in the end.
+
     Args:
-      x: inputs, [B, i], which every device has.
-      w1_parts, b1_parts: for each device its columns of W1, [i, h / D], and of b1, [h / D].
-      w2_parts: for each device its rows of W2, [h / D, o].
-      b2: biases, [o], which every device has.
+      x: inputs, [B, inputs], which every device has.
+      w1_parts, b1_parts: for each device its columns of W1, [inputs, hidden / D], and of b1, [hidden / D].
+      w2_parts: for each device its rows of W2, [hidden / D, outputs].
+      b2: biases, [outputs], which every device has.
       all_reduce: function that takes a list of D arrays, one of each device, and returns their sum D times. Call it
-        once, with arrays of [B, o]; nothing else travels between devices.
+        once, with arrays of [B, outputs]; nothing else travels between devices.
 
     Returns:
-      What each device has in the end: D arrays [B, o], all equal to the two layers on one device.
+      What each device has in the end: D arrays [B, outputs], all equal to the two layers on one device.
     """
     raise NotImplementedError

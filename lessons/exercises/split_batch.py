@@ -33,8 +33,8 @@ def weighted_step(devices, batch, rate):
     mean of the batch is 5 and the gradient -10. The mean of the gradients of [1, 3] and [4, 5, 12] is -9.
 
     Args:
-      devices: the names of K devices, such as ['/cpu:0', '/cpu:1']; each of them computes.
-      batch: a float32 tensor [N]; N, at least 1, is known only when a step is run.
+      devices: the names of the K towers' devices, such as ['/cpu:0', '/cpu:1']; each of them computes.
+      batch: a float32 tensor [B]; B, at least 1, is known only when a step is run.
       rate: the learning rate, a float.
 
     Returns:

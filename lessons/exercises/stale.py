@@ -36,7 +36,7 @@ def step_with_losses(devices, weight, read, loss_of, rate):
     is, so nothing makes the update wait for the read: if the tower is late, its loss is 3 * 0.7 = 2.1, and 3 is right.
 
     Args:
-      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      devices: the names of the K towers' devices, such as ['/cpu:0', '/cpu:1'].
       weight: the variable, a float32 scalar.
       read: function k -> the weight as tower k reads it, a tensor. Call it under the device of the tower.
       loss_of: function (k, value) -> the loss of tower k, a float32 scalar.

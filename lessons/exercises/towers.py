@@ -14,11 +14,11 @@ def mean_of_sparse_gradients(gradients):
     Do not build an array of all rows: the table may have millions of them.
 
     Args:
-      gradients: a list of K pairs (values, indices). Tower k has a float array [n_k, d] and an int array [n_k],
-        where d is the length of a row, and n_k may be 0.
+      gradients: a list of K pairs (values, indices): a float array [rows, width] and an int array [rows]. The number
+        of rows differs from tower to tower and may be 0; the width is that of the table.
 
     Returns:
-      One such pair, a float array [n, d] and an int array [n], of shapes [0, d] and [0] if no tower looked up a row.
+      One such pair, of shapes [0, width] and [0] if no tower looked up a row.
       The rows may be in any order, and may appear several times.
     """
     raise NotImplementedError
@@ -36,7 +36,7 @@ def build_step(devices, x, rate):
     -9, and after one step the weight is 0 - 0.1 * -6 = 0.6.
 
     Args:
-      devices: the names of K devices, such as ['/cpu:0', '/cpu:1'].
+      devices: the names of the K towers' devices, such as ['/cpu:0', '/cpu:1'].
       x: a float32 tensor [N] of known shape; K divides N.
       rate: the learning rate, a float.
 

@@ -17,7 +17,7 @@ def diagnose(run):
         return 'slow_input', None
     # A copy differs if most of the others do not have its bits.
     copies = run['copies']
-    equal = (copies[:, :, None] == copies[:, None]).sum(2)  # [U, K, V]: how many copies have the number
+    equal = (copies[:, :, None] == copies[:, None]).sum(2)  # [U, K, variables]: how many copies have the number
     odd = (2 * equal <= copies.shape[1]).any((0, 2))
     if odd.sum() > 1:
         return 'not_shared', None

@@ -1,4 +1,4 @@
-# refused: for stage 3, D = 1, n = 2 and the rate 0.1, device 0 keeps 6 numbers
+# refused: for stage 3, D = 1, 2 weights and the rate 0.1, device 0 keeps 6 numbers
 import numpy as np
 import tensorflow.compat.v1 as tf
 
