@@ -238,9 +238,9 @@ except SystemExit as end:
 """
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('flags', [
-    pytest.param(dict(variable_update='mirrored'), marks=pytest.mark.stress),
-    dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
+    dict(variable_update='mirrored'), dict(job_name='worker', worker_hosts='127.0.0.1:%d')])
 def test_devices_are_claimed_before_tensorflow_starts_its_runtime(flags, data_dir, tmp_path, free_addresses):
     if 'worker_hosts' in flags:
         flags = dict(flags, worker_hosts=free_addresses(1)[0])

@@ -117,6 +117,7 @@ def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tm
     assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
 
 
+@pytest.mark.stress
 def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path, capsys):
     flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu', num_examples=300)
     evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
@@ -244,6 +245,7 @@ def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
     assert eval_settings(train_dir=str(tmp_path), eval_dir='other').eval_dir == 'other'
 
 
+@pytest.mark.stress
 def test_a_model_of_nan_is_an_error_and_json_stays_json(run, pictures, tmp_path):
     prefix = os.path.join(run, 'model.ckpt-40')
     values = variables(prefix)

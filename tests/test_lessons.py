@@ -97,6 +97,7 @@ def test_the_ring_sums_as_the_naive_all_reduce_and_as_tensorflow(count, call_les
         np.testing.assert_allclose(values, np.arange(1, 9) - 0.001 * total / count, atol=0.006)
 
 
+@pytest.mark.stress
 def test_a_split_batch_is_complete_and_trains_alike_on_one_device_and_two(call_lesson):
     status, text, error = call_lesson('split_batch.py', '--device=cpu', '--data_dir=/nowhere')
     assert (status, error) == (0, '')

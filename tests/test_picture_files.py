@@ -240,6 +240,7 @@ def test_exif_data_that_make_no_sense_are_ignored(tmp_path):
         assert isinstance(image_of(garbled.tobytes(), tmp_path / 'x', 32), np.ndarray | str)
 
 
+@pytest.mark.stress
 def test_records_are_fed_as_pictures_that_are_classified_at_every_size(tmp_path, data_dir):
     data = records.prepare('shapes', data_dir, records.TEST, image_size=48)
     augmentation = resized_crop.ResizedCrop(None, None, 0, 48)

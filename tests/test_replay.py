@@ -219,6 +219,7 @@ def cause(output):
     return lines[0]
 
 
+@pytest.mark.stress
 def test_the_command_in_the_error_finds_the_image_that_makes_a_network_divide_by_zero(tmp_path, look):
     images = np.random.default_rng(0).integers(0, 256, [60, 3, 32, 32], np.uint8)
     images[41] = 0  # its standard deviation is 0

@@ -16,6 +16,7 @@ from tests.features import flags_of
 from tests.helpers import (
     checkpoints,
     last_variables,
+    mostly_stress,
     plan_of,
     rewrite,
     run_script,
@@ -62,8 +63,9 @@ def spoilt(variable):
     return variable.assign(tf.reshape(changed, variable.shape), read_value=False)
 
 
-@pytest.mark.parametrize('mode', COPIED)
-@pytest.mark.parametrize('kind', ['weights', 'Momentum'])
+@pytest.mark.parametrize('mode, kind', mostly_stress(
+    [(mode, kind) for mode in COPIED for kind in ('weights', 'Momentum')],
+    ('replicated', 'Momentum'), ('local', 'weights'), ('mirrored', 'weights')))
 def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind, opened):
     run, soundness, spoil = opened(mode)
     primaries, copy = run.copied
@@ -84,7 +86,7 @@ def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind,
         soundness.check()
 
 
-@pytest.mark.parametrize('mode', ['parameter_server', *COPIED])
+@pytest.mark.parametrize('mode', mostly_stress(['parameter_server', *COPIED], 'parameter_server', 'local'))
 def test_steps_that_count_other_examples_are_found(mode, opened):
     run, soundness, spoil = opened(mode)
     for _ in range(8):

@@ -137,6 +137,7 @@ def test_moving_averages_start_where_their_variables_do(tuned, source):
     assert found['global_step'] == 1 and found['examples_seen'] == 8
 
 
+@pytest.mark.stress
 def test_what_does_not_fit_starts_anew_and_is_listed(tuned, source, capsys, tmp_path):
     prefix = checkpoints(source[0])[-1]
     cold = train(tuned('wide', max_steps=1, learning_rate=0.0))
