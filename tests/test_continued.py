@@ -1,6 +1,10 @@
 """A run goes on by its name: which settings are the run's where they are not given, and the command of a run."""
 import json
+import os
+import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -13,7 +17,7 @@ from cifar10.settings.definition import Of, fields
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.training.continued import settings_of
-from tests.helpers import assert_same_bits, last_variables, run_script
+from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, run_forked, run_script
 
 OF_RUN = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN and field.name != 'num_towers']
 RUNS = {
@@ -139,6 +143,21 @@ def test_a_run_that_goes_on_by_its_name_ends_with_the_bits_of_an_unbroken_one(da
     taken = [line for line in lines if line.startswith('taken')]
     expected = '--seed=3 --dataset=shapes --network=linear --clip_norm=0.5 --batch_size=8 --summary_steps=0'
     assert taken == ([] if explicit else [f'taken      from the run: {expected}'])
+
+
+def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
+    page = (ROOT / 'docs' / 'outputs.md').read_text().split('## Go back')[1]
+    block = re.search(r'```\n(.*?)```', page, re.S).group(1).replace('/tmp', str(tmp_path)).replace('5000', '2')
+    make, copy, start = block.splitlines()
+    whole, again = tmp_path / 'cifar10_train', tmp_path / 'again'
+    cifar10.train(train_dir=whole, dataset='shapes', data_dir=data_dir, network='linear', batch_size=8, num_towers=2,
+                  learning_rate=0.05, save_steps=2, max_steps=4, summary_steps=0, tower_device='cpu')
+    subprocess.run(['bash', '-ec', f'{make}\n{copy}'], check=True)
+    assert [os.path.basename(path) for path in checkpoints(again)] == ['model.ckpt-2']
+    assert shlex.split(start) == ['python', 'multi_gpu_train.py', f'--train_dir={again}']  # no other flag is needed
+    result = run_forked([sys.executable, str(ROOT / 'multi_gpu_train.py'), f'--train_dir={again}'])
+    assert result.returncode == 0 and 'resumed at step 2 of 4' in result.stdout, result.stderr
+    assert_same_bits(last_variables(whole), last_variables(again))
 
 
 def test_a_refusal_has_the_command_of_the_run(data_dir, tmp_path, call):
