@@ -165,7 +165,7 @@ def test_a_refusal_has_the_command_of_the_run(data_dir, tmp_path, call):
     cifar10.train(train_dir=tmp_path, max_steps=1, dataset='shapes', network='linear', batch_size=8, **machine)
     flags_here = [f'--train_dir={tmp_path}', f'--data_dir={data_dir}', '--tower_device=cpu']
     status, error = call('multi_gpu_train.py', *flags_here, '--seed=1', '--max_steps=2')
-    assert status == 2 and f'multi_gpu_train.py --train_dir={tmp_path} --max_steps=1 ' in error and 'seed=0' in error
+    assert status == 2 and f' python multi_gpu_train.py --train_dir={tmp_path} --max_steps=1 ' in error and 'seed=0' in error
 
 
 def test_an_evaluation_takes_the_same_flag():
