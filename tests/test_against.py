@@ -246,7 +246,7 @@ def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_pat
     *_, differ, starts = against.compare(plain, early)
     assert differ == 'differ     no recorded checkpoint or loss'
     assert starts == 'starts     not compared, because a run has no record of one'
-    with pytest.raises(UsageError, match='give one of --step=N, .* and --against=DIR, to compare two runs'):
+    with pytest.raises(UsageError, match=r'give exactly one of --step=N .* and --against=DIR \(a run to compare'):
         replay_settings(against=plain.path, step=7)
-    with pytest.raises(UsageError, match='--from is about one run; leave it out'):
+    with pytest.raises(UsageError, match='--from contradicts --against; leave one of them out'):
         replay_settings(against=plain.path, from_='model.ckpt-2')

@@ -80,9 +80,19 @@ def test_the_summaries_of_the_page_are_in_the_file_of_a_run(settings):
     trainer.train(config)
     path, = glob.glob(os.path.join(config.run.train_dir, 'events.*'))
     tags = {value.tag for event in tf.train.summary_iterator(path) for value in event.summary.value}
+    losses = re.findall(r'`([\w/]+)`', re.search(r'A `<loss>` is (.*?);', PAGE).group(1))
+    on_page = []
     for _, here in table('summary'):
         named = re.findall(r'`((?:train|train_towers|variables)/[^`]+)`', here)
         assert named or here == '`eval/precision`'
-        for tag in named:
-            pattern = re.sub(r'<\w+>', r'[\\w/]+', tag)
-            assert any(re.fullmatch(pattern + r'(/image/0)?', each) for each in tags), tag
+        for name in named:
+            if '<loss>' in name:  # of any of the losses that the table names
+                on_page += [name.replace('<loss>', loss) for loss in losses]
+            else:
+                pattern = re.compile(re.sub(r'<\w+>', r'[\\w/]+', name) + r'(/image/\d)?')
+                assert any(pattern.fullmatch(tag) for tag in tags), name
+                on_page += [tag for tag in tags if pattern.fullmatch(tag)]
+    assert set(on_page) <= tags
+    # What the tutorial does not have: the accuracy, and its two kinds of losses under names of their own.
+    assert {tag for tag in tags - set(on_page) if '/' in tag} == {
+        'train/accuracy', 'train/cross_entropy', 'train/weight_loss'}

@@ -21,7 +21,6 @@ from tests.helpers import (
     ROOT,
     assert_same_bits,
     checkpoints,
-    last_variables,
     mostly_stress,
     rewrite,
     tf,
@@ -125,20 +124,6 @@ def test_what_contradicts_a_single_checkpoint_is_refused_in_a_line(run, tmp_path
         with pytest.raises(UsageError, match=part) as refused:
             evaluation.evaluate(eval_settings(checkpoint=given, eval_dir=str(tmp_path / 'eval'), tower_device='cpu'))
         assert '\n' not in str(refused.value) and not os.path.exists(tmp_path / 'eval')
-
-
-def test_a_run_goes_on_from_an_earlier_checkpoint_in_a_directory_of_its_own(tiny, tmp_path):
-    # As docs/outputs.md has it: the checkpoint and the settings are copied, and the same command takes the same steps.
-    whole = train(tiny(max_steps=6, save_steps=2))
-    folder = tmp_path / 'again'
-    folder.mkdir()
-    for name in os.listdir(tiny().run.train_dir):
-        if name.startswith('model.ckpt-2.') or name == 'config.json':
-            shutil.copy(os.path.join(tiny().run.train_dir, name), folder)
-    assert_same_bits(train(tiny(train_dir=str(folder), max_steps=6)), whole)
-    assert steps(folder) == [2, 6] and variables(checkpoints(folder)[0])['global_step'] == 2
-    assert TrainDir(str(folder)).stored().run == TrainDir(tiny().run.train_dir).stored().run
-    assert last_variables(folder)['global_step'] == 6
 
 
 KEEPING = dict(eval_steps=2, keep_best=True, max_steps=8, save_steps=100, learning_rate=0.02, moving_averages=False)

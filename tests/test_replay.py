@@ -326,7 +326,7 @@ def test_a_cause_before_the_steps_that_are_shown_is_not_put_into_them():
     (['--step=4', '--from={run}/model.ckpt-4'], 'is of step 4, which is not before step 4; give an older one'),
     (['--step=4', '--from={run}/model.ckpt-3'], 'there is no such checkpoint; give the prefix of one'),
     (['--step=4', '--network=classic'], '--network=classic, but the run in {run} has network='),
-    (['--step=4', '--steps=1:4'], 'give one of --step=N, for a step to look into, --steps=FROM:TO'),
+    (['--step=4', '--steps=1:4'], 'give exactly one of --step=N (a step to look into), --steps=FROM:TO'),
     (['--steps=4:1'], '--steps=4:1 ends before it begins'),
     (['--step=4', '--from='], '--from is empty')])
 def test_bad_input_is_one_line_with_the_remedy(run, look, arguments, part):

@@ -178,8 +178,8 @@ def main() -> int:
     parser.add_argument('--ps', type=flags.at_least(0), default=0, metavar='N',
                         help='number of parameter servers (default: %(default)s)')
     parser.add_argument('--restarts', type=flags.at_least(0), default=0, metavar='N',
-                        help=f'how often a task is started again that ends with {TemporaryError.status}: it was stuck, '
-                             'or has lost another (default: %(default)s)')
+                        help=f'how often to restart a task that ends with status {TemporaryError.status}, because it '
+                             'was stuck or has lost another (default: %(default)s)')
     parser.add_argument('before', nargs='*', help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.before or not command:

@@ -33,7 +33,7 @@ def run(main: Callable[[], int | None]) -> int:
     try:
         if os.path.isfile('cifar10.py') and not os.path.isdir('cifar10'):
             print(f'{name()}: warning: in this folder `import cifar10` and `python -m cifar10` find the file '
-                  'cifar10.py in place of this program; use them in another folder', file=sys.stderr)
+                  'cifar10.py instead of this program; work in another folder', file=sys.stderr)
         return main() or FINISHED
     except (UsageError, RunError) as error:
         return _fail(error, error.status)

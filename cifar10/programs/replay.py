@@ -51,10 +51,10 @@ def replay_settings(**given: object) -> ReplaySettings:
     """Returns the settings of a replay; raises a UsageError if a value is not valid, or settings contradict."""
     settings = ReplaySettings(**checked([ReplaySettings], given))
     if [settings.step, settings.steps, settings.against].count(None) != 2:
-        raise UsageError('give one of --step=N, for a step to look into, --steps=FROM:TO, for a table, and '
-                         '--against=DIR, to compare two runs')
+        raise UsageError('give exactly one of --step=N (a step to look into), --steps=FROM:TO (a table of steps) and '
+                         '--against=DIR (a run to compare with)')
     if settings.against is not None and settings.from_:
-        raise UsageError('--from is about one run; leave it out, or --against')
+        raise UsageError('--from contradicts --against; leave one of them out')
     return settings
 
 

@@ -44,7 +44,7 @@ class _Use:
     """Other uses of a trained model: classifying images, exporting it."""
     TITLE = 'Use'
     image: tuple = setting(None, 'image files to classify: --image A B, or --image=A --image=B')
-    json: bool = setting(False, 'print each evaluation, or the classes of each --image, as a JSON object in a line')
+    json: bool = setting(False, 'print each evaluation, or the classes of each --image, as one JSON object on a line')
     export_dir: str = setting(
         None, 'write a SavedModel to this directory, which must be new or empty', checks=[utf8])
 

@@ -194,7 +194,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
         changes = dict(preset=other_preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
     if changes:
         raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; go on with it "
-                         f'by {stored.command}, {deletion.remedy(directory)}')
+                         f'by python {stored.command}, {deletion.remedy(directory)}')
 
 
 def _chosen(settings, *changes):
