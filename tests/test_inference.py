@@ -330,6 +330,7 @@ print(json.dumps([{name: np.char.decode(value.numpy().astype(bytes)).tolist() if
 '''
 
 
+@pytest.mark.stress
 def test_an_exported_model_answers_in_a_tensorflow_2_program(run, pictures, tmp_path, call):
     folder, pixels = pictures
     np.save(tmp_path / 'images.npy', pixels)

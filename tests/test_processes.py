@@ -326,8 +326,7 @@ def test_a_reader_that_goes_away_before_the_last_line_is_no_failure(small):
 
 
 def test_nothing_but_ours_is_printed(small):
-    result = subprocess.run(script_command(SCRIPT, **dict(small, network=LINEAR, max_steps=2)), capture_output=True,
-                            text=True, timeout=patient(60))
+    result = run_script(SCRIPT, **dict(small, network=LINEAR, max_steps=2))
     assert result.returncode == 0 and result.stderr == ''
     kinds = [line.split()[0] for line in result.stdout.splitlines()]
     assert kinds[:9] == ['recipe', 'towers', 'update', 'data', 'batch', 'rate', 'advice', 'run', 'watch']

@@ -118,9 +118,9 @@ def test_a_tower_that_diverges_alone_is_named_whichever_it_is(settings, monkeypa
         trainer.train(settings(num_gpus=3, max_steps=3, save_steps=1))
 
 
+@pytest.mark.stress
 @pytest.mark.classic
-@pytest.mark.parametrize('mode', ['parameter_server', *[
-    pytest.param(mode, marks=pytest.mark.stress) for mode in ('async', 'replicated', 'mirrored', 'local')]])
+@pytest.mark.parametrize('mode', ['parameter_server', 'async', 'replicated', 'mirrored', 'local'])
 def test_each_loss_has_a_curve_and_a_moving_average_that_begins_anew(settings, mode):
     for max_steps in (2, 8):  # in `async`, the steps of the tower that reports are some of these
         config = settings(num_gpus=2, variable_update=mode, max_steps=max_steps, summary_steps=1)
