@@ -85,6 +85,7 @@ def test_the_command_of_a_run_has_its_settings(run):
     (dict(seed=0), dict(seed=0, max_steps=7)), (dict(batch_size=None), dict(batch_size=8)),
     (dict(preset='classic'), dict(optimizer='adamw', seed=5)),
     (dict(preset='fast'), dict(optimizer='muon', seed=5, max_steps=None, epochs=2.75)),
+    (dict(use_fp16=True), dict(precision='fp16')), (dict(use_fp16=False), dict(precision='fp32')),
     (dict(variable_update='replicated'), dict(variable_update='replicated', local_steps=None)),
     (dict(restart=True), dict(seed=0, optimizer='sgd')), (dict(train_dir=None), dict(seed=0, optimizer='sgd'))])
 def test_what_is_given_counts(stored, given, expected):
