@@ -128,6 +128,19 @@ class TrainDir:
         took = [record for record in read_starts(self.path) if record.step < step]
         return took[-1] if took else self.stored()
 
+    def is_run(self, run: str | None) -> bool:
+        """Returns whether the run here is the one with an id.
+
+        Args:
+          run: the id; None is a run without a record, as the tutorial's scripts leave it. Its first resume records it,
+            with an id, and it is still the same run.
+        """
+        stored = self.stored()
+        if stored is None or run is not None:
+            return run == (stored.run if stored else None)
+        starts = metrics.read(self.path, metrics.START)
+        return (starts[0]['step'] if starts else stored.step) > 0
+
     def begin(self, record: RunRecord) -> str:
         """Writes the record of a start and the id of the run, which a resumed run keeps; returns both as JSON text."""
         stored = self.stored()
