@@ -10,7 +10,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import records
+from cifar10.data import expected, records
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -125,7 +125,7 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     with pytest.raises(UsageError, match=part):
         records.prepare(path, '/nowhere', test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
-        records.expected(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
+        expected.of(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
     assert not [name for name in os.listdir(path) if name.startswith('cifar-bin-') or name.startswith('.')]
     assert 'converting' not in capsys.readouterr().out
 

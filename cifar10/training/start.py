@@ -11,7 +11,8 @@ import re
 
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
-from cifar10.data import records
+from cifar10.data import expected, records
+from cifar10.data.expected import Expected
 from cifar10.data.records import Records
 from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
@@ -41,7 +42,7 @@ class Start:
     settings: TrainSettings
     devices: Devices | None = None
     data: Records | None = None
-    expected: records.Expected | None = None
+    expected: Expected | None = None
     replaces: bool = False
     plan: Plan | None = None
 
@@ -107,11 +108,12 @@ def expect_data(start: Start) -> list[str]:
     A start that goes on to train has its data from its caller, who makes their files.
     """
     settings = start.settings
-    start.expected = records.expected(settings.data)
+    start.expected = expected.of(settings.data)
     if start.expected is None:
         records.of(settings.data, records.TEST).digest()  # the record of the start has it
         start.data = records.of(settings.data)
         return []
+    start.expected.check_source()
     start.data = start.expected.parts[records.TRAIN]
     return [f'data       {settings.data.dataset}: the run would begin by {start.expected.how}, into '
             f'{start.data.folder}']
