@@ -199,7 +199,7 @@ def test_a_restart_is_a_remedy_only_where_it_deletes(tutorials, settings):
     trainer.train(settings(train_dir=folder, max_steps=2))  # now it has a config.json, and the tutorial's checkpoint
     with pytest.raises(UsageError) as refused:
         trainer.train(settings(train_dir=folder, seed=5, max_steps=3))
-    assert str(refused.value).endswith('; use another --train_dir') or ', use another --train_dir' in str(refused.value)
+    assert ', or use another --train_dir (there --warm_start=' in str(refused.value)
     assert '--restart' not in str(refused.value)
 
 

@@ -21,7 +21,8 @@ from cifar10.run.record import RunRecord, read_starts
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
-ANOTHER_RUN = f'{ANOTHER_DIR}, or --restart to delete that run'
+OR_RESTART = ', or --restart to delete that run'
+ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
 _LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
 
 
