@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 
+import numpy as np
 import pytest
 
 import cifar10
@@ -18,6 +19,7 @@ from cifar10.tools.check import check
 from cifar10.training import space, trainer
 from cifar10.training.start import Start, choose_devices, decide
 from tests.helpers import ROOT, run_script, small_disk, state_of, train
+from tests.test_picture_files import encoded
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 ONE_PROBLEM = "the run cannot start; see the line 'problem' above"
@@ -256,11 +258,12 @@ def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys, r
 
 
 def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
+    picture = encoded(np.zeros([8, 8, 3], np.uint8), 'PNG')
     for part, count in (('train', 30), ('test', 3)):
         for name in ('cat', 'dog'):
             (tmp_path / 'own' / part / name).mkdir(parents=True)
             for i in range(count):
-                (tmp_path / 'own' / part / name / f'{i}.png').touch()
+                (tmp_path / 'own' / part / name / f'{i}.png').write_bytes(picture)
     check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     output = capsys.readouterr().out
     assert '60 images of 32x32 in' in output
