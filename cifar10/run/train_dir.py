@@ -15,7 +15,18 @@ from cifar10.base.console import say
 from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.run import metrics
-from cifar10.run.names import CHECKPOINT, EVENTS_SUFFIX, KEPT, LIST, SETTINGS, exists, is_of_checkpoint, parts, step_of
+from cifar10.run.names import (
+    CHECKPOINT,
+    EVENTS_SUFFIX,
+    KEPT,
+    LIST,
+    SETTINGS,
+    exists,
+    is_of_checkpoint,
+    parts,
+    step_of,
+    step_without_index,
+)
 from cifar10.run.record import RunRecord, read_starts
 
 _LOCK = 'lock'
@@ -48,6 +59,12 @@ class TrainDir:
         found = {name.removesuffix('.index') for name in names if name.startswith(begin)}
         prefixes = [os.path.join(self.path, name) for name in found if name.removeprefix(begin).isdecimal()]
         return sorted(filter(exists, prefixes), key=step_of)
+
+    def newer_without_index(self) -> list[str]:
+        """Returns the data files of checkpoints that lack their index and have later steps than those that exist."""
+        newest = max(map(step_of, self.checkpoints()), default=-1)
+        return sorted(os.path.join(self.path, name) for name in os.listdir(self.path or '.')
+                      if '.data-' in name and (step_without_index(name) or 0) > newest)
 
     def incomplete(self) -> str | None:
         """Returns a phrase that says what is missing where files have the names of checkpoints, but there is none.
