@@ -3,9 +3,14 @@
 
     python cifar10_eval.py
 """
+import importlib.util
 import sys
 
-from cifar10.programs.eval import run
-
 if __name__ == '__main__':
+    package = importlib.util.find_spec('cifar10')
+    if package and not package.submodule_search_locations:  # a copy of this script beside the tutorial's file
+        print(f'cifar10_eval.py: error: {package.origin} hides the package cifar10, which this script imports; '
+              'start cifar10-eval in place of this copy, or the script in another folder', file=sys.stderr)
+        sys.exit(2)
+    from cifar10.programs.eval import run
     sys.exit(run())

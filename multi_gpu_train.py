@@ -3,9 +3,14 @@
 
     python multi_gpu_train.py --num_gpus=4
 """
+import importlib.util
 import sys
 
-from cifar10.programs.train import run
-
 if __name__ == '__main__':
+    package = importlib.util.find_spec('cifar10')
+    if package and not package.submodule_search_locations:  # a copy of this script beside the tutorial's file
+        print(f'multi_gpu_train.py: error: {package.origin} hides the package cifar10, which this script imports; '
+              'start cifar10-train in place of this copy, or the script in another folder', file=sys.stderr)
+        sys.exit(2)
+    from cifar10.programs.train import run
     sys.exit(run())

@@ -63,8 +63,8 @@ def _linear(images, num_classes, seconds):
 
 def with_slow_input():
     """Runs multi_gpu_train.py, with the flags of this command, on input that sleeps before each batch."""
-    import multi_gpu_train
     from cifar10.base import startup
+    from cifar10.programs.train import run
     startup.start_tensorflow()
     from cifar10.data.images import Images
     make = Images.batch
@@ -76,7 +76,7 @@ def with_slow_input():
         slow = tf.ensure_shape(tf.numpy_function(sleep, [examples], tf.int64), examples.shape)
         return make(images, augmentation, slow, positions)
     Images.batch = slowly
-    return multi_gpu_train.run()
+    return run()
 
 
 if __name__ == '__main__':

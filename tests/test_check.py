@@ -1,4 +1,5 @@
 """`--check`: what a run would do, every problem that prevents it, and nothing written."""
+import errno
 import fcntl
 import json
 import os
@@ -6,20 +7,28 @@ import re
 import socket
 import threading
 
+import numpy as np
 import pytest
 
 import cifar10
 from cifar10.base.errors import RunError, UsageError
-from cifar10.data import records
+from cifar10.data import download, records
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
-from cifar10.training import trainer
+from cifar10.training import space, trainer
 from cifar10.training.start import Start, choose_devices, decide
 from tests.helpers import ROOT, run_script, small_disk, state_of, train
+from tests.test_picture_files import encoded
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 ONE_PROBLEM = "the run cannot start; see the line 'problem' above"
+
+
+@pytest.fixture
+def reachable(monkeypatch):
+    """The server of the data sets answers, and nothing is asked of it."""
+    monkeypatch.setattr(download, 'reach', lambda url: None)
 
 
 def test_a_run_that_could_start_is_described_and_nothing_is_written(data_dir, tmp_path):
@@ -83,7 +92,7 @@ def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, cap
         trainer.train(config)
 
 
-def test_what_is_not_tried_is_named(settings, tmp_path, capsys):
+def test_what_is_not_tried_is_named(settings, tmp_path, capsys, reachable):
     check(settings(profile_steps='2:9'))
     lines = dict(lines_of(capsys.readouterr().out))
     assert lines['untraced'] == '--profile_steps=2:9: this start takes the steps 1 to 3, so only 2 to 3 are traced'
@@ -187,7 +196,7 @@ def lines_of(output):
     return [line.split(maxsplit=1) for line in output.splitlines() if not line.startswith(' ')]
 
 
-def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys):
+def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_there(tmp_path, capsys, reachable):
     check(train_settings(data_dir=str(tmp_path / 'data'), train_dir=str(tmp_path / 'train'), tower_device='cpu',
                       preset='fast', precision='fp32'))
     lines = lines_of(capsys.readouterr().out)
@@ -199,8 +208,49 @@ def test_missing_data_are_no_problem_and_the_run_is_checked_as_if_they_were_ther
     assert lines[-1] == ['ready', 'without --check the run would start'] and os.listdir(tmp_path) == []
 
 
-def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys):
-    with small_disk(tmp_path / 'disk', 370) as disk, pytest.raises(UsageError, match=ONE_PROBLEM):
+def test_an_archive_that_a_start_could_not_download_is_its_problem_in_the_same_words(tmp_path, capsys, monkeypatch):
+    def no_route(*arguments, **options):
+        raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
+    monkeypatch.setattr(socket, 'create_connection', no_route)
+    monkeypatch.setenv('no_proxy', '*')
+    (tmp_path / 'cifar-10-python.tar.gz').touch()
+    config = train_settings(data_dir=str(tmp_path), train_dir=str(tmp_path / 'train'), tower_device='cpu')
+    with pytest.raises(UsageError, match=ONE_PROBLEM):
+        check(config)
+    problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
+    assert os.listdir(tmp_path) == ['cifar-10-python.tar.gz']
+    with pytest.raises(UsageError, match='cifar-10-python.tar.gz in .* is the version for Python') as refused:
+        trainer.train(config)
+    assert problem == str(refused.value)
+
+
+def test_a_start_finds_the_same_too_little_room_as_a_check(settings, tmp_path, capsys, monkeypatch):
+    def lines(function, config):
+        capsys.readouterr()
+        function(config)
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith('warning: --train_dir')]
+
+    def refused(config, message):
+        with pytest.raises(UsageError, match=ONE_PROBLEM):
+            check(config)
+        problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
+        with pytest.raises(UsageError, match=message) as start:
+            trainer.train(config)
+        assert problem == str(start.value)
+    with small_disk(tmp_path / 'disk', 2) as disk:
+        refused(settings(data_dir=str(disk / 'data')), '^--data_dir=.*/data has no room for ')
+        assert os.listdir(disk) == []
+        config = settings(train_dir=str(disk / 'train'), max_to_keep=1000, summary_steps=0)
+        warned = lines(check, config)
+        assert len(warned) == 1 and warned == lines(trainer.train, config)
+        assert ' has no room for ' in warned[0] and ', --max_to_keep=1000); free some space, or use ' in warned[0]
+        monkeypatch.setattr(space, 'of_checkpoints', lambda *run: space.Space(10 ** 7, 10 ** 7, 'of a large network'))
+        refused(settings(train_dir=str(disk / 'other')), '^--train_dir=.*/other has no room for 10.0 MB .of a large')
+        assert os.listdir(disk) == ['train']
+
+
+def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys, reachable):
+    with small_disk(tmp_path / 'disk', 345) as disk, pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(data_dir=str(disk / 'data'), train_dir=str(disk / 'train'), tower_device='cpu'))
     problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
     assert problem.startswith(f'--train_dir={disk}/train has no room for ')
@@ -208,11 +258,12 @@ def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys):
 
 
 def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
+    picture = encoded(np.zeros([8, 8, 3], np.uint8), 'PNG')
     for part, count in (('train', 30), ('test', 3)):
         for name in ('cat', 'dog'):
             (tmp_path / 'own' / part / name).mkdir(parents=True)
             for i in range(count):
-                (tmp_path / 'own' / part / name / f'{i}.png').touch()
+                (tmp_path / 'own' / part / name / f'{i}.png').write_bytes(picture)
     check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     output = capsys.readouterr().out
     assert '60 images of 32x32 in' in output

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -46,6 +47,7 @@ REFUSED = [
         ('--deterministic --variable_update=async', 'another update mode'),
         ('--local_steps=4', '--local_steps is for --variable_update=local', 'has --variable_update=parameter_server'),
         ('--use_fp16 --precision=fp32', '--use_fp16 contradicts --precision=fp32; leave one'),
+        ('--use_fp16=false --precision=fp16', '--use_fp16=false contradicts --precision=fp16; leave one'),
         ('--seed=99999999999', 'the maximum is'),
         ('--clip_norm=1e39', '--clip_norm=1e+39 is not valid; give 0, or a number from 1.18e-38 to 3.4e+38'),
         ('--learning_rate=1e-50', '--learning_rate=1e-50 is not valid'),
@@ -272,6 +274,17 @@ def test_a_file_that_hides_the_package_is_said(call, tmp_path, monkeypatch):
     assert status == 2 and 'warning: in this folder `import cifar10` and `python -m cifar10` find the file' in errors
     (tmp_path / 'old' / 'cifar10').mkdir()
     assert 'warning' not in call('cifar10_eval.py', '--checkpoint_dir=/nowhere')[1]
+
+
+@pytest.mark.parametrize('script, command', [
+    ('multi_gpu_train.py', 'cifar10-train'), ('cifar10_eval.py', 'cifar10-eval')])
+def test_a_copy_of_a_script_beside_the_tutorials_file_is_refused_in_a_line(script, command, tmp_path):
+    (tmp_path / 'cifar10.py').write_text('raise AttributeError("executed")')
+    shutil.copy(ROOT / script, tmp_path)
+    ended = subprocess.run([sys.executable, tmp_path / script], capture_output=True, text=True)
+    line, = ended.stderr.splitlines()
+    assert ended.returncode == 2 and ended.stdout == ''
+    assert line.startswith(f'{script}: error: {tmp_path}/cifar10.py hides the package') and f'start {command}' in line
 
 
 @pytest.mark.parametrize('line, offered', [

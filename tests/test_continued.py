@@ -18,6 +18,7 @@ from cifar10.settings.definition import Of, fields
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.training.continued import settings_of
+from cifar10.training.start import refuse_another_run
 from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, run_forked, run_script
 
 OF_RUN = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN and field.name != 'num_towers']
@@ -77,11 +78,11 @@ def test_the_images_are_where_the_run_had_them_if_that_is_on_this_machine(stored
 def test_the_command_of_a_run_has_its_settings(run):
     settings = train_settings(**RUNS[run])
     record = RunRecord(settings)
-    program, *arguments = shlex.split(record.to_json()['command'])
+    python, script, *arguments = shlex.split(record.to_json()['command'])
     parsed = train_settings(**flags.parse(GROUPS, 'Trains.', arguments)).flat()
     of_start = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.START]
     undecided = dict(batch_size=parsed['batch_size'])  # the preset's, where it is left out
-    assert program == 'multi_gpu_train.py'
+    assert (python, script) == ('python', 'multi_gpu_train.py')
     assert {**parsed, **undecided} == {**settings.flat(), **undecided, **{name: parsed[name] for name in of_start}}
 
 
@@ -90,6 +91,7 @@ def test_the_command_of_a_run_has_its_settings(run):
     (dict(seed=0), dict(seed=0, max_steps=7)), (dict(batch_size=None), dict(batch_size=8)),
     (dict(preset='classic'), dict(optimizer='adamw', seed=5)),
     (dict(preset='fast'), dict(optimizer='muon', seed=5, max_steps=None, epochs=2.75)),
+    (dict(use_fp16=True), dict(precision='fp16')), (dict(use_fp16=False), dict(precision='fp32')),
     (dict(variable_update='replicated'), dict(variable_update='replicated', local_steps=None)),
     (dict(restart=True), dict(seed=0, optimizer='sgd')), (dict(train_dir=None), dict(seed=0, optimizer='sgd'))])
 def test_what_is_given_counts(stored, given, expected):
@@ -162,13 +164,28 @@ def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
     assert TrainDir(str(again)).stored().run == TrainDir(str(whole)).stored().run
 
 
-def test_a_refusal_has_the_command_of_the_run(data_dir, tmp_path, call):
-    machine = dict(data_dir=data_dir, tower_device='cpu')
-    cifar10.train(train_dir=tmp_path, max_steps=1, dataset='shapes', network='linear', batch_size=8, **machine)
-    flags_here = [f'--train_dir={tmp_path}', f'--data_dir={data_dir}', '--tower_device=cpu']
-    status, error = call('multi_gpu_train.py', *flags_here, '--seed=1', '--max_steps=2')
-    assert status == 2 and 'seed=0' in error
-    assert f'; go on with it by python multi_gpu_train.py --train_dir={tmp_path} --max_steps=1 ' in error
+GO_ON = 'go on with it by python multi_gpu_train.py --train_dir='
+OTHER = 'use another --train_dir'
+
+
+@pytest.mark.parametrize('run, now, parts, absent', [
+    (dict(max_steps=9), dict(seed=1), [f'(now 1); {GO_ON}', '--max_steps=9 ', f', or {OTHER}, or --restart'],
+     '--warm_start'),
+    (dict(max_steps=9), dict(network='fast'), [f'(now fast); {GO_ON}', f', or {OTHER} (there --warm'], 'ended'),
+    (dict(max_steps=2), dict(seed=1), [f'; it has ended, so {GO_ON}', '--max_steps=4 ', '--warm_start='], '=2 '),
+    (dict(max_steps=2), dict(seed=1, max_steps=3), [f'; it has ended, so {GO_ON}', '--max_steps=3 '], '=2 '),
+    (dict(epochs=1.0, schedule='cosine'), dict(seed=1), [f'(now 1); {OTHER} (there --warm_start='], 'go on')])
+def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
+    config = settings().replace(**{'max_steps': None, **run})
+    directory = TrainDir(config.run.train_dir)
+    os.makedirs(directory.path)
+    open(f'{directory.checkpoint_prefix}-2.index', 'w').close()
+    directory.begin(RunRecord(config, last_step=config.run.max_steps or 2))
+    with pytest.raises(UsageError) as refused:
+        refuse_another_run(directory, config.replace(**now))
+    for part in parts:
+        assert part in str(refused.value)
+    assert absent not in str(refused.value)
 
 
 def test_an_evaluation_takes_the_same_flag():

@@ -1,4 +1,5 @@
 """Evaluation against an independent computation with stock TensorFlow and NumPy."""
+import dataclasses
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from cifar10.data import records
 from cifar10.evaluation import evaluation, model
 from cifar10.model.recipe import Recipe
 from cifar10.run import metrics
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
 from cifar10.training import trainer
@@ -294,6 +296,41 @@ def test_watching_waits_for_the_first_evaluates_each_once_and_goes_on(run, tmp_p
         assert process.returncode == 0 and 'precision' not in rest and rest.strip() == 'stopped'
     finally:
         process.kill()
+
+
+@pytest.fixture
+def tutorials(run, tmp_path):
+    """The folder of a run of the tutorial's scripts, which recorded nothing."""
+    folder = tmp_path / 'tutorials'
+    folder.mkdir()
+    rewrite(checkpoints(run)[-1], to=str(folder / 'model.ckpt-40'), without=['examples_seen'],
+            global_step=np.float32(40))
+    return str(folder)
+
+
+def test_an_evaluator_goes_on_where_a_resume_gives_its_run_the_first_record(tutorials, data_dir, tmp_path, capsys):
+    images = dict(dataset='shapes', data_dir=data_dir, tower_device='cpu')
+    folder, steps = TrainDir(tutorials), []
+
+    def resume(prefix, step, *_):
+        steps.append(step)
+        if len(steps) == 2:
+            raise KeyboardInterrupt  # the way in which watching ends
+        with tf.Graph().as_default():
+            trainer.train(train_settings(train_dir=tutorials, batch_size=8, max_steps=42, **images))
+    config = eval_settings(checkpoint_dir=tutorials, eval_dir=str(tmp_path / 'eval'), eval_interval_secs=1,
+                           num_examples=50, **images)
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.evaluate(config, resume)
+    assert steps == [40, 42]
+    evaluation.evaluate(dataclasses.replace(config, run_once=True))
+    assert 'another run' not in capsys.readouterr().out
+    assert folder.is_run(None) and folder.is_run(folder.stored().run) and not folder.is_run('other')
+
+
+def test_a_run_that_began_with_a_record_is_not_that_of_an_evaluation_without_one(run, tmp_path):
+    assert not TrainDir(run).is_run(None)
+    assert TrainDir(str(tmp_path)).is_run(None) and not TrainDir(str(tmp_path)).is_run('other')
 
 
 @pytest.mark.stress

@@ -1,6 +1,7 @@
 """Data sets of the user's own: folders of images, converted once; and CIFAR-100."""
 import hashlib
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import records
+from cifar10.data import expected, records
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -125,16 +126,33 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     with pytest.raises(UsageError, match=part):
         records.prepare(path, '/nowhere', test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
-        records.expected(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
+        expected.of(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
     assert not [name for name in os.listdir(path) if name.startswith('cifar-bin-') or name.startswith('.')]
     assert 'converting' not in capsys.readouterr().out
 
 
-def test_a_class_whose_files_are_no_images_is_refused(folder, capsys):
-    path = folder(*numbered('a', 'b'), 'c/notes.txt', 'c/more.txt')
-    with pytest.raises(UsageError, match='class c has no training image'):
+def test_a_class_whose_files_are_no_images_is_refused_before_others_are_converted(folder, capsys):
+    path = folder(*numbered('a', 'b'), 'c/1.heic', 'c/2.heic', 'c/more.txt')
+    for i in (1, 2):
+        pathlib.Path(path, 'c', f'{i}.heic').write_bytes(b'\0\0\0\x18ftypheic' + bytes(30))
+    # One of the three files is for testing.
+    why = (rf'class c has no training image \([23] of its files cannot be read; the first is {path}c/1.heic, a picture '
+           'in the format HEIC, which is not read; save it as PNG or JPEG; what is read is JPEG, PNG, GIF, WEBP, BMP, ')
+    for size in (32, 72):
+        config = train_settings(dataset=path, image_size=size, network='fast', data_dir='/nowhere').data
+        for function in (expected.of, records.of):  # the first is that of --check
+            with pytest.raises(UsageError, match=why):
+                function(config)
+    assert capsys.readouterr().out == '' and sorted(os.listdir(path)) == ['a', 'b', 'c']
+
+
+def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
+    path = folder(*numbered('a', 'b'), 'c/1.png', 'c/2.png')
+    for i in (1, 2):
+        pathlib.Path(path, 'c', f'{i}.png').write_bytes(file_of(0)[:200])
+    with pytest.raises(UsageError, match=f'class c has no training image .2 of its files .* {path}c/1.png, a corrupt'):
         records.prepare(path, '/nowhere', test_fraction=0.1)
-    assert f'left out 2 of 22 files; the first is {path}c/more.txt' in capsys.readouterr().out
+    assert 'left out 2 of 22 files; the first is ' in capsys.readouterr().out
     assert sorted(os.listdir(path)) == ['a', 'b', 'c']
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.data import cifar, download, records, shapes
+from cifar10.data import cifar, download, expected, records, shapes
 from cifar10.settings.training import DataSettings
 from tests.helpers import ROOT, patient, run_script, tf
 
@@ -110,7 +110,7 @@ def test_a_flipped_bit_in_an_archive_is_detected(cifar_dir, tmp_path_factory, cl
         with pytest.raises(UsageError, match=message):
             records.prepare('cifar10', str(target))
         with pytest.raises(UsageError, match=message):  # by --check
-            records.expected(DataSettings(str(target), 'cifar10'))
+            expected.of(DataSettings(str(target), 'cifar10')).check_source()
         assert not (target / FOLDER).exists() and path.read_bytes() == content
     assert capsys.readouterr().out == ''
 

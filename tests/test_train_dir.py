@@ -199,7 +199,7 @@ def test_a_restart_is_a_remedy_only_where_it_deletes(tutorials, settings):
     trainer.train(settings(train_dir=folder, max_steps=2))  # now it has a config.json, and the tutorial's checkpoint
     with pytest.raises(UsageError) as refused:
         trainer.train(settings(train_dir=folder, seed=5, max_steps=3))
-    assert str(refused.value).endswith('; use another --train_dir') or ', use another --train_dir' in str(refused.value)
+    assert ', or use another --train_dir (there --warm_start=' in str(refused.value)
     assert '--restart' not in str(refused.value)
 
 
@@ -603,6 +603,22 @@ def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(setting
     rewrite(checkpoints(mixed)[-1], to=str(mixed / 'model.ckpt-2'), without=['examples_seen'])
     deletion.tidy(TrainDir(str(mixed)))
     assert {leftovers[4]} == set(leftovers) & set(os.listdir(mixed))
+
+
+def test_data_of_a_later_checkpoint_without_its_index_are_named(settings, tmp_path, capsys, monkeypatch):
+    train(settings(max_steps=3, save_steps=1))
+    folder = pathlib.Path(settings().run.train_dir)
+    for step in (0, 9):  # one of a step before that of the newest checkpoint changes nothing
+        shutil.copy(folder / 'model.ckpt-3.data-00000-of-00001', folder / f'model.ckpt-{step}.data-00000-of-00001')
+    config = eval_settings(checkpoint_dir=str(folder), eval_dir=str(tmp_path / 'eval'), run_once=True,
+                           tower_device='cpu', num_examples=10)
+    for look in (lambda: check(settings(max_steps=4)), lambda: evaluate(config),
+                 lambda: train(settings(max_steps=4))):
+        monkeypatch.setattr(saved, '_reported', {})
+        capsys.readouterr()
+        look()
+        named, = re.findall('warning: (.*) has no index beside it, ', capsys.readouterr().out)
+        assert named == f'{folder}/model.ckpt-9.data-00000-of-00001'
 
 
 def test_a_planted_link_is_not_followed(settings, tmp_path):

@@ -2,6 +2,7 @@
 
 Alex Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; https://www.cs.toronto.edu/~kriz/cifar.html.
 """
+import contextlib
 import dataclasses
 import gzip
 import os
@@ -53,13 +54,9 @@ class _Archive:
         path = os.path.join(data_dir, self.name)
         if not os.path.isfile(path):
             say(f'downloading {_SITE}{self.name}')
-            try:
+            with self._remedy(data_dir):
                 download.fetch(_SITE + self.name, path, self.size, self.sha256)
-            except download.DownloadError as error:
-                seen = [name for name in self.pickled if os.path.exists(os.path.join(data_dir, name))]
-                found = f', and {seen[0]} in {data_dir} is the version for Python' if seen else ''
-                raise UsageError(f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand, or '
-                                 'use --dataset=shapes, which needs no network') from error
+
         def copy(source, name):
             # Only the contents are taken from the member, not its path, owner or mode. (`tar.extract` is safe only with
             # `filter=`, which Python 3.11.2, Debian 12's, does not have.)
@@ -69,6 +66,26 @@ class _Archive:
             self.check(path, copy)
         if not download.is_published(path, self.size, self.sha256):
             say(f'warning: {path} is not the published archive (its checksum differs); it was used as it is')
+
+    @contextlib.contextmanager
+    def _remedy(self, data_dir):
+        """Context in which a failed download becomes a UsageError that says what to do."""
+        try:
+            yield
+        except download.DownloadError as error:
+            seen = [name for name in self.pickled if os.path.exists(os.path.join(data_dir, name))]
+            found = f', and {seen[0]} in {data_dir} is the version for Python' if seen else ''
+            raise UsageError(f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand, or '
+                             'use --dataset=shapes, which needs no network') from error
+
+    def check_source(self, data_dir):
+        """Raises the UsageErrors of `fetch` that can be known without downloading or writing anything."""
+        path = os.path.join(data_dir, self.name)
+        if os.path.isfile(path):
+            self.check(path)
+        else:
+            with self._remedy(data_dir):
+                download.reach(_SITE + self.name)
 
     def check(self, path, take=lambda source, name: None):
         """Reads an archive to its end and passes its files to `take`; raises a UsageError if it is damaged."""

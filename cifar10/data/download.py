@@ -30,6 +30,11 @@ def is_published(path: str, size: int, checksum: str) -> bool:
     return os.path.getsize(path) == size and sha256(path) == checksum
 
 
+def reach(url: str, timeout: float = 30) -> None:
+    """Asks for `url`, and reads nothing of it; raises a DownloadError if that fails."""
+    _opened(url, timeout).close()
+
+
 def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) -> None:
     """Downloads `url` to `path`; replaces a file that is there only when the new one is verified and on the disk.
 
@@ -50,13 +55,17 @@ def fetch(url: str, path: str, size: int, checksum: str, timeout: float = 30) ->
                                 f'bytes, {checksum}')
 
 
-def _stream(url, path, size, timeout):
+def _opened(url, timeout):
+    """Returns the response to a request."""
     try:
-        response = urllib.request.urlopen(url, timeout=timeout)
+        return urllib.request.urlopen(url, timeout=timeout)
     except (OSError, HTTPException) as error:  # a URLError is an OSError
         cause = getattr(error, 'reason', error)
         raise DownloadError(f'{url} cannot be reached{_through(url)} ({cause})') from error
-    with response, open(path, 'wb') as stream, progress_bar(
+
+
+def _stream(url, path, size, timeout):
+    with _opened(url, timeout) as response, open(path, 'wb') as stream, progress_bar(
             total=size, unit='B', unit_scale=True, desc=os.path.basename(url)) as bar:
         received = 0
         while chunk := _read(response, url):

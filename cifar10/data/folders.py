@@ -14,6 +14,7 @@ import math
 import os
 import tempfile
 import unicodedata
+import warnings
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
@@ -87,6 +88,7 @@ class _ImageFolder(Dataset):
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, but what is made of its images is stored there; '
                              'use a writable directory with symbolic links to its class directories')
+        _refuse_unreadable(self.path, classes, files, self.test_fraction)
         return tuple(classes), {part: len(pairs) for part, pairs in files.items()}
 
     def notices(self):
@@ -207,18 +209,53 @@ def _divide(examples, test_fraction):
     return parts
 
 
-def _check_counts(path, classes, labels, test_fraction):
-    """Raises a UsageError if a part or a class has too few images, given {part: their labels}."""
+def _check_counts(path, classes, labels, test_fraction, left_out=()):
+    """Raises a UsageError if a part or a class has too few images.
+
+    Args:
+      labels: {part: the labels of its images}.
+      left_out: (path, reason) of each file that is no image.
+    """
     for part in labels:
         for missing in set(range(len(classes))) - set(labels[part]):
             count = sum(part_labels.count(missing) for part_labels in labels.values())
             kind = 'training' if part == TRAIN else 'test'
             change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
-            raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image; give it more{change}, '
-                             'or remove its directory (images in directories below it are not read)')
+            files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == classes[missing])
+            why = ''
+            if files:
+                why = (f' ({len(files)} of its files cannot be read; the first is {pictures.shown(files[0][0])}, '
+                       f"{files[0][1]}; what is read is {', '.join(pictures.formats())})")
+            raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image{why}; give it '
+                             f'more{change}, or remove its directory (images in directories below it are not read)')
     if len(labels[TRAIN]) < _LEAST_IMAGES:
         raise UsageError(f'--dataset={path} has {len(labels[TRAIN])} training images; at least {_LEAST_IMAGES} are '
                          'needed')
+
+
+class _Looker(pictures.Reader):
+    """Looks whether a file can be a picture; it decodes no JPEG and no PNG."""
+
+    def make(self, path, status, contents, pixels):
+        return None
+
+
+def _refuse_unreadable(path, classes, files, test_fraction):
+    """Raises a UsageError if no file of a class can be read, before any is converted. `files` is of `_examples`."""
+    look, left_out, labels = _Looker(), [], {}
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', module=r'PIL\.')
+        for part, pairs in files.items():
+            readable = set()
+            for label, file in pairs:
+                if label not in readable:
+                    try:
+                        look(file)
+                        readable.add(label)
+                    except pictures.NoPicture as error:
+                        left_out.append((file, str(error)))
+            labels[part] = [label for label, _ in pairs if label in readable]
+    _check_counts(path, classes, labels, test_fraction, left_out)
 
 
 def _convert(path, test_fraction, size, folder):
@@ -267,7 +304,7 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
             say(f'warning: left out {len(lines)} of {total} files; the first is {lines[0]}')
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
                 stream.writelines(f'{line}\n' for line in lines)
-        _check_counts(path, classes, labels, test_fraction)
+        _check_counts(path, classes, labels, test_fraction, left_out[len(directories):])
 
 
 def _read(reader, pairs, labels, left_out):

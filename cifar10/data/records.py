@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,8 +50,9 @@ class Dataset:
       files: the names of the files of each part.
       label_bytes, label: how many bytes of a record are labels, and the index of the one that is used.
       size: height and width of the images in the files.
-      archive: what `make` downloads unless it is in data_dir, with its `name`, its `size` in bytes, and `check(path)`,
-        which raises a UsageError if the file there is damaged; None if it downloads nothing.
+      archive: what `make` downloads unless it is in data_dir, with its `name`, its `size` in bytes, and
+        `check_source(data_dir)`, which raises a UsageError if the file there is damaged, or if there is none and it
+        cannot be downloaded; None if it downloads nothing.
     """
     folder: str
     make: Callable[[str], None]
@@ -189,45 +190,8 @@ def _sha256(files, status):
     return sha256(*files)
 
 
-class Expected(NamedTuple):
-    """A data set whose files do not exist yet.
-
-    Attributes:
-      parts: the Records of each part, as `prepare` will make them. In a folder of images every file counts as an image.
-      how: how `prepare` begins, such as 'downloading 170 MB'.
-      num_bytes: the size of the files on the disk, with a download.
-    """
-    parts: dict[str, Records]
-    how: str
-    num_bytes: int
-
-
-def expected(settings: Any) -> Expected | None:
-    """Returns what `of` will make, given a run's `DataSettings`, or None if the files exist already.
-
-    Raises a UsageError if the files cannot be made.
-    """
-    dataset, folder = _locate(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
-    if os.path.isdir(folder):
-        return None
-    classes, counts = dataset.expected()
-    parts = {}
-    for part in dataset.files:
-        data = dataset.records(settings.dataset, folder, part, classes, settings.image_size)
-        parts[part] = dataclasses.replace(data, count=counts[part])
-    how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
-    if dataset.archive:
-        how, archive = 'unpacking it', os.path.join(settings.data_dir, dataset.archive.name)
-        if os.path.isfile(archive):
-            dataset.archive.check(archive)
-        else:
-            how = f'downloading {dataset.archive.size / 1e6:.0f} MB'
-            num_bytes += dataset.archive.size
-    return Expected(parts, how, num_bytes)
-
-
-def _locate(name, data_dir, test_fraction, image_size):
-    """Returns (the Dataset, the folder of its files)."""
+def located(name: str, data_dir: str, test_fraction: float | None, image_size: int) -> tuple[Dataset, str]:
+    """Returns (the Dataset, the folder of its files), given what `prepare` is given."""
     dataset = DATASETS.load(name).configured(test_fraction, image_size)
     folder = os.path.join(data_dir, dataset.folder)
     parent, base = os.path.split(os.path.abspath(data_dir))
@@ -250,7 +214,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         images is converted at this size, or stays in its files if it is above 64; other data sets are resized as
         they are used.
     """
-    dataset, folder = _locate(name, data_dir, test_fraction, image_size)
+    dataset, folder = located(name, data_dir, test_fraction, image_size)
     given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
     if not os.path.isdir(folder):
         refuse_of_others(os.path.dirname(folder), given)

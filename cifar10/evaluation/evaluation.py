@@ -106,8 +106,7 @@ class _Evaluation:
 
     def refuse_another_run(self):
         """Raises a RunError if the run is gone, or another one has taken its place."""
-        stored = self._directory.stored()
-        if (stored.run if stored else None) != self._run.stored.run:
+        if not self._directory.is_run(self._run.stored.run):
             raise RunError(f'the run in {self._directory.path} was replaced or removed; start again for the new one, '
                            'with another --eval_dir')
 

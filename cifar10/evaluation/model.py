@@ -131,6 +131,9 @@ class _SingleCheckpoint(TrainDir):
     def checkpoints(self):
         return [self._prefix] if exists(self._prefix) else []
 
+    def newer_without_index(self):
+        return []
+
 
 def _check_checkpoint_dir(directory, required):
     """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""

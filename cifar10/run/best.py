@@ -57,7 +57,7 @@ class Best:
         Args:
           source: the directory of the run, whose settings are kept with the checkpoint.
         """
-        if reason := self._reason_to_stay():
+        if reason := self._reason_to_stay(source):
             if not self._has_reported:
                 say(f'best       {self.path} {reason}use another {self._flag}')
             self._has_reported = True
@@ -136,10 +136,13 @@ class Best:
             return None
         return figures if is_valid else None
 
-    def _reason_to_stay(self):
+    def _reason_to_stay(self, source):
         """Returns why nothing in the folder may be replaced, for a line, or None."""
         if stored := self._stored():
-            if stored[_EVALUATION] != self._evaluation:
+            evaluation = stored[_EVALUATION]
+            if evaluation.get('run') is None and TrainDir(source).is_run(None):  # it may have a record by now
+                evaluation = {**evaluation, 'run': self._evaluation['run']}
+            if evaluation != self._evaluation:
                 return 'belongs to another run or other evaluation settings and is kept; '
             if os.path.exists(os.path.join(self.path, metrics.NAME)):
                 return 'holds a run that went on from the best checkpoint and is kept; '

@@ -12,7 +12,7 @@ from cifar10.base.errors import UsageError
 from cifar10.run import metrics
 from cifar10.run.names import FIGURES, LIST, SETTINGS, is_of_run, is_unfinished, step_of, step_without_index
 from cifar10.run.saved import is_ours
-from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
+from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, OR_RESTART, TrainDir
 
 
 def tidy(directory: TrainDir) -> None:
@@ -68,12 +68,20 @@ def has_run(directory: TrainDir) -> bool:
     return True
 
 
-def remedy(directory: TrainDir) -> str:
-    """Returns what a user can do if the run in a directory is another one: delete it only where `restart` would."""
+def remedy(directory: TrainDir, warm_start: bool = False) -> str:
+    """Returns what a user can do if the run in a directory is another one: delete it only where `restart` would.
+
+    Args:
+      directory: the train_dir.
+      warm_start: whether a new run may be meant to start from the model of that one.
+    """
+    another = ANOTHER_DIR
+    if warm_start:
+        another += f' (there --warm_start={directory.path} takes the variables of this run where they fit)'
     with contextlib.suppress(UsageError):
         has_run(directory)
-        return ANOTHER_RUN
-    return ANOTHER_DIR
+        return another + OR_RESTART
+    return another
 
 
 def restart(directory: TrainDir) -> None:

@@ -96,7 +96,7 @@ class RunRecord(NamedTuple):
         """The command that goes on with the run, for a shell, from any working directory."""
         train_dir = shlex.quote(os.path.abspath(self.settings.run.train_dir))
         flags = flags_of(self.settings, Of.RUN, Of.MACHINE)
-        return ' '.join(['multi_gpu_train.py', f'--train_dir={train_dir}', *flags])
+        return ' '.join(['python', 'multi_gpu_train.py', f'--train_dir={train_dir}', *flags])
 
     def flat(self) -> dict[str, Any]:
         """Returns all settings, versions and other facts by their names, without the run's identity and its place."""

@@ -20,8 +20,8 @@ from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
 _RETRY_SECS = 0.5
 
-# Corrupt checkpoints that this process has reported, with the cause. A watching evaluator looks for checkpoints again
-# and again, from several places, and reports each corrupt one only once.
+# Corrupt checkpoints and files without an index that this process has reported, with the cause. A watching evaluator
+# looks for checkpoints again and again, from several places, and reports each of them only once.
 _reported = {}
 
 
@@ -35,6 +35,7 @@ def newest(directory: TrainDir) -> str | None:
     while candidates := [prefix for prefix in directory.checkpoints() if prefix not in corrupt]:
         prefix = candidates[-1]
         if corruption(prefix) is None:
+            _report_newer(directory, prefix)
             return prefix
         time.sleep(_RETRY_SECS)  # the trainer may be removing it, file by file
         if prefix in directory.checkpoints() and (cause := corruption(prefix)):
@@ -43,6 +44,18 @@ def newest(directory: TrainDir) -> str | None:
                 _reported[prefix] = cause
                 say(f'warning: {prefix} cannot be read ({cause}); looking for an earlier one')
     return None
+
+
+def _report_newer(directory, prefix):
+    """Says once that there are data of a later checkpoint than the newest one, but no index of it."""
+    if set(directory.newer_without_index()) <= _reported.keys():
+        return
+    time.sleep(_RETRY_SECS)  # the trainer may be about to write the index, or to remove the rest
+    for path in directory.newer_without_index():
+        if path not in _reported:
+            _reported[path] = 'no index'
+            say(f'warning: {path} has no index beside it, as after an interrupted save or an incomplete copy, so it is '
+                f'passed over; the newest checkpoint is {prefix}')
 
 
 def newest_of_run(directory: TrainDir) -> str | None:

@@ -15,13 +15,25 @@ from cifar10.base.console import say
 from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.run import metrics
-from cifar10.run.names import CHECKPOINT, EVENTS_SUFFIX, KEPT, LIST, SETTINGS, exists, is_of_checkpoint, parts, step_of
+from cifar10.run.names import (
+    CHECKPOINT,
+    EVENTS_SUFFIX,
+    KEPT,
+    LIST,
+    SETTINGS,
+    exists,
+    is_of_checkpoint,
+    parts,
+    step_of,
+    step_without_index,
+)
 from cifar10.run.record import RunRecord, read_starts
 
 _LOCK = 'lock'
 _PROGRAM = 'cifar10 multi_gpu_train'
 ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
-ANOTHER_RUN = f'{ANOTHER_DIR}, or --restart to delete that run'
+OR_RESTART = ', or --restart to delete that run'
+ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
 _LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
 
 
@@ -47,6 +59,12 @@ class TrainDir:
         found = {name.removesuffix('.index') for name in names if name.startswith(begin)}
         prefixes = [os.path.join(self.path, name) for name in found if name.removeprefix(begin).isdecimal()]
         return sorted(filter(exists, prefixes), key=step_of)
+
+    def newer_without_index(self) -> list[str]:
+        """Returns the data files of checkpoints that lack their index and have later steps than those that exist."""
+        newest = max(map(step_of, self.checkpoints()), default=-1)
+        return sorted(os.path.join(self.path, name) for name in os.listdir(self.path or '.')
+                      if '.data-' in name and (step_without_index(name) or 0) > newest)
 
     def incomplete(self) -> str | None:
         """Returns a phrase that says what is missing where files have the names of checkpoints, but there is none.
@@ -127,6 +145,19 @@ class TrainDir:
         """Returns the record of the start that took a step; the newest one if there is none of that step."""
         took = [record for record in read_starts(self.path) if record.step < step]
         return took[-1] if took else self.stored()
+
+    def is_run(self, run: str | None) -> bool:
+        """Returns whether the run here is the one with an id.
+
+        Args:
+          run: the id; None is a run without a record, as the tutorial's scripts leave it. Its first resume records it,
+            with an id, and it is still the same run.
+        """
+        stored = self.stored()
+        if stored is None or run is not None:
+            return run == (stored.run if stored else None)
+        starts = metrics.read(self.path, metrics.START)
+        return (starts[0]['step'] if starts else stored.step) > 0
 
     def begin(self, record: RunRecord) -> str:
         """Writes the record of a start and the id of the run, which a resumed run keeps; returns both as JSON text."""

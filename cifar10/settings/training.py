@@ -203,7 +203,8 @@ class TowerSettings:
     precision: str = setting(
         None, "data type that the towers compute in; variables are always fp32; auto: the run's, else bf16 where the "
         "hardware has it (default: the preset's)", choices=(*PRECISIONS, AUTO), change=Change.REPORTED)
-    use_fp16: bool = setting(False, "the tutorial's name for --precision=fp16", of=Of.START)
+    use_fp16: bool = setting(
+        False, "the tutorial's name for --precision=fp16; given as false, for --precision=fp32", of=Of.START)
     deterministic: bool = setting(False, 'deterministic operations for GPUs, at some cost in speed')
     xla: bool = setting(False, 'compile the towers with XLA; GPUs only', of=Of.MACHINE)
 
@@ -280,10 +281,12 @@ def train_settings(**given: Any) -> TrainSettings:
     if values.get('max_steps') is not None and values.get('epochs') is not None:
         raise UsageError(f"--max_steps={values['max_steps']} and --epochs={values['epochs']:g} both say when the run "
                          'ends; leave one of them out')
-    if values.get('use_fp16'):
-        if values.get('precision') not in (None, 'fp16'):
-            raise UsageError(f"--use_fp16 contradicts --precision={values['precision']}; leave one of them out")
-        values['precision'] = 'fp16'
+    if 'use_fp16' in values:
+        use_fp16, precision = values['use_fp16'], values.get('precision')
+        if precision is not None and use_fp16 != (precision == 'fp16'):
+            raise UsageError(f"--use_fp16{'' if use_fp16 else '=false'} contradicts --precision={precision}; leave one "
+                             'of them out')
+        values['precision'] = precision or ('fp16' if use_fp16 else 'fp32')
     settings = _with_preset(values)
     _check_sizes(settings)
     _check_optimizer(settings.recipe)

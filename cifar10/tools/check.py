@@ -3,13 +3,12 @@
 It takes the stages of `start`, as training does, and some of its own. Where one finds a problem, those that need it are
 left out.
 """
-import collections
 import dataclasses
 import os
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,12 @@ from cifar10.base.console import say, say_all
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
-from cifar10.base.registry import DATASETS
 from cifar10.run import checkpoint, cost, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.tools import exchange
-from cifar10.training import api, memory, start, trainer
+from cifar10.training import api, memory, space, start, trainer
 from cifar10.training.run import Run
 
 _WIDTH = 110
@@ -57,11 +55,11 @@ class _Look(start.Start):
     Attributes:
       cluster: this process's cluster, or None.
       problems: the problems that prevent the start.
-      needed: bytes that the run would write, by the number of the disk.
+      for_data: (bytes of the data set that the run would write, number of the disk).
     """
     cluster: Any = None
     problems: list[str] = dataclasses.field(default_factory=list)
-    needed: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    for_data: tuple[int, int | None] = 0, None
 
     def take(self, stage: Callable[['_Look'], Iterable[str]]) -> bool:
         """Takes a stage, a function that returns lines, and prints them; returns whether it found no problem."""
@@ -77,26 +75,6 @@ class _Look(start.Start):
             problem = f'{type(error).__name__}: {reason(error)}'
         self.problems.append(problem)
         return False
-
-    def require_space(self, size: int, what: str, flag: str, path: str) -> Iterator[str]:
-        """Yields a line with the free space of a disk; raises a UsageError if it is too little for the run.
-
-        Args:
-          size: bytes that the run would write there, in addition to the bytes of earlier calls.
-          what: a phrase that says what they are.
-          flag: the flag that names the path.
-          path: where they would be written; need not exist.
-        """
-        folder = existing(path)
-        free = shutil.disk_usage(folder).free
-        disk = os.stat(folder).st_dev
-        yield f"disk       {f'{free / 1e9:.1f} GB' if free > 1e9 else f'{free / 1e6:.1f} MB'} free in {path}; {what}"
-        earlier = self.needed[disk]
-        self.needed[disk] += size
-        if self.needed[disk] > free:
-            addition = f' in addition to {earlier / 1e6:.1f} MB' if earlier else ''
-            raise UsageError(f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}){addition}; free some space, '
-                             f'or use another {flag}')
 
     def end(self) -> None:
         """Prints the settings and all problems; raises a UsageError if there are any."""
@@ -134,11 +112,12 @@ def _devices(look):
 def _space_for_data(look):
     """Checks that the data set can be made where it would be."""
     if look.expected:
-        flag = '--dataset' if DATASETS.is_own(look.settings.data.dataset) else '--data_dir'
-        parent, num_bytes = os.path.dirname(look.data.folder), look.expected.num_bytes
+        parent, flag = look.expected.parent, look.expected.flag
         refuse_of_others(parent, f'{flag}={parent}')
         check_dir(parent, flag)
-        yield from look.require_space(num_bytes, f'the data take {num_bytes / 1e6:.1f} MB', flag, parent)
+        yield _free(parent, look.expected.what)
+        look.for_data = look.expected.num_bytes, _disk(parent)
+        look.expected.check_space()
 
 
 def _directory(look):
@@ -173,7 +152,8 @@ def _first_step(look):
     """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
     plan = look.plan
     run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
-    yield from _space_for_checkpoints(look, run.saved.values())
+    if not plan.finished:
+        yield from _space_for_checkpoints(look, run.saved.values())
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # compares the variables; it writes nothing, or only to the folder
             checkpoints = checkpoint.Checkpoints(
@@ -201,21 +181,19 @@ def _obstacle(look):
 
 
 def _space_for_checkpoints(look, variables):
-    """Checks that there is space for checkpoints of some variables."""
-    plan, reports = look.plan, look.plan.settings.reports
-    size = sum(variable.shape.num_elements() * variable.dtype.size for variable in variables)
-    if keep := reports.max_to_keep:
-        # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
-        count = max(keep + 1 - len(look.directory.checkpoints()), 1)
-        limit = f'--max_to_keep={keep}'
-        if every := reports.keep_every:
-            count += plan.last_step // every - plan.step // every
-            limit += f', --keep_every={every}'
-    else:
-        count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 1
-        limit = f'all are kept, --save_steps={reports.save_steps}'
-    if reports.keep_best:
-        count += 2  # the best so far, and one that may be better
-        limit += ', --keep_best'
-    return look.require_space(
-        size * count, f'a checkpoint takes {size / 1e6:.1f} MB, {limit}', '--train_dir', look.directory.path)
+    """Checks that there is space for checkpoints of some variables, beside the data set."""
+    needed = space.of_checkpoints(look.plan, look.directory, variables)
+    yield _free(look.directory.path, needed.what)
+    num_bytes, disk = look.for_data
+    yield from space.compare(needed, look.directory, num_bytes if disk == _disk(look.directory.path) else 0)
+
+
+def _free(path, what):
+    """Returns a line with the free space of the disk of a directory, and what is going to be written there."""
+    free = shutil.disk_usage(existing(path)).free
+    return f"disk       {f'{free / 1e9:.1f} GB' if free > 1e9 else f'{free / 1e6:.1f} MB'} free in {path}; {what}"
+
+
+def _disk(path):
+    """Returns the number of the disk of a directory, which need not exist."""
+    return os.stat(existing(path)).st_dev

@@ -48,6 +48,8 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
         kept -= {field.name for field in fields(RecipeSettings)} | _LENGTH | {'batch_size', 'precision'}
     if _LENGTH & given.keys():
         kept -= _LENGTH
+    if 'use_fp16' in given:  # it says which precision
+        kept.discard('precision')
     kept -= meaningless({**values, **given}).keys()
     data_dir = values.get('data_dir')
     if 'data_dir' not in given and isinstance(data_dir, str) and os.path.isdir(data_dir):  # not so on another machine

@@ -98,8 +98,10 @@ def describe_run(start: Start) -> list[str]:
               f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
     if plan.finished:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
-        remedy = '' if plan.settings.recipe.schedule in TO_THE_END else f'; a larger {flag} continues it'
-        lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more{remedy}')
+        remedy = f'a larger {flag} continues it'
+        if plan.settings.recipe.schedule in TO_THE_END:
+            remedy = f'in another --train_dir, --warm_start={run.train_dir} starts a new run from its model'
+        lines.append(f'done       the run is at step {plan.step}, and {flag}={length} asks for no more; {remedy}')
     else:
         lines += _untraced(plan)
     return lines

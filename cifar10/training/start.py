@@ -11,19 +11,24 @@ import re
 
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
-from cifar10.data import records
+from cifar10.data import expected, records
+from cifar10.data.expected import Expected
 from cifar10.data.records import Records
 from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
 from cifar10.parallel import determinism, gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import deletion, saved, warm_start
+from cifar10.run.names import step_of
 from cifar10.run.record import RunRecord, own_sha256, versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
 from cifar10.training import undecided
 from cifar10.training.plan import Plan, plan_of
+
+# Settings that determine which variables there are, so that another value asks for a new run with those that fit.
+_OF_THE_VARIABLES = {'preset', 'network', 'widths', 'dataset', 'image_size'}
 
 
 @dataclasses.dataclass
@@ -41,7 +46,7 @@ class Start:
     settings: TrainSettings
     devices: Devices | None = None
     data: Records | None = None
-    expected: records.Expected | None = None
+    expected: Expected | None = None
     replaces: bool = False
     plan: Plan | None = None
 
@@ -107,11 +112,12 @@ def expect_data(start: Start) -> list[str]:
     A start that goes on to train has its data from its caller, who makes their files.
     """
     settings = start.settings
-    start.expected = records.expected(settings.data)
+    start.expected = expected.of(settings.data)
     if start.expected is None:
         records.of(settings.data, records.TEST).digest()  # the record of the start has it
         start.data = records.of(settings.data)
         return []
+    start.expected.check_source()
     start.data = start.expected.parts[records.TRAIN]
     return [f'data       {settings.data.dataset}: the run would begin by {start.expected.how}, into '
             f'{start.data.folder}']
@@ -166,7 +172,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if stored is None or not os.path.isdir(start.data.folder):
         return []
     stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
-                          f'--train_dir={start.directory.path}', deletion.remedy(start.directory))
+                          f'--train_dir={start.directory.path}', deletion.remedy(start.directory, warm_start=True))
     digests = {'training': dict(images_sha256=start.data.digest()),
                'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
     return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
@@ -193,8 +199,29 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if other_preset and len(changes) > 1:
         changes = dict(preset=other_preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
     if changes:
-        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; go on with it "
-                         f'by python {stored.command}, {deletion.remedy(directory)}')
+        has_ended = stored.last_step is not None and step_of(directory.checkpoints()[-1]) >= stored.last_step
+        remedy = deletion.remedy(directory, has_ended or bool(_OF_THE_VARIABLES & changes.keys()))
+        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; "
+                         f'{_how_to_go_on(stored, has_ended, settings)}{remedy}')
+
+
+def _how_to_go_on(stored, has_ended, settings):
+    """Returns the beginning of a remedy: the command that goes on with a run, if any does.
+
+    Args:
+      stored: the record of the run.
+      has_ended: whether it has its full length.
+      settings: of a start that would be another run; its length is taken if it is the longer one.
+    """
+    if not has_ended:
+        return f'go on with it by {stored.command}, or '
+    recipe = stored.settings.recipe
+    if recipe.schedule in TO_THE_END or ',' in (recipe.sizes or ''):  # whose length is a part of the recipe
+        return ''
+    steps = settings.run.max_steps or 0
+    longer = steps if steps > stored.last_step else 2 * stored.last_step
+    command = stored._replace(settings=stored.settings.replace(max_steps=longer, epochs=None)).command
+    return f'it has ended, so go on with it by {command}, or '
 
 
 def _chosen(settings, *changes):

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import reader_may_leave, say, say_all
 from cifar10.base.signals import Termination
-from cifar10.data import records
+from cifar10.data import expected, records
 from cifar10.evaluation.validation import Validation
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, deletion, failures
 from cifar10.run.cost import Cost
 from cifar10.run.names import step_of
 from cifar10.settings.training import TrainSettings
+from cifar10.training import space
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
@@ -48,6 +49,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             return plan.checkpoint, plan.step, True
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
         cost = Cost(directory.path, began, plan.examples_per_step, plan.mode, settings.run.restart)
+        say_all(space.compare(space.of_checkpoints(plan, directory, run.saved.values()), directory))
         if not plan.checkpoint:  # nothing is deleted before all that can refuse a start has been done
             deletion.restart(directory)
         waiting = doing('outside the steps', OF_FIRST_STEP, lambda: of_step(run))
@@ -64,6 +66,8 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
     start = Start(settings, devices)
     take(start, BEFORE_DATA)
+    if files := expected.of(settings.data):
+        files.check_space()
     start.data = records.of(settings.data)
     return start
 

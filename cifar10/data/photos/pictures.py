@@ -50,6 +50,12 @@ def shown(path: str) -> str:
     return path if path.isprintable() else repr(path)
 
 
+def formats() -> list[str]:
+    """Returns the names of the formats that are read, as far as the installed Pillow has them."""
+    Image.init()
+    return [name for name in _FORMATS if name in Image.OPEN]
+
+
 class MemoryBudget:
     """An amount of memory that several threads share.
 
@@ -82,8 +88,7 @@ class Reader:
     """
 
     def __init__(self):
-        Image.init()
-        self._formats = [name for name in _FORMATS if name in Image.OPEN]
+        self._formats = formats()
         self._memory = MemoryBudget(_MEMORY)
 
     def make(self, path: str, status: os.stat_result, contents: bytes | None, pixels: np.ndarray | None) -> Any:
@@ -174,7 +179,7 @@ def _plain_errors(name):
     except UnidentifiedImageError as error:
         if name is None:
             raise NoPicture('not a picture') from error
-        if name not in _FORMATS:
+        if name not in formats():
             raise NoPicture(f'a picture in the format {name}, which is not read; save it as PNG or JPEG') from error
         raise NoPicture(f'a corrupt {name} file') from error
     except Exception as error:  # Pillow's readers raise errors of all kinds
