@@ -67,6 +67,9 @@ REFUSED = [
         ('--schedule=linear', '--schedule=linear plans the learning rate over the whole run, ', ' give --epochs'),
         ('--schedule=cosine', '--schedule=cosine plans the learning rate over the whole run, ', ' give --epochs'),
         ('--epochs=2 --warmup_epochs=2', '--warmup_epochs=2 leaves nothing of --epochs=2 for the schedule; give fewer'),
+        ('--preset=photos --epochs=1', '--preset=photos sets --warmup_epochs=1, which leaves nothing of --epochs=1'),
+        ('--preset=photos --dataset=photos', 'is unknown (there is no folder of this name here; give yours by its'),
+        ('--image=a.png', 'unknown flag --image, which is a flag of cifar10_eval.py; see --help'),
         ('--clip_norm=0', '--clip_norm=0 makes all gradients 0; give a number above 0, or leave it out'),
         ('--clip_norm=1 --variable_update=mirrored', '--clip_norm=1 clips the mean of all gradients'),
         ('--weight_decay=0.1', '--weight_decay is for --optimizer=adamw, but this run has --optimizer=sgd; leave'),
@@ -108,6 +111,7 @@ REFUSED = [
         ('--xla --tower_device=cpu', '--xla'))),
     *(('cifar10_eval.py', *row) for row in (
         ('--eval_data=all', '--eval_data=all is unknown; choose from: test, train_eval'),
+        ('--max_steps=3', 'unknown flag --max_steps, which is a flag of multi_gpu_train.py; see --help'),
         ('--eval_interval_secs=0', '--eval_interval_secs=0'),
         ('--num_examples=x', "'x' is not a whole number"),
         ('--eval_dir=%(file)s', 'is not a directory'),

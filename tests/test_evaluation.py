@@ -194,6 +194,27 @@ def test_a_newer_checkpoint_is_seen_behind_a_damaged_one(run, tmp_path, data_dir
     assert steps == ['38', '39', '39']
 
 
+def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settings, tmp_path, capsys, monkeypatch):
+    def stop(*arguments):
+        raise KeyboardInterrupt
+    moved = tmp_path / 'data'
+    write_records(moved, [1] * 50, np.zeros([50, 3, 32, 32], np.uint8))
+    config = settings(data_dir=str(moved), max_steps=1)
+    trainer.train(config)
+    assert 'not here' not in capsys.readouterr().out
+    evaluated = eval_settings(checkpoint_dir=config.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True,
+                              tower_device='cpu')
+    evaluation.evaluate(evaluated)
+    output = capsys.readouterr().out
+    assert 'few        50 images: a precision has a standard error of up to 0.07\n' in output
+    assert 'not here' not in output
+    os.rename(moved, tmp_path / 'moved')
+    monkeypatch.setattr(records, 'of', stop)
+    with pytest.raises(KeyboardInterrupt):
+        evaluation.evaluate(evaluated)
+    assert f"not here   the run's --data_dir={moved}, so the data set is made there again; " in capsys.readouterr().out
+
+
 def test_evaluations_in_one_eval_dir_follow_each_other(evaluate, run, tmp_path, capsys):
     (tmp_path / 'eval').mkdir()
     given = eval_settings(checkpoint_dir=run, eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
@@ -326,6 +347,18 @@ def test_an_evaluator_goes_on_where_a_resume_gives_its_run_the_first_record(tuto
     evaluation.evaluate(dataclasses.replace(config, run_once=True))
     assert 'another run' not in capsys.readouterr().out
     assert folder.is_run(None) and folder.is_run(folder.stored().run) and not folder.is_run('other')
+
+
+def test_a_checkpoint_in_the_v1_format_is_evaluated_and_that_no_copy_is_kept_is_said(run, data_dir, tmp_path, capsys):
+    (tmp_path / 'v1').mkdir()
+    prefix = str(tmp_path / 'v1' / 'model.ckpt-40')
+    rewrite(checkpoints(run)[-1], to=prefix, version=tf.train.SaverDef.V1)
+    evaluation.evaluate(eval_settings(
+        checkpoint_dir=str(tmp_path / 'v1'), eval_dir=str(tmp_path / 'eval'), run_once=True, num_examples=50,
+        dataset='shapes', data_dir=data_dir, tower_device='cpu'))
+    output = capsys.readouterr().out
+    assert 'precision @ 1' in output
+    assert f"best       {prefix} is in TensorFlow's V1 format, of which no copy is kept\n" in output
 
 
 def test_a_run_that_began_with_a_record_is_not_that_of_an_evaluation_without_one(run, tmp_path):

@@ -73,6 +73,13 @@ def test_test_images_that_are_training_images_are_said(folder, capsys):
         assert 'warning: 2 of the test images are training images too\n' in capsys.readouterr().out
 
 
+def test_files_beside_the_class_directories_are_left_out_and_counted(folder, capsys):
+    path = folder(*numbered('ant', 'bee'), 'loose.png', '.hidden.png')
+    records.prepare(path, '/nowhere', test_fraction=0.3)
+    reason = '(beside the class directories, not in one)'
+    assert f'left out 1 of 21 files; the first is {path}loose.png {reason}\n' in capsys.readouterr().out
+
+
 def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
     path = folder(*numbered('ant', 'bee'), *numbered('cat', n=2))
     train, test = (records.prepare(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))

@@ -177,15 +177,17 @@ def _examples(path, test_fraction):
     """Finds the files below `path`; raises a UsageError if they have another layout or are too few.
 
     Returns:
-      (the names of the classes, {part: (label, path) pairs}, the paths of directories among the files). The order of
-      the pairs looks random but is always the same.
+      (the names of the classes, {part: (label, path) pairs}, (path, reason) of whatever else is in the folders).
+      The order of the pairs looks random but is always the same.
     """
     classes, folders = _layout(path, test_fraction)
-    files, directories = {}, []
+    files, misplaced = {}, []
     for part, folder in folders.items():
         entries = [(label, entry) for label, name in enumerate(classes)
                    for entry in os.scandir(os.path.join(folder, name)) if not entry.name.startswith('.')]
-        directories += [entry.path for _, entry in entries if entry.is_dir()]
+        misplaced += [(entry.path, 'a directory') for _, entry in entries if entry.is_dir()]
+        misplaced += [(entry.path, 'beside the class directories, not in one') for entry in os.scandir(folder)
+                      if entry.is_file() and not entry.name.startswith('.')]
 
         def digest(labelled_path, folder=folder):
             _, path = labelled_path
@@ -195,7 +197,7 @@ def _examples(path, test_fraction):
     if test_fraction is not None:
         files = _divide(files[TRAIN], test_fraction)
     _check_counts(path, classes, {part: [label for label, _ in pairs] for part, pairs in files.items()}, test_fraction)
-    return classes, files, directories
+    return classes, files, misplaced
 
 
 def _divide(examples, test_fraction):
@@ -289,12 +291,12 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
       new_reader: function (temporary folder) -> a `pictures.Reader`.
       write: function (temporary folder, part, (label, what the reader made) pairs) that writes the files of a part.
     """
-    classes, files, directories = _examples(path, test_fraction)
-    total = len(directories) + sum(map(len, files.values()))
+    classes, files, misplaced = _examples(path, test_fraction)
+    total = len(misplaced) + sum(map(len, files.values()))
     say(f'{doing} {total:,} files of {len(classes)} classes in {path}{how}')
     with new_folder(folder) as temporary:
         reader = new_reader(temporary)
-        left_out = [(directory, 'a directory') for directory in directories]
+        left_out = list(misplaced)
         labels = {part: [] for part in files}
         for part, pairs in files.items():
             write(temporary, part, _read(reader, pairs, labels[part], left_out))
@@ -304,7 +306,7 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
             say(f'warning: left out {len(lines)} of {total} files; the first is {lines[0]}')
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
                 stream.writelines(f'{line}\n' for line in lines)
-        _check_counts(path, classes, labels, test_fraction, left_out[len(directories):])
+        _check_counts(path, classes, labels, test_fraction, left_out[len(misplaced):])
 
 
 def _read(reader, pairs, labels, left_out):

@@ -10,6 +10,7 @@ import numpy as np
 _MOST_COLUMNS = 20  # classes; a wider matrix is unreadable as text
 _WIDTH = 100  # characters of a line of the matrix with the names of the classes at its head
 _SIDE = 320  # pixels of the image, at least
+AXES = 'row: the true class; column: the predicted class'
 
 
 def per_class(confusion: np.ndarray, classes: Sequence[str]) -> list[tuple]:
@@ -39,7 +40,7 @@ def lines(confusion: np.ndarray, classes: Sequence[str]) -> list[str]:
         line = f'{name:{width}} {correct:8} {total:6}  {recall:6.3f}  {precision:9.3f}  {confused_with}'
         result.append(line.rstrip())
     if len(classes) <= _MOST_COLUMNS:
-        result += ['', 'row: the true class; column: the predicted class', *_matrix_lines(confusion, classes)]
+        result += ['', AXES, *_matrix_lines(confusion, classes)]
     return result
 
 

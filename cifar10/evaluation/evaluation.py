@@ -14,7 +14,7 @@ from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
 from cifar10.data import records
 from cifar10.evaluation import confusion, model, tensorboard
-from cifar10.evaluation.evaluator import Evaluator, Result, trained_session
+from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
 from cifar10.run.best import Best
 from cifar10.run.events import Events
@@ -150,6 +150,9 @@ class _Evaluation:
 def _prepare_data(stored, settings):
     """Returns the Records to evaluate a run on, given its newest record."""
     data = stored.settings.replace(data_dir=settings.data_dir or stored.settings.data.data_dir).data
+    if stored.run and not settings.data_dir and not DATASETS.is_own(data.dataset) and not os.path.isdir(data.data_dir):
+        say(f"not here   the run's --data_dir={data.data_dir}, so the data set is made there again; if it is elsewhere "
+            'now, give that --data_dir')
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
     images = records.of(data, part)
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
@@ -168,4 +171,5 @@ def _prepare_data(stored, settings):
         raise UsageError(f'--num_examples={settings.num_examples}, but there are {images.count} {settings.eval_data} '
                          'images; leave it out to take all')
     say(f'data       {images}')
+    say_if_few(images.count)
     return images

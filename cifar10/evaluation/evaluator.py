@@ -3,6 +3,7 @@
 It reads no checkpoint; the caller sets the variables.
 """
 import datetime
+import math
 import multiprocessing.pool
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
+from cifar10.base.console import say
 from cifar10.data import pipeline, records
 from cifar10.data.shift import average, views
 from cifar10.evaluation.mistakes import MOST, Mistake
@@ -22,6 +24,7 @@ from cifar10.parallel.towers import build_towers
 from cifar10.run.summaries import EVAL
 
 _BATCH_PIXELS = 500 * 64 ** 2
+_FEW = 100  # images, on which a precision has a standard error of up to 0.05
 
 
 class Result(NamedTuple):
@@ -86,6 +89,12 @@ class Result(NamedTuple):
 def batch_size(image_size: int, most: int) -> int:
     """Returns how many images of a height and width are evaluated at a time: at most `most`, and 2 million pixels."""
     return max(min(most, _BATCH_PIXELS // image_size ** 2), 1)
+
+
+def say_if_few(count: int) -> None:
+    """Says how little a precision on a small number of images tells."""
+    if count < _FEW:
+        say(f'few        {count} images: a precision has a standard error of up to {0.5 / math.sqrt(count):.2f}')
 
 
 class Evaluator:

@@ -15,7 +15,7 @@ from cifar10.settings.evaluation import GROUPS, eval_settings
 from cifar10.training import api
 
 # The flags that `--help` shows.
-_OFTEN = ('checkpoint_dir', 'checkpoint', 'eval_dir', 'run_once', 'per_class', 'image', 'json', 'export_dir',
+_OFTEN = ('checkpoint_dir', 'checkpoint', 'eval_dir', 'run_once', 'per_class', 'image', 'export_dir', 'data_dir',
           'eval_data', 'tower_device')
 
 

@@ -10,18 +10,20 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cifar10.base.console import say_all
 from cifar10.base.errors import UsageError
 from cifar10.programs import program
+from cifar10.settings import evaluation
 from cifar10.settings.definition import did_you_mean, fields, flag_of, forms
 from cifar10.settings.presets import PRESETS
 from cifar10.settings.training import GROUPS, ClusterSettings, RecipeSettings
 
 _WIDEST = 100  # columns of a help text, however wide the terminal is
 _TRUE, _FALSE = ('true', 'yes', 'on', '1'), ('false', 'no', 'off', '0')
+_SCRIPTS = {'cifar10_eval.py': evaluation.GROUPS, 'multi_gpu_train.py': GROUPS}
 # What stands in help texts for the value of a string, by the last word of its setting's name.
 _METAVARS = {
     'start': 'CHECKPOINT', 'checkpoint': 'PREFIX', 'from': 'PREFIX', 'against': 'DIR', 'plot': 'FILE.png',
@@ -41,8 +43,10 @@ class Parser(argparse.ArgumentParser):
 
     Attributes:
       short: the parser whose help `--help` prints; None: this one's, which `--help=all` prints.
+      elsewhere: flags of other programs, with the program, for the message that a flag is unknown.
     """
     short: 'Parser | None' = None
+    elsewhere: Mapping[str, str] = {}
 
     def __init__(self, doc: str, **options):
         width = max(min(shutil.get_terminal_size().columns, _WIDEST) - 2, 20)
@@ -73,6 +77,8 @@ class Parser(argparse.ArgumentParser):
             known = [flag for flag in self._option_string_actions if flag.startswith('--no') == name.startswith('--no')]
             if not name.startswith('-'):
                 self.error(f'unknown argument {name}; flags are written --flag=value')
+            if name in self.elsewhere:
+                self.error(f'unknown flag {name}, which is a flag of {self.elsewhere[name]}')
             self.error(f'unknown flag {name}{did_you_mean(name, known)}')
         return values
 
@@ -129,6 +135,7 @@ def parse(groups: Sequence[type], doc: str, arguments: Sequence[str], often: Seq
     """
     usage = '%(prog)s [--FLAG=VALUE ...]'
     parser = Parser(doc, argument_default=argparse.SUPPRESS, usage=usage)
+    parser.elsewhere = {flag_of(field): script for script, others in _SCRIPTS.items() for field in fields(*others)}
     for group in groups:
         parser_group = parser.add_argument_group(group.TITLE)
         for field in fields(group):

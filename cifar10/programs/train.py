@@ -19,7 +19,7 @@ from cifar10.training import api
 from cifar10.training.continued import settings_of
 
 # The flags that `--help` shows.
-_OFTEN = ('train_dir', 'dataset', 'preset', 'max_steps', 'num_gpus', 'batch_size', 'learning_rate', 'eval_steps',
+_OFTEN = ('train_dir', 'dataset', 'data_dir', 'preset', 'max_steps', 'num_gpus', 'batch_size', 'eval_steps',
           'check', 'restart')
 _MARGIN = 11  # characters at the beginning of a line that hold its word
 

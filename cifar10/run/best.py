@@ -74,6 +74,9 @@ class Best:
 
     def copy(self, prefix: str, step: int) -> None:
         """Copies a checkpoint of a step as the `candidate`, so that it stays even if training deletes it meanwhile."""
+        if os.path.isfile(prefix):
+            say(f"best       {prefix} is in TensorFlow's V1 format, of which no copy is kept")
+            return
         if target := self.candidate(os.path.dirname(prefix)):
             with contextlib.suppress(FileNotFoundError):  # training has deleted it
                 for part in parts(prefix):

@@ -48,18 +48,21 @@ class Events:
 
     def add_text(self, tag: str, markdown: str, step: int) -> None:
         """Writes a Markdown text."""
-        metadata = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name='text'))
-        tensor = tf.make_tensor_proto([markdown.encode(errors='replace')], tf.string)
-        self._write(step, summary=tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]))
+        self._add_strings('text', tag, [markdown.encode(errors='replace')], step)
 
-    def add_image(self, tag: str, pixels: np.ndarray, step: int) -> None:
-        """Writes an image, uint8 [height, width, 3]."""
+    def add_image(self, tag: str, pixels: np.ndarray, step: int, description: str = '') -> None:
+        """Writes an image, uint8 [height, width, 3], with a description that TensorBoard shows beside its tag."""
         stream = io.BytesIO()
         Image.fromarray(pixels).save(stream, 'PNG')
-        height, width, depth = pixels.shape
-        image = tf.Summary.Image(
-            height=height, width=width, colorspace=depth, encoded_image_string=stream.getvalue())
-        self._write(step, summary=tf.Summary(value=[tf.Summary.Value(tag=tag, image=image)]))
+        height, width, _ = pixels.shape
+        self._add_strings('images', tag, [b'%d' % width, b'%d' % height, stream.getvalue()], step, description)
+
+    def _add_strings(self, plugin, tag, strings, step, description=''):
+        """Writes what a plugin of TensorBoard takes as a tensor of strings."""
+        metadata = tf.SummaryMetadata(summary_description=description,
+                                      plugin_data=tf.SummaryMetadata.PluginData(plugin_name=plugin))
+        tensor = tf.make_tensor_proto(strings, tf.string)
+        self._write(step, summary=tf.Summary(value=[tf.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]))
 
     def close(self) -> None:
         """Closes the file, ignoring errors: every summary is in it already."""

@@ -142,6 +142,8 @@ def _check(field, value):
     choices = field.metadata['choices']
     if choices and value not in choices:
         hint = did_you_mean(value, choices)
+        if not hint and _is_own(value + '/', field):
+            hint = ' (there is no folder of this name here; give yours by its path, whatever --data_dir is)'
         if value.endswith('.py') and _is_own(value + ':f', field):
             hint = f' (did you mean {value}:FUNCTION?)'
         raise UsageError(f"{flag_of(field)}={value} is unknown{hint}; choose from: {', '.join(forms(choices))}")

@@ -403,8 +403,9 @@ def _check_length(settings, given):
     """
     recipe, epochs = settings.recipe, settings.run.epochs
     if epochs is not None and epochs <= recipe.warmup_epochs:
-        raise UsageError(f'--warmup_epochs={recipe.warmup_epochs:g} leaves nothing of --epochs={epochs:g} for the '
-                         'schedule; give fewer, or more --epochs')
+        whose = '' if 'warmup_epochs' in given else f'--preset={recipe.preset} sets '
+        raise UsageError(f"{whose}--warmup_epochs={recipe.warmup_epochs:g}{', which' * bool(whose)} leaves nothing of "
+                         f'--epochs={epochs:g} for the schedule; give fewer, or more --epochs')
     if recipe.sizes and len(parse_sizes(recipe.sizes)) > 1:
         name, what = 'sizes', 'image sizes'
     elif recipe.schedule in TO_THE_END:

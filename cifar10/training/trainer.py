@@ -6,6 +6,7 @@ from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import reader_may_leave, say, say_all
 from cifar10.base.signals import Termination
 from cifar10.data import expected, records
+from cifar10.evaluation.evaluator import say_if_few
 from cifar10.evaluation.validation import Validation
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, deletion, failures
@@ -84,4 +85,5 @@ def validation_of(plan: Plan) -> Validation | None:
     if not settings.reports.eval_steps:
         return None
     data = records.of(settings.data, records.TEST)
+    say_if_few(data.count)
     return Validation(plan.recipe, data, local_devices(settings.towers), settings.recipe.moving_averages)
