@@ -1,0 +1,151 @@
+"""The folder of a run of the tutorial's scripts: recognised, resumed, in either format, and left as it was."""
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.errors import UsageError
+from cifar10.evaluation.evaluation import evaluate
+from cifar10.run import checkpoint, metrics
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import eval_settings
+from cifar10.tools.check import check
+from cifar10.tools.replay.rerun import Rerun
+from cifar10.training import trainer
+from tests.helpers import assert_same_bits, checkpoints, rewrite, state_of, train
+
+
+@pytest.fixture
+def tutorials(first_step, tmp_path):
+    """A function that makes the folder of a run of the tutorial's scripts, at step 1; returns its path."""
+    def make(network, name='tutorial', without=('examples_seen',), **format):
+        folder = tmp_path / name
+        folder.mkdir()
+        rewrite(checkpoints(first_step(network))[-1], str(folder / 'model.ckpt-0'), without,
+                global_step=np.float32(1), **format)
+        return str(folder)
+    return make
+
+
+def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tutorials, settings, capsys):
+    folder = tutorials('linear')
+    before = state_of(folder)
+    resumed = dict(train_dir=folder, num_towers=2, batch_size=20)
+    trainer.train(settings(max_steps=1, **resumed))  # leaves it alone
+    assert {**state_of(folder), **before} == state_of(folder)
+    capsys.readouterr()
+    last = train(settings(max_steps=2, **resumed))
+    assert last['global_step'] == 2 and last['global_step'].dtype == np.int64
+    assert last['examples_seen'] == 2 * 40
+    lines = capsys.readouterr().out
+    assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
+    assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, so '
+            'the rate is 0.1 now, and falls next after step 87500; if not, begin again with another copy') in lines
+    rerun, = Rerun(TrainDir(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
+    assert_same_bits(rerun.after, last)
+    with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):
+        Rerun(TrainDir(folder), 1)
+    os.remove(os.path.join(folder, 'model.ckpt-0.index'))
+    with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept there; give one with --from, or a step'):
+        Rerun(TrainDir(folder), 2)
+
+
+def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):
+    folder = os.environ.get('CLASSIC_CHECKPOINT_DIR')
+    if not folder:
+        pytest.skip('CLASSIC_CHECKPOINT_DIR does not name a folder with a checkpoint of the classic scripts')
+    shutil.copytree(folder, tmp_path / 'copy', copy_function=shutil.copyfile)
+    check(settings(train_dir=str(tmp_path / 'copy'), network='classic', batch_size=128, max_steps=20000))
+    lines = capsys.readouterr().out
+    assert ", of TensorFlow's tutorial, resumed at step 10001 of 20000\n" in lines
+    assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.1 now, and falls' in lines
+
+
+@pytest.mark.parametrize('step, rate', [(87499, '0.1'), (87500, '0.01'), (262500, '0.0001')])
+def test_the_rate_that_a_run_of_the_tutorial_goes_on_with_is_said(step, rate, tutorials, settings, capsys):
+    folder = tutorials('linear')
+    prefix = os.path.join(folder, 'model.ckpt-0')
+    rewrite(prefix, os.path.join(folder, f'model.ckpt-{step}'), (), global_step=np.float32(step))
+    check(settings(train_dir=folder, num_towers=2, batch_size=20, max_steps=1000000))
+    assert f'so the rate is {rate} now, and falls next after step ' in capsys.readouterr().out
+
+
+def test_a_restart_is_a_remedy_only_where_it_deletes(tutorials, settings):
+    folder = tutorials('linear')
+    with pytest.raises(UsageError, match='--restart: '):
+        trainer.train(settings(train_dir=folder, restart=True))
+    trainer.train(settings(train_dir=folder, max_steps=2))  # now it has a config.json, and the tutorial's checkpoint
+    with pytest.raises(UsageError) as refused:
+        trainer.train(settings(train_dir=folder, seed=5, max_steps=3))
+    assert ', or use another --train_dir (there --warm_start=' in str(refused.value)
+    assert '--restart' not in str(refused.value)
+
+
+def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
+    found = {}
+    for version in (tf.train.SaverDef.V1, tf.train.SaverDef.V2):
+        folder = tutorials('linear', f'v{version}', version=version)
+        before = state_of(folder)
+        del before['checkpoint']
+        resumed = train(settings(train_dir=folder, max_to_keep=1, max_steps=3, save_steps=1))
+        assert [step_of(prefix) for prefix in checkpoints(folder)] == [0, 3]  # it is not rotated away
+        assert {**state_of(folder), **before} == state_of(folder)
+        taken = train(settings(warm_start=f'{folder}/model.ckpt-0', train_dir=f'{folder} taken', max_steps=1))
+        evaluated = []
+        evaluate(eval_settings(checkpoint=f'{folder}/model.ckpt-0', eval_dir=f'{folder} eval', num_examples=100),
+                 lambda prefix, step, classes, result, evaluated=evaluated: evaluated.append((step, result.precision)))
+        found[version] = resumed, taken, dict(evaluated=np.array(evaluated))
+    for one, other in zip(*found.values()):
+        assert_same_bits(one, other)
+
+
+def test_a_corrupt_checkpoint_in_the_v1_format_is_left_alone(one_step, settings):
+    directory = TrainDir(settings().run.train_dir)
+    for suffix in ('', '.meta'):
+        open(f'{directory.checkpoint_prefix}-0{suffix}', 'w').close()
+    before = state_of(directory.path)
+    checkpoint.rotate(directory, directory.checkpoints(), 1)
+    assert state_of(directory.path).keys() == before.keys()
+    with pytest.raises(UsageError, match='model.ckpt-0 was not written by this program'):
+        trainer.train(settings(restart=True))
+
+
+def test_a_checkpoint_without_a_step_is_refused(tutorials, settings, tmp_path):
+    folder = tutorials('linear', without=['examples_seen', 'global_step'])
+    with pytest.raises(UsageError, match='has no global_step, so its step is unknown; start a new run from'):
+        trainer.train(settings(train_dir=folder))
+    train(settings(warm_start=folder, train_dir=str(tmp_path / 'new')))
+
+
+@pytest.mark.classic
+@pytest.mark.stress
+def test_a_checkpoint_of_the_tutorial_takes_the_same_step_in_parts_and_in_copies(one_step, settings, tmp_path):
+    prefix = checkpoints(settings().run.train_dir)[-1]
+    rewrite(prefix, without=['examples_seen'], global_step=np.float32(1))
+    for name in ('config.json', metrics.NAME):
+        os.remove(os.path.join(settings().run.train_dir, name))
+    found = []
+    for changes in (dict(), dict(num_gpus=2, gpus_per_tower=2), dict(variable_update='replicated'),
+                    dict(variable_update='local', local_steps=1)):
+        shutil.copytree(settings().run.train_dir, tmp_path / str(len(found)))
+        with tf.Graph().as_default():
+            found.append(train(settings(train_dir=str(tmp_path / str(len(found))), max_steps=2, **changes)))
+    assert found[0]['global_step'] == 2 and found[0]['examples_seen'] == 2 * 8
+    for each in found[1:]:
+        assert_same_bits(each, found[0])
+
+
+@pytest.mark.stress
+def test_the_tutorials_own_checkpoints_are_never_rotated_away(one_step, settings):
+    config = settings()
+    prefix = checkpoints(config.run.train_dir)[-1]
+    for step in (0, 1):
+        rewrite(prefix, to=os.path.join(config.run.train_dir, f'model.ckpt-{step}'), without=['examples_seen'],
+                global_step=np.float32(step))
+    train(settings(max_steps=5, save_steps=1, max_to_keep=2))
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [0, 1, 4, 5]
+    train(settings(max_steps=6, max_to_keep=1))  # fewer than there are: the surplus goes too
+    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [0, 1, 6]
