@@ -24,8 +24,8 @@ _ARITHMETIC = {'Add', 'AddN', 'AddV2', 'Div', 'MatMul', 'Mean', 'Mul', 'Neg', 'P
 
 # For exercises whose function returns the losses of towers and an update; see HINTS in __init__.py.
 STEP_HINTS = [
-    ('nothing orders', 'the losses are of the weight before the update: make the update under '
-     '`tf.control_dependencies` of the losses.'),
+    ('nothing orders', 'there has to be one update of a weight, with the mean of the K gradients. Then every read that '
+     'a gradient comes from is before it; compute the loss from the same read.'),
     (r'is on (/|no device)', 'an operation is on the device whose `tf.device` block it is made in.'),
     ('the loss of tower', 'tower k has the numbers from k * N / K up to, but not including, (k + 1) * N / K. Its loss '
      'is the mean over these, for the weight before the update.')]
