@@ -9,7 +9,7 @@ counts the bytes that device 0 receives and sends, and those on each link of the
 1 2 3 ..., that of device 1 is 10 20 30 ..., that of device 2 is 100 200 300 ..., so the digits of a sum show which
 devices it includes.
 
-In the package: `means_over_towers` in cifar10/parallel/all_reduce.py. Exercise: lessons/exercises/all_reduce.py.
+In the package: `means_over_towers` in cifar10/parallel/all_reduce.py. Exercises: lessons/exercises/all_reduce.py.
 """
 import collections
 import os

@@ -43,9 +43,11 @@ LESSONS = {1: ('towers', ('mean_of_sparse_gradients', 'build_step')),
            12: ('by_hand', ('clip_mean_gradients', 'training_step'))}
 
 # The section of the lesson's page that helps with a function most; for all others it is Predict.
-SECTIONS = {'mean_of_sparse_gradients': 'Look', 'replicated_step': 'Look', 'weighted_mean': 'Look',
-            'weighted_step': 'Look', 'step_with_losses': 'Exercises', 'tensor_parallel': 'Look', 'diagnose': 'Look',
-            'is_right': 'Look', 'examples_computed': 'Look', 'training_step': 'Look'}
+SECTIONS = dict.fromkeys(
+    ('mean_of_sparse_gradients', 'all_gather', 'replicated_step', 'weighted_mean', 'weighted_step', 'tensor_parallel',
+     'diagnose', 'is_right', 'divide', 'after_update', 'examples_computed', 'training_step'), 'Look') | dict.fromkeys(
+    ('step_with_losses', 'order_of_1f1b', 'shards', 'read_row', 'updates_and_epochs', 'clip_mean_gradients'),
+    'Exercises')
 
 SECONDS = 10  # that a function may take for all its cases, and the file for being loaded
 _STARTING = 120  # seconds that a process may take until it has imported what it needs

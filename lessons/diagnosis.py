@@ -167,7 +167,7 @@ def main():
     parser.add_argument('--seed', type=flags.at_least(0), default=0, metavar='SEED',
                         help='what the fault and the tower that has it are drawn from (default: %(default)s)')
     parser.add_argument('--answer', action='store_true', help='say at the end which fault was planted')
-    parser.add_argument('--exercise', action='store_true', help='let your function `diagnose` say which fault it is')
+    parser.add_argument('--exercise', action='store_true', help='ask `diagnose` of lessons/exercises for the fault')
     arguments = common.parse(parser)
     diagnose = written_diagnosis() if arguments.exercise else None
     random = np.random.default_rng(arguments.seed)

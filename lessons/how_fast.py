@@ -184,7 +184,7 @@ def main():
     parser.add_argument('--delay', type=flags.at_least(0), default=8, metavar='MS', help='of a message (default: 8)')
     parser.add_argument('--send', type=flags.at_least(0), default=4, metavar='MS', help='of a layer (default: 4)')
     parser.add_argument('--plot', metavar='FILE', help='PNG file to draw timelines into; needs matplotlib')
-    parser.add_argument('--exercise', action='store_true', help="print what your read_row says of the tutorial's table")
+    parser.add_argument('--exercise', action='store_true', help='what read_row of lessons/exercises says of the table')
     arguments = common.parse(parser)
     if arguments.exercise:
         return show_table()

@@ -176,7 +176,7 @@ def main():
                         help='number of devices, with one layer each (default: %(default)s)')
     parser.add_argument('--micro_batches', type=flags.at_least(2), default=4, metavar='M',
                         help=f'a divisor of {EXAMPLES} (default: %(default)s)')
-    parser.add_argument('--exercise', action='store_true', help='work in the order that your exercise returns')
+    parser.add_argument('--exercise', action='store_true', help='work in the order of your file in lessons/exercises')
     arguments = common.parse(parser)
     S, M = arguments.parts, arguments.micro_batches
     if EXAMPLES % M:

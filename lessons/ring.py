@@ -53,15 +53,19 @@ def needed(operation: tf.Operation) -> set[tf.Operation]:
     return found
 
 
-def bytes_sent(operation: tf.Operation, device: int = 0) -> int:
-    """Returns the bytes of a device's tensors that operations on other devices read in a run of an operation."""
+def sent(operation: tf.Operation, device: int = 0) -> list[tuple[tf.Tensor, tf.Operation]]:
+    """Returns a device's tensors that operations on other devices read in a run of an operation, with the reader."""
     def place(each):
         variables = [tensor for tensor in each.inputs if tensor.dtype == tf.resource]
         return variables[0].device if variables else each.device  # a variable is read and assigned where it is
 
-    return sum(tensor.shape.num_elements() * tensor.dtype.size for reader in needed(operation)
-               for tensor in reader.inputs if tensor.dtype != tf.resource
-               and place(tensor.op).endswith(f':{device}') and place(reader) != place(tensor.op))
+    return [(tensor, reader) for reader in needed(operation) for tensor in reader.inputs if tensor.dtype != tf.resource
+            and place(tensor.op).endswith(f':{device}') and place(reader) != place(tensor.op)]
+
+
+def bytes_sent(operation: tf.Operation, device: int = 0) -> int:
+    """Returns the bytes of the tensors that a device sends in a run of an operation."""
+    return sum(tensor.shape.num_elements() * tensor.dtype.size for tensor, _ in sent(operation, device))
 
 
 def most_at_once(pairs: Sequence[tuple[Any, Any]]) -> int:

@@ -10,7 +10,7 @@ files are in `--data_dir`, where examples/lenet_fashion_mnist.py downloads them,
 
 In the package: the trainer gives every tower a batch of the same size (cifar10/data/pipeline.py); `build` in
 examples/lenet_fashion_mnist.py and `fit` in examples/parabola.py weight unequal shares.
-Exercise: lessons/exercises/split_batch.py.
+Exercises: lessons/exercises/split_batch.py.
 """
 import os
 import sys

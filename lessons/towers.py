@@ -9,7 +9,7 @@ whole batch, which is the mean of theirs. Then it builds the towers with `tf.Var
 for each tower. All numbers can be checked with a pencil.
 
 In the package: `build_towers`, `shared_variables` and `average_gradients` in cifar10/parallel/towers.py.
-Exercise: lessons/exercises/towers.py.
+Exercises: lessons/exercises/towers.py.
 """
 import os
 import sys
@@ -133,7 +133,7 @@ def show_sparse(session, num_towers):
     table = tf.get_variable('table', [4, 2], initializer=tf.zeros_initializer())
     session.run(table.initializer)
     print(f"\nThe examples also look up rows {' '.join(map(str, ROWS))} of a table; the loss is the mean over the "
-          'examples of the sum of row * x.\n'
+          f'examples of the sum of row * x\n(for example 0: of row {ROWS[0]} * ({X[0, 0]:g}, {X[0, 1]:g})).\n'
           'The gradient of the table has only the rows that a tower looked up (tf.IndexedSlices):')
     for k, share in enumerate(np.split(np.arange(len(X)), num_towers)):
         looked_up = tf.nn.embedding_lookup(table, tf.constant(ROWS[share]))

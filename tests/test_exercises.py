@@ -23,6 +23,11 @@ FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for na
 # What builds many graphs takes seconds for each exercise; of these, some are tried in the default run.
 NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards', 'split_points', 'order_of_1f1b', 'step_with_losses')
 
+# What stands only in the section of the page that is about a function.
+SUBJECTS = {'clip_mean_gradients': 'clips the mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',
+            'divide': 'Who divides', 'after_update': 'Means are added', 'read_row': 'sec/batch',
+            'updates_and_epochs': 'epochs', 'shards': 'on\n  three devices'}
+
 
 @pytest.fixture(scope='module', autouse=True)
 def forking():
@@ -72,7 +77,8 @@ def test_there_is_a_general_hint_and_a_section_to_read_again(name):
     assert [hint for hint in hints_of(name) if isinstance(hint, str)]
     *_, line = check.help_after(FUNCTIONS[name], name, check.Verdict('wrong: x', hints_of(name), ''), 3)
     page, section = re.fullmatch('read again: (.*), the section (.*)', line).groups()
-    assert f'\n## {section}\n' in (ROOT / page).read_text()
+    text = re.search(rf'^## {section}\n(.*?)^## ', (ROOT / page).read_text(), re.M | re.S)[1]
+    assert SUBJECTS.get(name, '') in text
 
 
 @pytest.mark.parametrize('name, file, said', [
@@ -80,7 +86,21 @@ def test_there_is_a_general_hint_and_a_section_to_read_again(name):
     ('weighted_step', 'plain_mean', 'plain mean'),
     ('weighted_step', 'without_the_rest', '12 is missing'),
     ('replicated_step', 'own_gradient_only', 'by the mean of all gradients'),
+    ('replicated_step', 'arguments_missing', '`collective_all_reduce` in lessons/all_reduce.py'),
+    ('mean_of_sparse_gradients', 'no_empty_towers', 'the width of the table'),
+    ('build_step', 'no_barrier', 'one update of a weight, with the mean'),
+    ('weighted_step', 'no_barrier', 'one update, with all gradients'),
+    ('split_points', 'equal_weights', '(end - first) / N'),
+    ('order_of_1f1b', 'beyond_the_last', 'fewer micro-batches than S - s'),
+    ('overlapped', 'drains_the_list', 'make new lists'),
+    ('divide', 'key_error', 'none of FRAMEWORKS'),
+    ('examples_computed', 'rest_lost', 'np.array_split'),
+    ('step_with_losses', 'sum', 'the mean of the K gradients'),
+    ('training_step', 'all_towers_on_one_device', '`tf.device` block'),
+    ('scaled_rate', 'limit_of_divergence', 'and 1 / curvature'),
+    ('read_row', 'low_over_low', "the row's lowest"),
     ('zero_step', 'sum', 'Divide it by D'),
+    ('zero_step', 'gradient_gathered_too', 'the `tf.device` block of its device'),
     ('is_right', 'equal_losses', 'applied twice'),
     ('is_right', 'no_devices', 'loss.device')])
 def test_the_hint_fits_the_mistake(name, file, said):
@@ -117,6 +137,14 @@ def test_solutions_are_right_and_have_the_parameters_of_the_exercises(number):
         exercise, solution = (runpy.run_path(str(path))[name] for path in (exercises, solutions))
         assert list(inspect.signature(exercise).parameters) == list(inspect.signature(solution).parameters)
         assert solution.__doc__ and exercise.__doc__
+
+
+@pytest.mark.parametrize('number', check.LESSONS)
+def test_the_files_of_a_lesson_say_whether_it_has_one_exercise_or_several(number):
+    lesson, names = check.LESSONS[number]
+    for folder in ('exercises', 'checkers', '.'):
+        text = (ROOT / 'lessons' / folder / f'{lesson}.py').read_text().split('"""')[1]
+        assert (len(names) > 1) == bool(re.search('(?i)exercises[ :]', text)), folder
 
 
 def test_a_stub_is_not_written_yet(tmp_path, call_lesson):

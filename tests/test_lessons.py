@@ -176,6 +176,39 @@ def test_processes_return_the_gradients_of_their_points_to_a_master_that_takes_t
     assert losses == [(updates, *[loss] * 3) for updates, loss, *_ in blocks], 'equal for 1, 2 and 3 processes'
 
 
+def test_the_master_sends_and_receives_as_many_bytes_as_the_page_says():
+    messages = []
+
+    class Process:
+        def send(self, message):
+            messages.append(message[0])  # the parameters; the points follow
+
+        def recv(self):
+            messages.append(gradients_of(initial_parameters(), X))
+            return messages[-1]
+
+    lesson = runpy.run_path(str(LESSONS / 'processes.py'))
+    lesson['collect']([Process(), Process(), Process()], initial_parameters(), X, X ** 2)
+    assert [sum(np.asarray(each).nbytes for each in message) for message in messages] == [128] * 6
+    page = ' '.join((ROOT / 'docs' / 'learn' / '04-processes.md').read_text().split())
+    assert 'takes 2 P messages' in page and 'n is 128' in page
+    assert 'sends 384 bytes of parameters and receives 384 of gradients' in page
+
+
+def test_the_page_has_the_partial_gradients_that_the_example_multiplies():
+    page = (ROOT / 'docs' / 'learn' / '04-processes.md').read_text().replace('−', '-')
+    rows = {name: re.search(rf'^\| {name} \| (.*) \|$', page, re.M)[1].split(' | ') for name in ('lesson', 'example')}
+    partial = [gradients_of(initial_parameters(), x)[3].item() for x in (X[:16], X[16:33], X[33:])]
+    mean = np.dot(partial, [0.32, 0.34, 0.34])
+    assert rows['lesson'] == [f'{each:.4f}' for each in (*partial, mean)]
+    assert rows['example'] == [f'{each:.4f}' for each in (*np.multiply(partial, [0.96, 1.02, 1.02]), mean)]
+
+
+@pytest.mark.parametrize('name', ['parts.py', 'how_fast.py', 'diagnosis.py'])
+def test_help_says_which_file_is_tried(name, call_lesson):
+    assert re.search(r'--exercise\s.*\slessons/exercises\s', call_lesson(name, '--help')[1], re.S)
+
+
 def test_a_process_that_has_ended_is_reported():
     lesson = runpy.run_path(str(LESSONS / 'processes.py'))
     pipes = [multiprocessing.Pipe() for _ in range(2)]

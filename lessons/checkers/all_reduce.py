@@ -13,6 +13,7 @@ HINTS = {'all_gather': [
     'replicated_step': [
         ('trainable variable|raises ValueError',
          'each device has a weight of its own, so the graph has as many variables as devices, each with its own name.'),
+        ('subdiv_offsets', '`collective_all_reduce` in lessons/all_reduce.py has the whole call.'),
         ('waits for another|CollectiveReduce',
          'with CollectiveReduce, all members have the same group_size, group_key and instance_key; it returns the '
          'sum.'),

@@ -14,6 +14,9 @@ HINTS = {'clip_mean_gradients': [
          'the second tower must get the variables of the first: a variable scope with reuse, for every k above 0.'),
         ('nothing orders',
          'the loss must be read before the update: make the update under `tf.control_dependencies` of the losses.'),
+        ('the loss that is fetched', 'fetch the mean of the K losses, as they are before the step.'),
+        ('builds the losses', 'call loss_of(k) for each tower, once.'),
+        graph.DEVICE_HINT,
         'average the gradients of each variable first, then call `apply_gradients` once, with the global step.']}
 
 # (tower_gradients, limit): above the limit, below it, exactly on it, all zero; more towers; matrices.

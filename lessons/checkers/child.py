@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from cifar10.base import startup
-from lessons.checkers import Fault, OutOfTime, readers_functions
+from lessons.checkers import COMMON_HINTS, Fault, OutOfTime, readers_functions
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BYTES = 2 << 30  # of memory that a reader's code may take
@@ -43,7 +43,7 @@ def run(connection: Connection, lesson: str, name: str, path: str, seed: int, se
         stream.reconfigure(line_buffering=True, errors='backslashreplace')
     checker = importlib.import_module(f'lessons.checkers.{lesson}')
     _limit_memory()
-    connection.send(checker.HINTS[name])
+    connection.send(COMMON_HINTS + checker.HINTS[name])
     with startup.quiet_stderr():
         connection.send(_verdict(connection, checker, name, path, seed, seconds))
     os._exit(0)  # whatever threads the reader's code has left

@@ -22,11 +22,12 @@ _UPDATES = ('Assign', 'ResourceApply', 'ResourceSparseApply', 'ResourceScatter')
 _ARITHMETIC = {'Add', 'AddN', 'AddV2', 'Div', 'MatMul', 'Mean', 'Mul', 'Neg', 'Pow', 'RealDiv', 'Square',
                'SquaredDifference', 'Sub', 'Sum', 'L2Loss'}
 
-# For exercises whose function returns the losses of towers and an update; see HINTS in __init__.py.
+# Hints, as __init__.py describes them. STEP_HINTS are for exercises whose function returns losses and an update.
+DEVICE_HINT = (r'is on (/|no device)', 'an operation is on the device whose `tf.device` block it is made in.')
 STEP_HINTS = [
-    ('nothing orders', 'the losses are of the weight before the update: make the update under '
-     '`tf.control_dependencies` of the losses.'),
-    (r'is on (/|no device)', 'an operation is on the device whose `tf.device` block it is made in.'),
+    ('nothing orders', 'there has to be one update of a weight, with the mean of the K gradients. Then every read that '
+     'a gradient comes from is before it; compute the loss from the same read.'),
+    DEVICE_HINT,
     ('the loss of tower', 'tower k has the numbers from k * N / K up to, but not including, (k + 1) * N / K. Its loss '
      'is the mean over these, for the weight before the update.')]
 

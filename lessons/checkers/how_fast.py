@@ -7,17 +7,23 @@ from lessons.checkers import Fault, call, call_once, compare, counted, mismatch,
 
 HINTS = {
     'serial_fraction': [
-        'write the speed-up as 1 / (f + (1 - f) / D), and solve it for f.',
-        '1 / speed_up = f + (1 - f) / D = 1 / D + f * (1 - 1 / D).',
-        ('for 1 device', 'with one device, 1 - 1 / D is 0: the speed-up is 1 whatever f is.')],
+        'write the speed-up as 1 / (fraction + (1 - fraction) / D), and solve it for the fraction.',
+        '1 / speed_up = fraction + (1 - fraction) / D = 1 / D + fraction * (1 - 1 / D).',
+        ('for 1 device', 'with one device, 1 - 1 / D is 0: the speed-up is 1, whatever the fraction is.')],
     'overlapped': [
         'walk through the layers from the last to the first: when is each gradient computed, and when is it sent?',
         'a message begins when its gradient is there and the message before it has been sent, whichever is later.',
         'keep two times, that of the pass and that of the link.'],
     'read_row': [
-        'what did the clock measure, if the program divided it by the number of GPUs before it printed it?',
-        'the lowest images a second belong to the highest seconds.',
-        'the lowest speed-up is the lowest images a second divided by the highest of one K20m, 128 / 0.35.']}
+        ('the seconds of a step are',
+         'what did the clock measure, if the program divided it by the number of GPUs before it printed it?'),
+        ('the images a second are',
+         'a step has 128 images for each GPU, and the lowest images a second belong to the highest seconds of a step.'),
+        ('the speed-up is',
+         "the lowest speed-up is the row's lowest images a second divided by the highest of one K20m, 128 / 0.35."),
+        ('the efficiency is', 'it is the speed-up divided by the number of GPUs, also where that is above 1.'),
+        ('the hours are', 'the updates take the seconds of a step each, and not those that are printed.'),
+        'go through the five pairs by hand for two K20m, 0.13 to 0.20. Each pair follows from those before it.']}
 
 
 def check_serial_fraction(function: Callable, random: np.random.Generator) -> str | None:

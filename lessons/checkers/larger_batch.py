@@ -11,8 +11,8 @@ HINTS = {
         'their difference has no |G|^2: of_small - of_large = V * (1 / small - 1 / large).',
         'then |G|^2 = of_small - V / small.'],
     'scaled_rate': [
-        'first the linear rule alone: four times the batch, four times the rate.',
-        'then the limit: 1 / curvature, whatever the rule says.'],
+        'compute both for this case: the rate of the linear rule, and 1 / curvature. Which is right?',
+        'the rate grows and shrinks with the batch, but where the rule exceeds 1 / curvature it is 1 / curvature.'],
     'updates_and_epochs': [
         'how many examples does one update use, on all GPUs together?',
         'an epoch is `examples` examples. Do not round: a training may end within an epoch.']}

@@ -17,13 +17,15 @@ APPLIED = {'graph towers': lambda g, local, world: g,
 FAULTS = ('one device', 'means added', 'same batch')
 ALL_FAULTS = [set(some) for count in range(4) for some in itertools.combinations(FAULTS, count)]
 HINTS = {
-    'divide': ['if every device has the same loss, the update has to be that of the mean loss of an example.',
+    'divide': [("framework 'Torch'", 'for a name that is none of FRAMEWORKS, raise a ValueError.'),
+               'if every device has the same loss, the update has to be that of the mean loss of an example.',
                'write for each framework what it multiplies or divides the loss by, and do the opposite.',
                'with equal shares there are only three answers: loss_sum, loss_sum / local, and one more.'],
     'after_update': ['which examples does each replica compute? Start with a list of arrays.',
                      'the derivative of the sum of (w - x)^2 is 2 * sum(w - x); divide it as the replica does.',
                      'add the gradients of the replicas that there are, and take one step.'],
-    'examples_computed': ['the list has as many numbers as devices; a device without a replica computes nothing.',
+    'examples_computed': [('for (no fault|means added),', 'the shares are those of `np.array_split`.'),
+                          'the list has as many numbers as devices; a device without a replica computes nothing.',
                           'the replicas are decided first; then each has a share, or the whole batch.']}
 
 

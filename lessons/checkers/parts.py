@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 6: the order of 1F1B."""
+"""Checks the exercise of lesson 6: the order of 1F1B."""
 from collections.abc import Callable
 
 import numpy as np
@@ -6,9 +6,11 @@ import numpy as np
 from lessons.checkers import Fault, call, counted, shortened, whole
 
 HINTS = {'order_of_1f1b': [
+    ('as a list of pairs', "F0 stands for the pair ('forward', 0), and B0 for ('backward', 0), with whole numbers."),
+    # Of the cases, the first with fewer micro-batches than a part begins with.
+    ('part 0 of 4 with 2 ', 'there are fewer micro-batches than S - s, with which part s would begin.'),
     'the last part begins with one forward. With how many does the part before it begin?',
-    'after the first forwards come one backward and one forward, in turns, until no forward is left.',
-    'there may be fewer micro-batches than the forwards to begin with.']}
+    'after the first forwards come one backward and one forward, in turns, until no forward is left.']}
 
 # (part, parts, micro_batches)
 CASES = [(0, 2, 4), (1, 2, 4), (0, 4, 8), (1, 4, 8), (3, 4, 8), (0, 4, 2), (2, 4, 2), (0, 2, 1), (0, 3, 3), (0, 1, 3)]

@@ -1,4 +1,4 @@
-"""Checks the exercises of lesson 4: the split of points over processes."""
+"""Checks the exercise of lesson 4: the split of points over processes."""
 from collections.abc import Callable
 
 import numpy as np
@@ -6,6 +6,7 @@ import numpy as np
 from lessons.checkers import Fault, call, counted, numeric, shown, whole
 
 HINTS = {'split_points': [
+    ('has the weight', 'the weight counts whole points: (end - first) / N.'),
     'write down the shares of 5 points over 2 processes, and of 2 points over 3.',
     'share p ends where share p + 1 begins, so P + 1 borders make P shares. The first is 0. Which is the last?',
     'divide whole numbers by //: a quotient such as 15 / 11 is rounded, and 11 * (15 / 11) may be less than 15.']}

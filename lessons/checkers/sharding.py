@@ -13,8 +13,10 @@ with startup.quiet_stderr():  # it imports TensorFlow
 HINTS = {
     'shards': ['the size of a shard is that of the array divided by D, rounded up. How many zeros does that take?',
                'with one number on four devices, three shards hold nothing but a zero.'],
-    'zero_step': [(r'D = 1\b', 'with D = 1 nothing travels: the device keeps all weights and the velocity, and '
-                   'the two lines of the docstring are the update.'),
+    'zero_step': [('on (no device|none of the devices)|loss_of is called for', 'each operation and variable is made '
+                   'in the `tf.device` block of its device, as `on_each` of lessons.ring does.'),
+                  (r'D = 1\b.* after \d', 'with D = 1 nothing travels: the device keeps all weights and the velocity, '
+                   'and the two lines of the docstring are the update.'),
                   ('bytes in an update', 'send each number twice at most: once in `reduce_scatter`, once in '
                    '`all_gather`. In which of them does a shard go that every device computes for itself?'),
                   ('numbers in variables', 'the velocity is kept in shards in both stages, the weights in stage 3 '
@@ -97,7 +99,10 @@ def _zero_step_of(function, stage, count, size, rate, random):
         for d in range(count):
             sent = ring.bytes_sent(update, d)
             if sent > most:
-                return f'device {d} sends {sent} bytes in an update; {most} are enough'
+                outside = [f'{reader.name}, which is on no device, reads {tensor.name}'
+                           for tensor, reader in ring.sent(update, d) if not reader.device]
+                return f'device {d} sends {sent} bytes in an update; {most} are enough' + '; '.join(
+                    ['', *sorted(outside)[:1]])
         weights, velocity = start.astype(float), 0
         with session(count) as run:
             for made in range(3):

@@ -24,8 +24,7 @@ HINTS = {'weighted_mean': [
          'follow.'),
         ('variable', 'make the weight once, before the loop that builds the towers, on /cpu:0: they all share it.'),
         ('is on |computed on', 'an operation is on the device whose `tf.device` block it is made in.'),
-        ('nothing orders', 'each tower reads the weight before the update: make the update under '
-         '`tf.control_dependencies` of the gradients.'),
+        ('nothing orders', 'there has to be one update, with all gradients: then every read is before it.'),
         'divide 1, 3, 4, 5, 12 over two devices by hand: which shares, which gradients, and which sum is -10?',
         'the sum over a share, divided by the size of the whole batch, needs no weights: the gradients are added.']}
 

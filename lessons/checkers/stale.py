@@ -11,7 +11,10 @@ HINTS = {'staleness_aware_rate': [
     'how many updates were made between the reading and the update? Begin with the example of the docstring.',
     'a gradient that is not stale, and one whose staleness is 1, both get the whole rate.'],
     'step_with_losses': [
-        'the gradient of a linear loss is a constant, so the update does not wait for the read of that tower.',
+        ('nothing orders|is fetched as losses',
+         'the gradient of a linear loss is a constant, so the update does not wait for the read of that tower.'),
+        ('the weight afterwards is', 'subtract once the rate times the mean of the K gradients.'),
+        graph.DEVICE_HINT,
         'what must have happened before the update? Put the update under `tf.control_dependencies` of that.',
         'an operation is under a control dependency only if it is made inside the `with` block.']}
 

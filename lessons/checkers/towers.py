@@ -7,11 +7,14 @@ from lessons.checkers import Fault, call, mismatch, numeric, shown
 from lessons.checkers.graph import STEP_HINTS, check_steps
 
 HINTS = {'mean_of_sparse_gradients': [
+    (r'values of shape \(0,\)', 'with no rows, the values still have the width of the table: shape (0, width).'),
+    ('MemoryError|IndexError', 'the table may have millions of rows: keep only those that a tower looked up.'),
     'follow one row by hand: which towers looked it up, and how many towers are there?',
     'a row that only one of K towers looked up has the gradient 0 on all others, so its mean is a K-th.',
     'a row may appear several times in what you return. Then its values are added.'],
     'build_step': [
-        ('trainable variable', 'make the weight once, before the loop that builds the towers: they all share it.'),
+        ('trainable variable|already exists',
+         'make the weight once, before the loop that builds the towers: they all share it.'),
         *STEP_HINTS,
         'the update is one operation: the weight minus the rate times the mean of the K gradients.',
         'print the share, the loss and the gradient of each tower in a session, and compare them with a pencil.']}

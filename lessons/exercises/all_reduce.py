@@ -1,4 +1,4 @@
-"""Exercise of lesson 2: the second half of a ring. `python lessons/check.py 2` says whether it is right."""
+"""Exercises of lesson 2: the second half of a ring, and a step with copies. `python lessons/check.py 2` checks them."""
 import tensorflow.compat.v1 as tf  # noqa: F401
 
 

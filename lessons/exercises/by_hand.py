@@ -1,4 +1,4 @@
-"""Exercise of lesson 12: the clipped mean gradient. `python lessons/check.py 12` says whether it is right."""
+"""Exercises of lesson 12: the clipped mean, and a step of any model. `python lessons/check.py 12` checks them."""
 import tensorflow.compat.v1 as tf  # noqa: F401
 
 

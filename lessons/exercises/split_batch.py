@@ -1,4 +1,4 @@
-"""Exercise of lesson 3: shares of different sizes. `python lessons/check.py 3` says whether it is right."""
+"""Exercises of lesson 3: shares of different sizes. `python lessons/check.py 3` says whether they are right."""
 import numpy as np  # noqa: F401
 import tensorflow.compat.v1 as tf  # noqa: F401
 

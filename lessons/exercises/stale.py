@@ -1,4 +1,4 @@
-"""Exercise of lesson 5: a rate that depends on staleness. `python lessons/check.py 5` says whether it is right."""
+"""Exercises of lesson 5: a rate for stale gradients, and a late tower. `python lessons/check.py 5` checks them."""
 import tensorflow.compat.v1 as tf  # noqa: F401
 
 

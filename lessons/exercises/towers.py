@@ -1,4 +1,4 @@
-"""Exercise of lesson 1: the mean of sparse gradients. `python lessons/check.py 1` says whether it is right."""
+"""Exercises of lesson 1: the mean of sparse gradients, and a step. `python lessons/check.py 1` checks them."""
 import numpy as np  # noqa: F401
 import tensorflow.compat.v1 as tf  # noqa: F401
 

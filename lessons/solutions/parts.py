@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 6."""
+"""Solution of the exercise of lesson 6."""
 
 
 def order_of_1f1b(part, parts, micro_batches):

@@ -1,4 +1,4 @@
-"""Solutions of the exercises of lesson 4."""
+"""Solution of the exercise of lesson 4."""
 
 
 def split_points(points, processes):
