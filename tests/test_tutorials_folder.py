@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.evaluation.evaluation import evaluate
-from cifar10.run import checkpoint, metrics
+from cifar10.run import checkpoint, metrics, saved
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
@@ -100,6 +100,32 @@ def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
         found[version] = resumed, taken, dict(evaluated=np.array(evaluated))
     for one, other in zip(*found.values()):
         assert_same_bits(one, other)
+
+
+def test_a_folder_of_the_name_of_a_checkpoint_is_no_train_dir_and_hides_nothing(tutorials, settings):
+    folder = tutorials('linear')
+    prefix = os.path.join(folder, 'model.ckpt-0')
+    before = state_of(folder)
+    for start in (trainer.train, check):
+        with pytest.raises(UsageError):
+            start(settings(train_dir=prefix))
+    with pytest.raises(UsageError, match='model.ckpt-0 is a checkpoint; give the directory that contains it$'):
+        trainer.train(settings(train_dir=prefix))
+    assert state_of(folder) == before
+    os.mkdir(prefix)
+    with pytest.raises(UsageError, match='is a checkpoint; give'):
+        trainer.train(settings(train_dir=prefix))
+
+    def seen():
+        assert saved.corruption(prefix) is None and not saved.is_ours(prefix)
+        taken = train(settings(warm_start=prefix, train_dir=f'{folder} taken', max_steps=1, restart=True))
+        shutil.rmtree(f'{folder} copy', ignore_errors=True)
+        shutil.copytree(folder, f'{folder} copy')
+        resumed = train(settings(train_dir=f'{folder} copy', max_steps=2))
+        return {**saved.read(prefix), 'taken': taken['linear/weights'], 'resumed': resumed['linear/weights']}
+    found = seen()
+    rewrite(f'{folder} taken/model.ckpt-1', os.path.join(prefix, 'model.ckpt-9'))
+    assert_same_bits(seen(), found)
 
 
 def test_a_corrupt_checkpoint_in_the_v1_format_is_left_alone(one_step, settings):

@@ -8,6 +8,7 @@ import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -67,7 +68,7 @@ def newest_of_run(directory: TrainDir) -> str | None:
     if directory.stored() is None:
         for prefix in directory.checkpoints():
             try:
-                tf.train.load_checkpoint(prefix)
+                reader(prefix)
             except Exception as error:  # of any type, as in `corruption`
                 raise UsageError(f'{prefix} cannot be read, and there is no {SETTINGS} beside it; use another '
                                  '--train_dir') from error
@@ -116,7 +117,7 @@ def corruption(prefix: str) -> str | None:
 def is_ours(prefix: str) -> bool:
     """Returns whether this program wrote a checkpoint; the tutorial's scripts count no examples."""
     try:
-        return tf.train.load_checkpoint(prefix).has_tensor(EXAMPLES_SEEN)
+        return reader(prefix).has_tensor(EXAMPLES_SEEN)
     except Exception:
         # Corrupted since it was written: no run begins beside a checkpoint that cannot be read. Only others write V1.
         return not os.path.isfile(prefix)
@@ -154,6 +155,14 @@ def digest_of(values: Mapping[str, np.ndarray]) -> str:
     return sha256.hexdigest()
 
 
+def reader(prefix: str) -> Any:
+    """Returns TensorFlow's reader of the files of a checkpoint.
+
+    Not that of `tf.train.load_checkpoint`, which takes a folder of the same name beside them for the newest in it.
+    """
+    return tf.train.NewCheckpointReader(prefix)
+
+
 def read(prefix: str) -> dict[str, np.ndarray]:
     """Returns the variables in a checkpoint by their names; global_step as an int64.
 
@@ -183,5 +192,5 @@ def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str,
 
 
 def _values(prefix):
-    reader = tf.train.load_checkpoint(prefix)
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    opened = reader(prefix)
+    return {name: opened.get_tensor(name) for name in opened.get_variable_to_shape_map()}
