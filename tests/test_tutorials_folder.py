@@ -1,5 +1,6 @@
 """The folder of a run of the tutorial's scripts: recognised, resumed, in either format, and left as it was."""
 import os
+import re
 import shutil
 
 import numpy as np
@@ -62,6 +63,43 @@ def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):
     lines = capsys.readouterr().out
     assert ", of TensorFlow's tutorial, resumed at step 10001 of 20000\n" in lines
     assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.1 now, and falls' in lines
+
+
+def test_a_folder_of_the_tutorial_stays_one_whatever_network_is_asked_for(tutorials, settings, capsys):
+    folder = tutorials('classic')
+    asked = settings(train_dir=folder, network='linear', max_steps=1)
+    trainer.train(asked)  # which has nothing to do, so a check has nothing to refuse
+    start, = re.findall(f'run +{folder}, .*\n', capsys.readouterr().out)
+    check(asked)
+    assert start in capsys.readouterr().out and start.endswith(", of TensorFlow's tutorial, at step 1\n")
+    with pytest.raises(UsageError, match='has no linear/biases: .*use another --train_dir .there --warm_start='):
+        trainer.train(settings(train_dir=folder, network='linear', max_steps=2))
+
+
+def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings, tmp_path, closed_network, capsys):
+    folder = tutorials('classic')
+    flags = dict(dataset='cifar10', network='classic', data_dir=str(tmp_path / 'none'))
+    for changes, end in ((dict(), ' by hand, or use --dataset=shapes, which needs no network'),
+                         (dict(train_dir=folder), ' by hand'), (dict(warm_start=folder), ' by hand')):
+        asked = settings(**{**flags, **changes})
+        with pytest.raises(UsageError, match=f'{end}$'):
+            trainer.train(asked)
+        with pytest.raises(UsageError):
+            check(asked)
+        assert re.search(f'problem .*{end}\n', capsys.readouterr().out)
+    with pytest.raises(UsageError, match=' by hand$'):
+        evaluate(eval_settings(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=str(tmp_path / 'none')))
+
+
+def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data_dir, capsys):
+    folder = tutorials('classic')
+    warning = "warning: the tutorial's scripts train on cifar10, and this is --dataset=shapes\n"
+    check(settings(train_dir=folder, network='classic', max_steps=2))
+    assert warning in capsys.readouterr().out
+    flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=data_dir, num_examples=100)
+    evaluate(eval_settings(dataset='shapes', run_once=True, **flags))
+    assert warning in capsys.readouterr().out
+    assert saved.other_images('cifar10') == []
 
 
 @pytest.mark.parametrize('step, rate', [(87499, '0.1'), (87500, '0.01'), (262500, '0.0001')])

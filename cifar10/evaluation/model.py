@@ -8,7 +8,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say
+from cifar10.base.console import say, say_all
 from cifar10.base.directories import BEST, warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.names import AVERAGE
@@ -93,6 +93,7 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> RunRecord:
     stored = directory.stored()
     if stored is None:
         stored = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
+        say_all(saved.other_images(stored.settings.data.dataset))
     stored = trust.located(stored, directory.path, dataset=settings.dataset, network=settings.network)
     for line in stored.code_changes(network=stored.settings.recipe.network):
         say(line)

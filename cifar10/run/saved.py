@@ -123,6 +123,17 @@ def is_ours(prefix: str) -> bool:
         return not os.path.isfile(prefix)
 
 
+def is_tutorials(prefix: str) -> bool:
+    """Returns whether a checkpoint that this program did not write has the names of the tutorial's network."""
+    return reader(prefix).has_tensor('softmax_linear/weights')
+
+
+def other_images(dataset: str) -> list[str]:
+    """Returns a warning if the name of a data set is not that of the tutorial, whose checkpoints do not say it."""
+    return [f"warning: the tutorial's scripts train on cifar10, and this is --dataset={dataset}"] * (
+        dataset != 'cifar10')
+
+
 def progress(prefix: str) -> tuple[int, int | None]:
     """Returns (the global_step in a checkpoint, how many examples the run had seen by then, if they were counted)."""
     values = read(prefix)

@@ -8,10 +8,12 @@ import dataclasses
 import math
 import os
 import re
+from collections.abc import Iterator
 
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
 from cifar10.data import expected, records
+from cifar10.data.download import DownloadError
 from cifar10.data.expected import Expected
 from cifar10.data.records import Records
 from cifar10.model import NUM_CLASSES
@@ -117,10 +119,22 @@ def expect_data(start: Start) -> list[str]:
         records.of(settings.data, records.TEST).digest()  # the record of the start has it
         start.data = records.of(settings.data)
         return []
-    start.expected.check_source()
+    with offering_shapes(start):
+        start.expected.check_source()
     start.data = start.expected.parts[records.TRAIN]
     return [f'data       {settings.data.dataset}: the run would begin by {start.expected.how}, into '
             f'{start.data.folder}']
+
+
+@contextlib.contextmanager
+def offering_shapes(start: Start) -> Iterator[None]:
+    """Context in which a failed download offers other images, but not to a run or a model that has its own."""
+    try:
+        yield
+    except DownloadError as error:
+        if start.settings.run.warm_start or start.directory.checkpoints():
+            raise
+        raise UsageError(f'{error}, or use --dataset=shapes, which needs no network') from error
 
 
 def check_directory(start: Start) -> list[str]:
