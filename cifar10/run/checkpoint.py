@@ -106,8 +106,9 @@ class Checkpoints:
             self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
         if start:
             shapes = reader(start).get_variable_to_shape_map()
-            refuse_another_network(
-                start, shapes, {variable.op.name: variable for variable in variables}, 'use another --train_dir')
+            # Not `directory`, which is another one where a start is only tried.
+            remedy = deletion.remedy(TrainDir(os.path.dirname(start)), warm_start=True)
+            refuse_another_network(start, shapes, {variable.op.name: variable for variable in variables}, remedy)
 
     def resume(self) -> dict[str, np.ndarray] | None:
         """Returns the variables that the run goes on from, or None without a checkpoint."""
