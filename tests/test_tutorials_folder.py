@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, metrics, saved
 from cifar10.run.names import step_of
@@ -175,6 +175,29 @@ def test_a_corrupt_checkpoint_in_the_v1_format_is_left_alone(one_step, settings)
     assert state_of(directory.path).keys() == before.keys()
     with pytest.raises(UsageError, match='model.ckpt-0 was not written by this program'):
         trainer.train(settings(restart=True))
+
+
+def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials, settings, capsys):
+    folder = tutorials('classic')
+    flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', run_once=True)
+    prefix = os.path.join(folder, 'model.ckpt-0')
+    shutil.copyfile(f'{prefix}.index', os.path.join(folder, 'model.ckpt-7.index'))
+    assert saved.newest(TrainDir(folder)) == prefix
+    missing = re.escape('model.ckpt-7.data-00000-of-00001: No such file or directory; copy what is missing')
+    assert re.search(f'7 cannot be read .*{missing}.; looking for an earlier one\n', capsys.readouterr().out)
+    for name in ('model.ckpt-0.index', 'model.ckpt-0.data-00000-of-00001'):
+        os.remove(os.path.join(folder, name))
+    saved._reported.clear()
+    for look in (lambda: trainer.train(settings(train_dir=folder, network='classic')),
+                 lambda: evaluate(eval_settings(**flags))):
+        with pytest.raises((UsageError, RunError), match=missing):
+            look()
+    assert 'looking for an earlier one' not in capsys.readouterr().out
+    assert not os.path.exists(f'{folder} eval')
+    with open(os.path.join(folder, 'model.ckpt-9'), 'w') as stream:
+        stream.write('half of a file in the V1 format')
+    with pytest.raises(UsageError, match=r'model.ckpt-9 cannot be read \(.*sstable.*\), and .*; move it away, or use'):
+        trainer.train(settings(train_dir=folder, network='classic'))
 
 
 def test_a_checkpoint_without_a_step_is_refused(tutorials, settings, tmp_path):

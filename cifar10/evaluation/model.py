@@ -139,6 +139,8 @@ class _SingleCheckpoint(TrainDir):
 def _check_checkpoint_dir(directory, required):
     """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
     if directory.checkpoints():
+        if required and saved.newest(directory) is None:  # before anything is written
+            raise no_checkpoint(directory)
         return
     if exists(directory.path):
         raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')

@@ -3,6 +3,7 @@
 The tutorial's variables have the same names. But its global_step is a float32, nothing counts examples, and no
 settings are stored.
 """
+import errno
 import glob
 import hashlib
 import os
@@ -16,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN
-from cifar10.run.names import SETTINGS, exists
+from cifar10.run.names import exists
 from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
 _RETRY_SECS = 0.5
@@ -43,7 +44,8 @@ def newest(directory: TrainDir) -> str | None:
             corrupt.add(prefix)
             if prefix not in _reported:
                 _reported[prefix] = cause
-                say(f'warning: {prefix} cannot be read ({cause}); looking for an earlier one')
+                then = '; looking for an earlier one' if candidates[1:] else ''
+                say(f'warning: {prefix} cannot be read ({cause}){then}')
     return None
 
 
@@ -70,8 +72,8 @@ def newest_of_run(directory: TrainDir) -> str | None:
             try:
                 reader(prefix)
             except Exception as error:  # of any type, as in `corruption`
-                raise UsageError(f'{prefix} cannot be read, and there is no {SETTINGS} beside it; use another '
-                                 '--train_dir') from error
+                raise UsageError(f'{prefix} cannot be read ({reason(error)}), and may be of another program, which no '
+                                 f'run here replaces; move it away, or {ANOTHER_DIR}') from error
     prefix = newest(directory)
     if prefix is None and directory.checkpoints():
         remedy = ANOTHER_RUN if directory.stored() else ANOTHER_DIR
@@ -110,7 +112,8 @@ def corruption(prefix: str) -> str | None:
     try:
         _values(prefix)  # which checks lengths and checksums
     except Exception as error:  # of any type: the reader translates some of its errors and not others
-        return reason(error)
+        cause = reason(error)
+        return cause + '; copy what is missing' * cause.endswith(os.strerror(errno.ENOENT))
     return None
 
 
