@@ -138,6 +138,7 @@ class _SingleCheckpoint(TrainDir):
 
 def _check_checkpoint_dir(directory, required):
     """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
+    is_run = directory.stored() is not None  # and settings that cannot be read are refused
     if directory.checkpoints():
         if required and saved.newest(directory) is None:  # before anything is written
             raise no_checkpoint(directory)
@@ -145,7 +146,6 @@ def _check_checkpoint_dir(directory, required):
     if exists(directory.path):
         raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
     best_dir = os.path.join(directory.path, BEST)
-    is_run = directory.stored() is not None  # which has no checkpoint yet
     if TrainDir(best_dir).checkpoints() and not is_run:
         raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
                          f'--checkpoint_dir={best_dir}')

@@ -121,7 +121,7 @@ class TrainDir:
 
     def check(self) -> None:
         """Raises a UsageError if a run cannot use the directory, as far as can be known without creating it."""
-        if exists(self.path) and not self.checkpoints():
+        if exists(self.path) and not os.path.isfile(self.path) and not self.checkpoints():
             raise UsageError(f'--train_dir={self.path} is a checkpoint; give the directory that contains it')
         refuse_of_others(self.path, f'--train_dir={self.path}')
         check_dir(self.path, '--train_dir')
