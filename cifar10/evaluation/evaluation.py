@@ -33,7 +33,7 @@ def evaluate(settings: EvalSettings,
         evaluation is reported.
     """
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
-    _check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
+    _check_eval_dir(settings.eval_dir, directory)
     say(f'device     {devices}')
     if not settings.run_once and not directory.checkpoints():
         say(f'waiting for the first checkpoint in {directory.path}')
@@ -59,12 +59,12 @@ def evaluate(settings: EvalSettings,
             evaluation.events.close()
 
 
-def _check_eval_dir(path, checkpoint_dir):
+def _check_eval_dir(path, directory):
     """Makes an eval_dir; raises a UsageError if it holds a run: TensorBoard would mix the curves of both."""
     refuse_of_others(path, f'--eval_dir={path}')
     make_dir(path, '--eval_dir')
-    if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
-        raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')
+    if os.path.realpath(path) == os.path.realpath(directory.path):
+        raise UsageError(f'--eval_dir={path} is {directory.given}; use another directory')
     if TrainDir(path).checkpoints() or {LIST, SETTINGS} & set(os.listdir(path)):
         raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
 
@@ -84,7 +84,7 @@ class _Evaluation:
 
     def __init__(self, settings, directory, devices):
         stored = model.load_stored(settings, directory)
-        data = _prepare_data(stored, settings)
+        data = _prepare_data(stored, settings, directory)
         self._run = model.load_run(settings, directory, stored, data)
         self._directory = directory
         self._settings = settings
@@ -107,8 +107,11 @@ class _Evaluation:
     def refuse_another_run(self):
         """Raises a RunError if the run is gone, or another one has taken its place."""
         if not self._directory.is_run(self._run.stored.run):
-            raise RunError(f'the run in {self._directory.path} was replaced or removed; start again for the new one, '
-                           'with another --eval_dir')
+            # A restart has deleted the evaluations in the train_dir with their run.
+            is_deleted = not os.path.exists(os.path.join(self._settings.eval_dir, metrics.NAME))
+            another = '' if is_deleted else ', with another --eval_dir'
+            raise RunError(f'the run in {self._directory.path} was replaced or removed; start again for the new one'
+                           f'{another}')
 
     def evaluate(self, session, prefix):
         """Returns what `done` of a checkpoint gets; None if training has deleted the checkpoint."""
@@ -147,8 +150,8 @@ class _Evaluation:
         return record
 
 
-def _prepare_data(stored, settings):
-    """Returns the Records to evaluate a run on, given its newest record."""
+def _prepare_data(stored, settings, directory):
+    """Returns the Records to evaluate the run in a directory on, given its newest record."""
     data = stored.settings.replace(data_dir=settings.data_dir or stored.settings.data.data_dir).data
     if stored.run and not settings.data_dir and not DATASETS.is_own(data.dataset) and not os.path.isdir(data.data_dir):
         say(f"not here   the run's --data_dir={data.data_dir}, so the data set is made there again; if it is elsewhere "
@@ -158,8 +161,7 @@ def _prepare_data(stored, settings):
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
         # The run may have been trained on images that are test images now.
         trained = records.of(data)
-        stored.refuse_another(dict(examples=trained.count), f'--checkpoint_dir={settings.checkpoint_dir}',
-                              model.OWN_IMAGES)
+        stored.refuse_another(dict(examples=trained.count), directory.given, model.OWN_IMAGES)
         if stored.difference_to(dict(images_sha256=trained.digest())):
             say('warning: the training images have changed since the run was trained on them, so test images may have '
                 'been among them')

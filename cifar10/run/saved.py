@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN
-from cifar10.run.names import exists
+from cifar10.run.names import LIST, exists
 from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
 _RETRY_SECS = 0.5
@@ -77,14 +77,14 @@ def newest_of_run(directory: TrainDir) -> str | None:
     prefix = newest(directory)
     if prefix is None and directory.checkpoints():
         remedy = ANOTHER_RUN if directory.stored() else ANOTHER_DIR
-        raise UsageError(f'{none_readable(directory, "train_dir")}; {remedy}')
+        raise UsageError(f'{none_readable(directory)}; {remedy}')
     return prefix
 
 
-def none_readable(directory: TrainDir, flag: str) -> str:
-    """Returns a phrase that says that no checkpoint can be read, of a directory that a flag names, and why."""
+def none_readable(directory: TrainDir) -> str:
+    """Returns a phrase that says that no checkpoint in a directory can be read, and why."""
     causes = [f' ({_reported[prefix]})' for prefix in directory.checkpoints() if prefix in _reported]
-    return f"no checkpoint in --{flag}={directory.path} can be read{''.join(causes[-1:])}"
+    return f"no checkpoint in {directory.given} can be read{''.join(causes[-1:])}"
 
 
 def named(flag: str, given: str, others: str = '') -> str:
@@ -97,6 +97,8 @@ def named(flag: str, given: str, others: str = '') -> str:
     """
     prefix = given.removesuffix('.index')
     if not exists(prefix):
+        if os.path.basename(prefix) == LIST and os.path.isfile(prefix):
+            raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
         why = f', because {prefix}.index is missing' if glob.glob(glob.escape(prefix) + '.data-*') else ''
         folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
         example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
@@ -186,7 +188,7 @@ def read(prefix: str) -> dict[str, np.ndarray]:
     values = _values(prefix)
     if tf.GraphKeys.GLOBAL_STEP not in values:
         raise UsageError(f'{prefix} has no global_step, so its step is unknown; start a new run from it with '
-                         f'--warm_start={prefix}')
+                         f'multi_gpu_train.py --warm_start={prefix} in another --train_dir')
     return {**values, tf.GraphKeys.GLOBAL_STEP: np.int64(values[tf.GraphKeys.GLOBAL_STEP])}
 
 

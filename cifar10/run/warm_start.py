@@ -28,8 +28,9 @@ def find(given: str) -> str:
     if not is_dir:
         prefix = saved.named('warm_start', given, folders)
     elif (prefix := saved.newest(TrainDir(given))) is None:
-        problem = TrainDir(given).incomplete() or 'holds no model.ckpt-<step> that can be read'
-        raise UsageError(f'--warm_start={given} {problem}; give {folders}the prefix of a checkpoint')
+        missing = TrainDir(given).incomplete()
+        problem = f'{missing}, or' if missing else 'holds no model.ckpt-<step> that can be read;'
+        raise UsageError(f'--warm_start={given} {problem} give {folders}the prefix of a checkpoint')
     return os.path.abspath(prefix)
 
 

@@ -186,7 +186,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if stored is None or not os.path.isdir(start.data.folder):
         return []
     stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
-                          f'--train_dir={start.directory.path}', deletion.remedy(start.directory, warm_start=True))
+                          start.directory.given, deletion.remedy(start.directory, warm_start=True))
     digests = {'training': dict(images_sha256=start.data.digest()),
                'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
     return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
@@ -215,7 +215,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if changes:
         has_ended = stored.last_step is not None and step_of(directory.checkpoints()[-1]) >= stored.last_step
         remedy = deletion.remedy(directory, has_ended or bool(_OF_THE_VARIABLES & changes.keys()))
-        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; "
+        raise UsageError(f"{directory.given} holds a run with {', '.join(changes.values())}; "
                          f'{_how_to_go_on(stored, has_ended, settings)}{remedy}')
 
 
