@@ -129,6 +129,8 @@ class _Evaluation:
             # Another run writes its settings before its checkpoints. So if the settings are still those of
             # this run, the checkpoint was too.
             self.refuse_another_run()
+            if stored := self._directory.stored():  # the tutorial's run gets an id where it is gone on with
+                self._evaluation['run'] = stored.run
             result = self.evaluator.run(session)
             record = self._report(step, result)
         # Without the lock, because a callback may evaluate too.
