@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import files
 from cifar10.base.console import Output, say, say_all
-from cifar10.base.directories import make_dir, refuse_of_others
+from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
@@ -60,12 +60,12 @@ def evaluate(settings: EvalSettings,
 
 
 def _check_eval_dir(path, directory):
-    """Makes an eval_dir; raises a UsageError if it holds a run: TensorBoard would mix the curves of both."""
+    """Raises a UsageError if a directory is no eval_dir, or holds a run: TensorBoard would mix the curves of both."""
     refuse_of_others(path, f'--eval_dir={path}')
-    make_dir(path, '--eval_dir')
+    check_dir(path, '--eval_dir')
     if os.path.realpath(path) == os.path.realpath(directory.path):
         raise UsageError(f'--eval_dir={path} is {directory.given}; use another directory')
-    if TrainDir(path).checkpoints() or {LIST, SETTINGS} & set(os.listdir(path)):
+    if TrainDir(path).checkpoints() or any(os.path.exists(os.path.join(path, name)) for name in (LIST, SETTINGS)):
         raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
 
 
@@ -84,6 +84,8 @@ class _Evaluation:
 
     def __init__(self, settings, directory, devices):
         stored = model.load_stored(settings, directory)
+        if settings.run_once and saved.newest(directory) is None:
+            raise model.no_checkpoint(directory)  # before anything is downloaded or written
         data = _prepare_data(stored, settings, directory)
         self._run = model.load_run(settings, directory, stored, data)
         self._directory = directory
@@ -95,6 +97,7 @@ class _Evaluation:
         self._evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=self._run.use_ema)
         eval_dir = settings.eval_dir
+        make_dir(eval_dir, '--eval_dir')
         self._best = Best(eval_dir, self._evaluation, '--eval_dir') if settings.keep_best else None
         runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
         if runs - {None, stored.run}:

@@ -138,15 +138,13 @@ class _SingleCheckpoint(TrainDir):
 
 def _check_checkpoint_dir(directory, required):
     """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
-    is_run = directory.stored() is not None  # and settings that cannot be read are refused
     if directory.checkpoints():
-        if required and saved.newest(directory) is None:  # before anything is written
-            raise no_checkpoint(directory)
         return
     if exists(directory.path):
         raise UsageError(f'{directory.given} is a checkpoint; give the directory that contains it, or --checkpoint for '
                          'it alone')
     best = TrainDir(os.path.join(directory.path, BEST), directory.flag)
+    is_run = directory.stored() is not None  # which has no checkpoint yet
     if best.checkpoints() and not is_run:
         raise UsageError(f'{directory.given} is the eval_dir of a run; its best checkpoint is in {best.given}')
     if required or directory.incomplete():
