@@ -72,8 +72,9 @@ def newest_of_run(directory: TrainDir) -> str | None:
             try:
                 reader(prefix)
             except Exception as error:  # of any type, as in `corruption`
-                raise UsageError(f'{prefix} cannot be read ({reason(error)}), and may be of another program, which no '
-                                 f'run here replaces; move it away, or {ANOTHER_DIR}') from error
+                raise UsageError(f'{prefix} cannot be read ({reason(error)}), and no run goes on beside a broken '
+                                 "checkpoint that may be another program's; move its files away, or "
+                                 f'{ANOTHER_DIR}') from error
     prefix = newest(directory)
     if prefix is None and directory.checkpoints():
         remedy = ANOTHER_RUN if directory.stored() else ANOTHER_DIR
