@@ -43,6 +43,14 @@ def real_data_dir():
 
 
 @pytest.fixture
+def closed_network(monkeypatch):
+    """Every download goes to a proxy at a port where nobody listens."""
+    for name in ('http_proxy', 'https_proxy'):
+        monkeypatch.setenv(name, 'http://127.0.0.1:9')
+    monkeypatch.setenv('no_proxy', '')
+
+
+@pytest.fixture
 def free_addresses():
     """A function that returns so many addresses, 'host:port', at which nothing listens during the test."""
     with contextlib.ExitStack() as held:

@@ -17,7 +17,7 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import evaluation, model
 from cifar10.model.recipe import Recipe
-from cifar10.run import metrics
+from cifar10.run import deletion, metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import completed, train_settings
@@ -364,6 +364,25 @@ def test_a_checkpoint_in_the_v1_format_is_evaluated_and_that_no_copy_is_kept_is_
 def test_a_run_that_began_with_a_record_is_not_that_of_an_evaluation_without_one(run, tmp_path):
     assert not TrainDir(run).is_run(None)
     assert TrainDir(str(tmp_path)).is_run(None) and not TrainDir(str(tmp_path)).is_run('other')
+
+
+def test_errors_name_the_flag_that_was_given(run, tmp_path):
+    prefix = checkpoints(run)[-1]
+    for flag, other in (('train_dir', 'checkpoint_dir'), ('checkpoint_dir', 'train_dir')):
+        for folder, part in ((str(tmp_path), 'no checkpoint in {given};'),
+                             (prefix, '{given} is a checkpoint; give the .*, or --checkpoint for it alone$')):
+            with pytest.raises(UsageError, match=part.format(given=f'--{flag}={folder}')) as refused:
+                evaluation.evaluate(eval_settings(run_once=True, **{flag: folder}))
+            assert f'--{other}' not in str(refused.value)
+
+
+def test_another_eval_dir_is_a_remedy_only_where_evaluations_are_left(first_step, tmp_path):
+    folder = str(tmp_path / 'run')
+    for changes, end in ((dict(), ''), (dict(eval_dir=str(tmp_path / 'eval')), ', with another --eval_dir')):
+        shutil.copytree(first_step('linear'), folder, dirs_exist_ok=True)
+        with tf.Graph().as_default(), pytest.raises(RunError, match=f'start again for the new one{end}$'):
+            evaluation.evaluate(eval_settings(train_dir=folder, num_examples=50, eval_interval_secs=1, **changes),
+                                lambda *evaluated: deletion.restart(TrainDir(folder)))
 
 
 @pytest.mark.stress

@@ -156,14 +156,6 @@ def test_a_link_in_an_archive_is_not_followed(cifar_dir, tmp_path_factory):
     assert not (target / FOLDER).exists()
 
 
-@pytest.fixture
-def closed_network(monkeypatch):
-    """Every download goes to a proxy at a port where nobody listens."""
-    for name in ('http_proxy', 'https_proxy'):
-        monkeypatch.setenv(name, 'http://127.0.0.1:9')
-    monkeypatch.setenv('no_proxy', '')
-
-
 def test_offline_the_error_says_what_to_do(tmp_path, closed_network):
     result = run_script('multi_gpu_train.py', data_dir=tmp_path / 'new', train_dir=tmp_path / 'train')
     assert result.returncode == 2

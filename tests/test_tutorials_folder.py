@@ -1,14 +1,15 @@
 """The folder of a run of the tutorial's scripts: recognised, resumed, in either format, and left as it was."""
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
-from cifar10.run import checkpoint, metrics
+from cifar10.run import checkpoint, metrics, saved
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
@@ -64,6 +65,58 @@ def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):
     assert 'assumed    its steps had 128 examples, as here' in lines and 'so the rate is 0.1 now, and falls' in lines
 
 
+def test_a_folder_of_the_tutorial_stays_one_whatever_network_is_asked_for(tutorials, settings, capsys):
+    folder = tutorials('classic')
+    asked = settings(train_dir=folder, network='linear', max_steps=1)
+    trainer.train(asked)  # which has nothing to do, so a check has nothing to refuse
+    start, = re.findall(f'run +{folder}, .*\n', capsys.readouterr().out)
+    check(asked)
+    assert start in capsys.readouterr().out and start.endswith(", of TensorFlow's tutorial, at step 1\n")
+    with pytest.raises(UsageError, match='has no linear/biases: .*use another --train_dir .there --warm_start='):
+        trainer.train(settings(train_dir=folder, network='linear', max_steps=2))
+
+
+def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings, tmp_path, closed_network, capsys):
+    folder = tutorials('classic')
+    flags = dict(dataset='cifar10', network='classic', data_dir=str(tmp_path / 'none'))
+    for changes, end in ((dict(), ' by hand, or use --dataset=shapes, which needs no network'),
+                         (dict(train_dir=folder), ' by hand'), (dict(warm_start=folder), ' by hand')):
+        asked = settings(**{**flags, **changes})
+        with pytest.raises(UsageError, match=f'{end}$'):
+            trainer.train(asked)
+        with pytest.raises(UsageError):
+            check(asked)
+        assert re.search(f'problem .*{end}\n', capsys.readouterr().out)
+    with pytest.raises(UsageError, match=' by hand$'):
+        evaluate(eval_settings(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=str(tmp_path / 'none')))
+
+
+def test_a_watching_evaluator_learns_the_id_that_a_run_gets(tutorials, settings, data_dir):
+    folder = tutorials('classic')
+
+    def done(prefix, step, classes, result):
+        if step == 2:
+            raise KeyboardInterrupt
+        with tf.Graph().as_default():
+            trainer.train(settings(train_dir=folder, network='classic', max_steps=2))
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(eval_settings(train_dir=folder, dataset='shapes', data_dir=data_dir, num_examples=50,
+                               eval_interval_secs=1), done)
+    records = metrics.read(os.path.join(folder, 'eval'), metrics.EVAL)
+    assert [record['run'] for record in records] == [None, TrainDir(folder).stored().run]
+
+
+def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data_dir, capsys):
+    folder = tutorials('classic')
+    warning = "warning: the tutorial's scripts train on cifar10, and this is --dataset=shapes\n"
+    check(settings(train_dir=folder, network='classic', max_steps=2))
+    assert warning in capsys.readouterr().out
+    flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=data_dir, num_examples=100)
+    evaluate(eval_settings(dataset='shapes', run_once=True, **flags))
+    assert warning in capsys.readouterr().out
+    assert saved.other_images('cifar10') == []
+
+
 @pytest.mark.parametrize('step, rate', [(87499, '0.1'), (87500, '0.01'), (262500, '0.0001')])
 def test_the_rate_that_a_run_of_the_tutorial_goes_on_with_is_said(step, rate, tutorials, settings, capsys):
     folder = tutorials('linear')
@@ -102,6 +155,32 @@ def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
         assert_same_bits(one, other)
 
 
+def test_a_folder_of_the_name_of_a_checkpoint_is_no_train_dir_and_hides_nothing(tutorials, settings):
+    folder = tutorials('linear')
+    prefix = os.path.join(folder, 'model.ckpt-0')
+    before = state_of(folder)
+    for start in (trainer.train, check):
+        with pytest.raises(UsageError):
+            start(settings(train_dir=prefix))
+    with pytest.raises(UsageError, match='model.ckpt-0 is a checkpoint; give the directory that contains it$'):
+        trainer.train(settings(train_dir=prefix))
+    assert state_of(folder) == before
+    os.mkdir(prefix)
+    with pytest.raises(UsageError, match='is a checkpoint; give'):
+        trainer.train(settings(train_dir=prefix))
+
+    def seen():
+        assert saved.corruption(prefix) is None and not saved.is_ours(prefix)
+        taken = train(settings(warm_start=prefix, train_dir=f'{folder} taken', max_steps=1, restart=True))
+        shutil.rmtree(f'{folder} copy', ignore_errors=True)
+        shutil.copytree(folder, f'{folder} copy')
+        resumed = train(settings(train_dir=f'{folder} copy', max_steps=2))
+        return {**saved.read(prefix), 'taken': taken['linear/weights'], 'resumed': resumed['linear/weights']}
+    found = seen()
+    rewrite(f'{folder} taken/model.ckpt-1', os.path.join(prefix, 'model.ckpt-9'))
+    assert_same_bits(seen(), found)
+
+
 def test_a_corrupt_checkpoint_in_the_v1_format_is_left_alone(one_step, settings):
     directory = TrainDir(settings().run.train_dir)
     for suffix in ('', '.meta'):
@@ -113,9 +192,32 @@ def test_a_corrupt_checkpoint_in_the_v1_format_is_left_alone(one_step, settings)
         trainer.train(settings(restart=True))
 
 
+def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials, settings, capsys):
+    folder = tutorials('classic')
+    flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', run_once=True)
+    prefix = os.path.join(folder, 'model.ckpt-0')
+    shutil.copyfile(f'{prefix}.index', os.path.join(folder, 'model.ckpt-7.index'))
+    assert saved.newest(TrainDir(folder)) == prefix
+    missing = re.escape('model.ckpt-7.data-00000-of-00001: No such file or directory; copy what is missing')
+    assert re.search(f'7 cannot be read .*{missing}.; looking for an earlier one\n', capsys.readouterr().out)
+    for name in ('model.ckpt-0.index', 'model.ckpt-0.data-00000-of-00001'):
+        os.remove(os.path.join(folder, name))
+    saved._reported.clear()
+    for look in (lambda: trainer.train(settings(train_dir=folder, network='classic')),
+                 lambda: evaluate(eval_settings(**flags))):
+        with pytest.raises((UsageError, RunError), match=missing):
+            look()
+    assert 'looking for an earlier one' not in capsys.readouterr().out
+    assert not os.path.exists(f'{folder} eval')
+    with open(os.path.join(folder, 'model.ckpt-9'), 'w') as stream:
+        stream.write('half of a file in the V1 format')
+    with pytest.raises(UsageError, match=r'model.ckpt-9 cannot be read \(.*sstable.*\), and .*; move its files away'):
+        trainer.train(settings(train_dir=folder, network='classic'))
+
+
 def test_a_checkpoint_without_a_step_is_refused(tutorials, settings, tmp_path):
     folder = tutorials('linear', without=['examples_seen', 'global_step'])
-    with pytest.raises(UsageError, match='has no global_step, so its step is unknown; start a new run from'):
+    with pytest.raises(UsageError, match='has no global_step, .* start a new run from it with multi_gpu_train'):
         trainer.train(settings(train_dir=folder))
     train(settings(warm_start=folder, train_dir=str(tmp_path / 'new')))
 

@@ -184,11 +184,15 @@ def test_what_is_taken_wins_over_what_the_network_learns(settings, tmp_path, dat
 
 def test_what_cannot_be_taken_is_refused_in_a_line_and_nothing_is_written(tuned, source, tmp_path):
     (tmp_path / 'empty').mkdir()
+    (tmp_path / 'half').mkdir()
+    (tmp_path / 'half' / 'checkpoint').touch()
     (tmp_path / 'broken.index').write_text('of something else')
     for flags, part in (
             (dict(warm_start=str(tmp_path / 'nothing')),
              'there is no such checkpoint; give the train_dir of a run, .*/model.ckpt-1000$'),
             (dict(warm_start=str(tmp_path / 'empty')), 'holds no model.ckpt-<step> that can be read; give'),
+            (dict(warm_start=os.path.join(source[0], 'checkpoint')), 'is only a list of checkpoints; give'),
+            (dict(warm_start=str(tmp_path / 'half')), 'copy what is missing, or give the train_dir'),
             (dict(warm_start=str(tmp_path / 'broken')), r'cannot be read \('),
             (dict(warm_start=source[0], network='other'), r'such as weights \[3, 10\]; give a checkpoint of a similar'),
             (dict(freeze='second$'), 'is found in no name of a variable of the network, which has first/weights'),

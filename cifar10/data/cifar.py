@@ -69,14 +69,14 @@ class _Archive:
 
     @contextlib.contextmanager
     def _remedy(self, data_dir):
-        """Context in which a failed download becomes a UsageError that says what to do."""
+        """Context in which a DownloadError says what to do."""
         try:
             yield
         except download.DownloadError as error:
             seen = [name for name in self.pickled if os.path.exists(os.path.join(data_dir, name))]
             found = f', and {seen[0]} in {data_dir} is the version for Python' if seen else ''
-            raise UsageError(f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand, or '
-                             'use --dataset=shapes, which needs no network') from error
+            raise download.DownloadError(
+                f'{error}{found}; put {self.name} (SHA-256 {self.sha256}) into {data_dir} by hand') from error
 
     def check_source(self, data_dir):
         """Raises the UsageErrors of `fetch` that can be known without downloading or writing anything."""

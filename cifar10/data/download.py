@@ -6,12 +6,13 @@ from http.client import HTTPException
 from six.moves import urllib
 
 from cifar10.base.console import progress_bar
+from cifar10.base.errors import UsageError
 from cifar10.base.files import making, new_file
 
 _CHUNK = 1 << 20
 
 
-class DownloadError(Exception):
+class DownloadError(UsageError):
     """The file could not be downloaded, or is not the one that was published."""
 
 

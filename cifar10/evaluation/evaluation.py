@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import files
 from cifar10.base.console import Output, say, say_all
-from cifar10.base.directories import make_dir, refuse_of_others
+from cifar10.base.directories import check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import DATASETS
@@ -33,7 +33,7 @@ def evaluate(settings: EvalSettings,
         evaluation is reported.
     """
     directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
-    _check_eval_dir(settings.eval_dir, settings.checkpoint_dir)
+    _check_eval_dir(settings.eval_dir, directory)
     say(f'device     {devices}')
     if not settings.run_once and not directory.checkpoints():
         say(f'waiting for the first checkpoint in {directory.path}')
@@ -59,13 +59,13 @@ def evaluate(settings: EvalSettings,
             evaluation.events.close()
 
 
-def _check_eval_dir(path, checkpoint_dir):
-    """Makes an eval_dir; raises a UsageError if it holds a run: TensorBoard would mix the curves of both."""
+def _check_eval_dir(path, directory):
+    """Raises a UsageError if a directory is no eval_dir, or holds a run: TensorBoard would mix the curves of both."""
     refuse_of_others(path, f'--eval_dir={path}')
-    make_dir(path, '--eval_dir')
-    if os.path.realpath(path) == os.path.realpath(checkpoint_dir):
-        raise UsageError(f'--eval_dir={path} is --checkpoint_dir; use another directory')
-    if TrainDir(path).checkpoints() or {LIST, SETTINGS} & set(os.listdir(path)):
+    check_dir(path, '--eval_dir')
+    if os.path.realpath(path) == os.path.realpath(directory.path):
+        raise UsageError(f'--eval_dir={path} is {directory.given}; use another directory')
+    if TrainDir(path).checkpoints() or any(os.path.exists(os.path.join(path, name)) for name in (LIST, SETTINGS)):
         raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
 
 
@@ -84,7 +84,9 @@ class _Evaluation:
 
     def __init__(self, settings, directory, devices):
         stored = model.load_stored(settings, directory)
-        data = _prepare_data(stored, settings)
+        if settings.run_once and saved.newest(directory) is None:
+            raise model.no_checkpoint(directory)  # before anything is downloaded or written
+        data = _prepare_data(stored, settings, directory)
         self._run = model.load_run(settings, directory, stored, data)
         self._directory = directory
         self._settings = settings
@@ -95,6 +97,7 @@ class _Evaluation:
         self._evaluation = dict(run=stored.run, data=settings.eval_data, num_examples=settings.num_examples,
                                 use_ema=self._run.use_ema)
         eval_dir = settings.eval_dir
+        make_dir(eval_dir, '--eval_dir')
         self._best = Best(eval_dir, self._evaluation, '--eval_dir') if settings.keep_best else None
         runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
         if runs - {None, stored.run}:
@@ -107,8 +110,11 @@ class _Evaluation:
     def refuse_another_run(self):
         """Raises a RunError if the run is gone, or another one has taken its place."""
         if not self._directory.is_run(self._run.stored.run):
-            raise RunError(f'the run in {self._directory.path} was replaced or removed; start again for the new one, '
-                           'with another --eval_dir')
+            # A restart has deleted the evaluations in the train_dir with their run.
+            is_deleted = not os.path.exists(os.path.join(self._settings.eval_dir, metrics.NAME))
+            another = '' if is_deleted else ', with another --eval_dir'
+            raise RunError(f'the run in {self._directory.path} was replaced or removed; start again for the new one'
+                           f'{another}')
 
     def evaluate(self, session, prefix):
         """Returns what `done` of a checkpoint gets; None if training has deleted the checkpoint."""
@@ -126,6 +132,8 @@ class _Evaluation:
             # Another run writes its settings before its checkpoints. So if the settings are still those of
             # this run, the checkpoint was too.
             self.refuse_another_run()
+            if stored := self._directory.stored():  # the tutorial's run gets an id where it is gone on with
+                self._evaluation['run'] = stored.run
             result = self.evaluator.run(session)
             record = self._report(step, result)
         # Without the lock, because a callback may evaluate too.
@@ -147,8 +155,8 @@ class _Evaluation:
         return record
 
 
-def _prepare_data(stored, settings):
-    """Returns the Records to evaluate a run on, given its newest record."""
+def _prepare_data(stored, settings, directory):
+    """Returns the Records to evaluate the run in a directory on, given its newest record."""
     data = stored.settings.replace(data_dir=settings.data_dir or stored.settings.data.data_dir).data
     if stored.run and not settings.data_dir and not DATASETS.is_own(data.dataset) and not os.path.isdir(data.data_dir):
         say(f"not here   the run's --data_dir={data.data_dir}, so the data set is made there again; if it is elsewhere "
@@ -158,8 +166,7 @@ def _prepare_data(stored, settings):
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
         # The run may have been trained on images that are test images now.
         trained = records.of(data)
-        stored.refuse_another(dict(examples=trained.count), f'--checkpoint_dir={settings.checkpoint_dir}',
-                              model.OWN_IMAGES)
+        stored.refuse_another(dict(examples=trained.count), directory.given, model.OWN_IMAGES)
         if stored.difference_to(dict(images_sha256=trained.digest())):
             say('warning: the training images have changed since the run was trained on them, so test images may have '
                 'been among them')

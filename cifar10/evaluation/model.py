@@ -8,7 +8,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.console import say
+from cifar10.base.console import say, say_all
 from cifar10.base.directories import BEST, warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.names import AVERAGE
@@ -70,7 +70,7 @@ def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | No
             raise UsageError(f'there is no {SETTINGS} in {directory.path}, so the classes are unknown; copy it from '
                              "the run's train_dir")
     elif data:
-        stored.refuse_another(dict(classes=data.classes), f'--checkpoint_dir={directory.path}', OWN_IMAGES)
+        stored.refuse_another(dict(classes=data.classes), directory.given, OWN_IMAGES)
     recipe = Recipe(stored.settings.recipe, len(classes), image_size=stored.settings.data.image_size)
     use_ema = settings.use_ema
     if use_ema is None:
@@ -93,6 +93,7 @@ def load_stored(settings: EvalSettings, directory: TrainDir) -> RunRecord:
     stored = directory.stored()
     if stored is None:
         stored = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
+        say_all(saved.other_images(stored.settings.data.dataset))
     stored = trust.located(stored, directory.path, dataset=settings.dataset, network=settings.network)
     for line in stored.code_changes(network=stored.settings.recipe.network):
         say(line)
@@ -111,8 +112,8 @@ def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[
     if settings.checkpoint:
         warn_of_others(os.path.dirname(settings.checkpoint), f'--checkpoint={settings.checkpoint}')
         return _SingleCheckpoint(saved.named('checkpoint', settings.checkpoint)), devices
-    warn_of_others(settings.checkpoint_dir, f'--checkpoint_dir={settings.checkpoint_dir}')
-    directory = TrainDir(settings.checkpoint_dir)
+    directory = TrainDir(settings.checkpoint_dir, 'train_dir' if settings.train_dir else 'checkpoint_dir')
+    warn_of_others(directory.path, directory.given)
     _check_checkpoint_dir(directory, required)
     return directory, devices
 
@@ -125,7 +126,7 @@ class _SingleCheckpoint(TrainDir):
     """
 
     def __init__(self, prefix: str):
-        super().__init__(os.path.dirname(prefix) or '.')
+        super().__init__(os.path.dirname(prefix) or '.', 'checkpoint_dir')
         self._prefix = prefix
 
     def checkpoints(self):
@@ -140,12 +141,12 @@ def _check_checkpoint_dir(directory, required):
     if directory.checkpoints():
         return
     if exists(directory.path):
-        raise UsageError(f'--checkpoint_dir={directory.path} is a checkpoint; give the directory that contains it')
-    best_dir = os.path.join(directory.path, BEST)
+        raise UsageError(f'{directory.given} is a checkpoint; give the directory that contains it, or --checkpoint for '
+                         'it alone')
+    best = TrainDir(os.path.join(directory.path, BEST), directory.flag)
     is_run = directory.stored() is not None  # which has no checkpoint yet
-    if TrainDir(best_dir).checkpoints() and not is_run:
-        raise UsageError(f'--checkpoint_dir={directory.path} is the eval_dir of a run; its best checkpoint is in '
-                         f'--checkpoint_dir={best_dir}')
+    if best.checkpoints() and not is_run:
+        raise UsageError(f'{directory.given} is the eval_dir of a run; its best checkpoint is in {best.given}')
     if required or directory.incomplete():
         raise no_checkpoint(directory)
 
@@ -201,11 +202,11 @@ class Restorer:
 def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
     if directory.checkpoints():
-        return RunError(saved.none_readable(directory, 'checkpoint_dir'))
+        return RunError(saved.none_readable(directory))
     if missing := directory.incomplete():
-        return UsageError(f'--checkpoint_dir={directory.path} {missing}')
+        return UsageError(f'{directory.given} {missing}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
     if directory.stored():
         error = TemporaryError
         remedy = 'the run there has saved none yet; without --run_once its first one is waited for'
-    return error(f'no checkpoint in --checkpoint_dir={directory.path}; {remedy}')
+    return error(f'no checkpoint in {directory.given}; {remedy}')

@@ -15,7 +15,7 @@ from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.names import KEPT, step_of
 from cifar10.run.rate import due
-from cifar10.run.saved import digest, digest_of, incompatibility, is_ours, newest, read
+from cifar10.run.saved import digest, digest_of, incompatibility, is_ours, newest, read, reader
 from cifar10.run.train_dir import TrainDir
 
 
@@ -105,9 +105,10 @@ class Checkpoints:
             self._values = {v.op.name: v.read_value() for v in variables}
             self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
         if start:
-            shapes = tf.train.load_checkpoint(start).get_variable_to_shape_map()
-            refuse_another_network(
-                start, shapes, {variable.op.name: variable for variable in variables}, 'use another --train_dir')
+            shapes = reader(start).get_variable_to_shape_map()
+            # Not `directory`, which is another one where a start is only tried.
+            remedy = deletion.remedy(TrainDir(os.path.dirname(start)), warm_start=True)
+            refuse_another_network(start, shapes, {variable.op.name: variable for variable in variables}, remedy)
 
     def resume(self) -> dict[str, np.ndarray] | None:
         """Returns the variables that the run goes on from, or None without a checkpoint."""

@@ -39,13 +39,13 @@ def refuse_remains(directory: TrainDir) -> None:
     stored = directory.stored()
     if missing := directory.incomplete():
         remedy = ANOTHER_RUN if stored else f'or {ANOTHER_DIR}'
-        raise UsageError(f'--train_dir={directory.path} {missing}, {remedy}')
+        raise UsageError(f'{directory.given} {missing}, {remedy}')
     # A kill leaves at most one record of a checkpoint that is not there.
     if stored and not directory.checkpoints() and len(metrics.read(directory.path, metrics.CHECKPOINT)) > 1:
-        raise UsageError(f'--train_dir={directory.path} holds a run whose checkpoints have been removed; put them '
+        raise UsageError(f'{directory.given} holds a run whose checkpoints have been removed; put them '
                          f'back, {ANOTHER_RUN}')
     if stored is None and os.path.exists(os.path.join(directory.path, metrics.NAME)):
-        raise UsageError(f'--train_dir={directory.path} holds a {metrics.NAME}, but no run of this program; is it an '
+        raise UsageError(f'{directory.given} holds a {metrics.NAME}, but no run of this program; is it an '
                          '--eval_dir? Use another --train_dir')
 
 

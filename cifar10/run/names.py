@@ -35,7 +35,8 @@ def is_of_checkpoint(name: str) -> bool:
 
 def exists(prefix: str) -> bool:
     """Returns whether there is a checkpoint: its index, or the one file that TensorFlow's V1 format has."""
-    return os.path.exists(prefix + '.index') or os.path.isfile(prefix) and not re.search(f'{_PART}$', prefix)
+    is_other = os.path.basename(prefix) == LIST or re.search(f'{_PART}$', prefix)
+    return os.path.isfile(prefix + '.index') or os.path.isfile(prefix) and not is_other
 
 
 def is_unfinished(name: str) -> bool:

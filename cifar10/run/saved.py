@@ -3,11 +3,13 @@
 The tutorial's variables have the same names. But its global_step is a float32, nothing counts examples, and no
 settings are stored.
 """
+import errno
 import glob
 import hashlib
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -15,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.names import EXAMPLES_SEEN
-from cifar10.run.names import SETTINGS, exists
+from cifar10.run.names import LIST, exists
 from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 
 _RETRY_SECS = 0.5
@@ -42,7 +44,8 @@ def newest(directory: TrainDir) -> str | None:
             corrupt.add(prefix)
             if prefix not in _reported:
                 _reported[prefix] = cause
-                say(f'warning: {prefix} cannot be read ({cause}); looking for an earlier one')
+                then = '; looking for an earlier one' if candidates[1:] else ''
+                say(f'warning: {prefix} cannot be read ({cause}){then}')
     return None
 
 
@@ -67,21 +70,22 @@ def newest_of_run(directory: TrainDir) -> str | None:
     if directory.stored() is None:
         for prefix in directory.checkpoints():
             try:
-                tf.train.load_checkpoint(prefix)
+                reader(prefix)
             except Exception as error:  # of any type, as in `corruption`
-                raise UsageError(f'{prefix} cannot be read, and there is no {SETTINGS} beside it; use another '
-                                 '--train_dir') from error
+                raise UsageError(f'{prefix} cannot be read ({reason(error)}), and no run goes on beside a broken '
+                                 "checkpoint that may be another program's; move its files away, or "
+                                 f'{ANOTHER_DIR}') from error
     prefix = newest(directory)
     if prefix is None and directory.checkpoints():
         remedy = ANOTHER_RUN if directory.stored() else ANOTHER_DIR
-        raise UsageError(f'{none_readable(directory, "train_dir")}; {remedy}')
+        raise UsageError(f'{none_readable(directory)}; {remedy}')
     return prefix
 
 
-def none_readable(directory: TrainDir, flag: str) -> str:
-    """Returns a phrase that says that no checkpoint can be read, of a directory that a flag names, and why."""
+def none_readable(directory: TrainDir) -> str:
+    """Returns a phrase that says that no checkpoint in a directory can be read, and why."""
     causes = [f' ({_reported[prefix]})' for prefix in directory.checkpoints() if prefix in _reported]
-    return f"no checkpoint in --{flag}={directory.path} can be read{''.join(causes[-1:])}"
+    return f"no checkpoint in {directory.given} can be read{''.join(causes[-1:])}"
 
 
 def named(flag: str, given: str, others: str = '') -> str:
@@ -94,6 +98,8 @@ def named(flag: str, given: str, others: str = '') -> str:
     """
     prefix = given.removesuffix('.index')
     if not exists(prefix):
+        if os.path.basename(prefix) == LIST and os.path.isfile(prefix):
+            raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
         why = f', because {prefix}.index is missing' if glob.glob(glob.escape(prefix) + '.data-*') else ''
         folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
         example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
@@ -109,17 +115,29 @@ def corruption(prefix: str) -> str | None:
     try:
         _values(prefix)  # which checks lengths and checksums
     except Exception as error:  # of any type: the reader translates some of its errors and not others
-        return reason(error)
+        cause = reason(error)
+        return cause + '; copy what is missing' * cause.endswith(os.strerror(errno.ENOENT))
     return None
 
 
 def is_ours(prefix: str) -> bool:
     """Returns whether this program wrote a checkpoint; the tutorial's scripts count no examples."""
     try:
-        return tf.train.load_checkpoint(prefix).has_tensor(EXAMPLES_SEEN)
+        return reader(prefix).has_tensor(EXAMPLES_SEEN)
     except Exception:
         # Corrupted since it was written: no run begins beside a checkpoint that cannot be read. Only others write V1.
         return not os.path.isfile(prefix)
+
+
+def is_tutorials(prefix: str) -> bool:
+    """Returns whether a checkpoint that this program did not write has the names of the tutorial's network."""
+    return reader(prefix).has_tensor('softmax_linear/weights')
+
+
+def other_images(dataset: str) -> list[str]:
+    """Returns a warning if the name of a data set is not that of the tutorial, whose checkpoints do not say it."""
+    return [f"warning: the tutorial's scripts train on cifar10, and this is --dataset={dataset}"] * (
+        dataset != 'cifar10')
 
 
 def progress(prefix: str) -> tuple[int, int | None]:
@@ -154,6 +172,14 @@ def digest_of(values: Mapping[str, np.ndarray]) -> str:
     return sha256.hexdigest()
 
 
+def reader(prefix: str) -> Any:
+    """Returns TensorFlow's reader of the files of a checkpoint.
+
+    Not that of `tf.train.load_checkpoint`, which takes a folder of the same name beside them for the newest in it.
+    """
+    return tf.train.NewCheckpointReader(prefix)
+
+
 def read(prefix: str) -> dict[str, np.ndarray]:
     """Returns the variables in a checkpoint by their names; global_step as an int64.
 
@@ -163,7 +189,7 @@ def read(prefix: str) -> dict[str, np.ndarray]:
     values = _values(prefix)
     if tf.GraphKeys.GLOBAL_STEP not in values:
         raise UsageError(f'{prefix} has no global_step, so its step is unknown; start a new run from it with '
-                         f'--warm_start={prefix}')
+                         f'multi_gpu_train.py --warm_start={prefix} in another --train_dir')
     return {**values, tf.GraphKeys.GLOBAL_STEP: np.int64(values[tf.GraphKeys.GLOBAL_STEP])}
 
 
@@ -183,5 +209,5 @@ def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str,
 
 
 def _values(prefix):
-    reader = tf.train.load_checkpoint(prefix)
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    opened = reader(prefix)
+    return {name: opened.get_tensor(name) for name in opened.get_variable_to_shape_map()}

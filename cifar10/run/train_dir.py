@@ -38,11 +38,22 @@ _LOOK_SECS = 1  # that a start waits for the lock, which others hold while they 
 
 
 class TrainDir:
-    """The directory of a training run; it need not exist yet."""
+    """The directory of a training run; it need not exist yet.
 
-    def __init__(self, path: str):
+    Args:
+      path: of the directory.
+      flag: the flag that gives it, for messages.
+    """
+
+    def __init__(self, path: str, flag: str = 'train_dir'):
         self.path = path
+        self.flag = flag
         self._lock = None  # where this process holds it
+
+    @property
+    def given(self) -> str:
+        """The directory as a user gives it: '--train_dir=/tmp/train'."""
+        return f'--{self.flag}={self.path}'
 
     @property
     def checkpoint_prefix(self) -> str:
@@ -121,7 +132,9 @@ class TrainDir:
 
     def check(self) -> None:
         """Raises a UsageError if a run cannot use the directory, as far as can be known without creating it."""
-        refuse_of_others(self.path, f'--train_dir={self.path}')
+        if exists(self.path) and not os.path.isfile(self.path) and not self.checkpoints():
+            raise UsageError(f'{self.given} is a checkpoint; give the directory that contains it')
+        refuse_of_others(self.path, self.given)
         check_dir(self.path, '--train_dir')
         with contextlib.suppress(FileNotFoundError):
             os.close(files.opened(os.path.join(self.path, metrics.NAME)))
@@ -224,9 +237,9 @@ class TrainDir:
         try:
             yield
         except PermissionError:
-            raise UsageError(f'the lock of --train_dir={self.path} belongs to another user and cannot be opened; use '
+            raise UsageError(f'the lock of {self.given} belongs to another user and cannot be opened; use '
                              'another --train_dir') from None
         except files.Held as holder:
             who = f' ({holder})' if str(holder) else ''
-            raise UsageError(f'another process is training in --train_dir={self.path}{who}; wait for it, or use '
+            raise UsageError(f'another process is training in {self.given}{who}; wait for it, or use '
                              'another --train_dir') from None

@@ -9,6 +9,7 @@ from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.names import AVERAGE
 from cifar10.run import saved
+from cifar10.run.names import exists
 from cifar10.run.train_dir import TrainDir
 
 
@@ -21,13 +22,15 @@ def find(given: str) -> str:
     Raises:
       UsageError: there is none, or it cannot be read.
     """
-    warn_of_others(given if os.path.isdir(given) else os.path.dirname(given), f'--warm_start={given}')
+    is_dir = os.path.isdir(given) and not exists(given)
+    warn_of_others(given if is_dir else os.path.dirname(given), f'--warm_start={given}')
     folders = 'the train_dir of a run, the folder best of an eval_dir, or '
-    if not os.path.isdir(given):
+    if not is_dir:
         prefix = saved.named('warm_start', given, folders)
     elif (prefix := saved.newest(TrainDir(given))) is None:
-        problem = TrainDir(given).incomplete() or 'holds no model.ckpt-<step> that can be read'
-        raise UsageError(f'--warm_start={given} {problem}; give {folders}the prefix of a checkpoint')
+        missing = TrainDir(given).incomplete()
+        problem = f'{missing}, or' if missing else 'holds no model.ckpt-<step> that can be read;'
+        raise UsageError(f'--warm_start={given} {problem} give {folders}the prefix of a checkpoint')
     return os.path.abspath(prefix)
 
 
@@ -46,7 +49,7 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, n
     Raises:
       UsageError: none fits.
     """
-    reader = tf.train.load_checkpoint(prefix)
+    reader = saved.reader(prefix)
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
     values, misfits, missing = {}, [], []
     averaged = False

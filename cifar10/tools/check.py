@@ -42,7 +42,7 @@ def check(settings: TrainSettings) -> None:
             look.take(_space_for_data)
     if look.cluster is None or look.cluster.is_chief:
         passed.append(look.take(_directory))
-        if all(passed) and look.take(_plan) and look.take(_exchange):
+        if all(passed) and look.take(_plan) and not look.plan.finished and look.take(_exchange):
             look.take(memory.compare)
             look.take(_first_step)
     look.end()
@@ -152,13 +152,12 @@ def _first_step(look):
     """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
     plan = look.plan
     run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
-    if not plan.finished:
-        yield from _space_for_checkpoints(look, run.saved.values())
+    yield from _space_for_checkpoints(look, run.saved.values())
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # compares the variables; it writes nothing, or only to the folder
             checkpoints = checkpoint.Checkpoints(
                 TrainDir(folder), plan.checkpoint, 1, metrics.Metrics(folder), repeatable=False)
-        if plan.finished or look.problems:
+        if look.problems:
             return
         if why := _obstacle(look):
             yield f'not tried  the first step, because {why}'

@@ -86,8 +86,11 @@ def describe_run(start: Start) -> list[str]:
     run = plan.settings.run
     assumed = _assumed(plan) if plan.checkpoint and not saved.is_ours(plan.checkpoint) else []
     whose = ''
-    if assumed:
-        whose = ", of TensorFlow's tutorial" if plan.settings.recipe.network == 'classic' else ', of another program'
+    if assumed and saved.is_tutorials(plan.checkpoint):
+        whose = ", of TensorFlow's tutorial"
+        assumed += saved.other_images(plan.settings.data.dataset)
+    elif assumed:
+        whose = ', of another program'
     if plan.finished:
         progress = f'at step {plan.step}'
     elif plan.step:

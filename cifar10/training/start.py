@@ -8,10 +8,12 @@ import dataclasses
 import math
 import os
 import re
+from collections.abc import Iterator
 
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
 from cifar10.data import expected, records
+from cifar10.data.download import DownloadError
 from cifar10.data.expected import Expected
 from cifar10.data.records import Records
 from cifar10.model import NUM_CLASSES
@@ -117,10 +119,22 @@ def expect_data(start: Start) -> list[str]:
         records.of(settings.data, records.TEST).digest()  # the record of the start has it
         start.data = records.of(settings.data)
         return []
-    start.expected.check_source()
+    with offering_shapes(start):
+        start.expected.check_source()
     start.data = start.expected.parts[records.TRAIN]
     return [f'data       {settings.data.dataset}: the run would begin by {start.expected.how}, into '
             f'{start.data.folder}']
+
+
+@contextlib.contextmanager
+def offering_shapes(start: Start) -> Iterator[None]:
+    """Context in which a failed download offers other images, but not to a run or a model that has its own."""
+    try:
+        yield
+    except DownloadError as error:
+        if start.settings.run.warm_start or start.directory.checkpoints():
+            raise
+        raise UsageError(f'{error}, or use --dataset=shapes, which needs no network') from error
 
 
 def check_directory(start: Start) -> list[str]:
@@ -172,7 +186,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if stored is None or not os.path.isdir(start.data.folder):
         return []
     stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
-                          f'--train_dir={start.directory.path}', deletion.remedy(start.directory, warm_start=True))
+                          start.directory.given, deletion.remedy(start.directory, warm_start=True))
     digests = {'training': dict(images_sha256=start.data.digest()),
                'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
     return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
@@ -201,7 +215,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if changes:
         has_ended = stored.last_step is not None and step_of(directory.checkpoints()[-1]) >= stored.last_step
         remedy = deletion.remedy(directory, has_ended or bool(_OF_THE_VARIABLES & changes.keys()))
-        raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; "
+        raise UsageError(f"{directory.given} holds a run with {', '.join(changes.values())}; "
                          f'{_how_to_go_on(stored, has_ended, settings)}{remedy}')
 
 

@@ -20,7 +20,15 @@ from cifar10.training.plan import Plan
 from cifar10.training.questions import of_step
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
-from cifar10.training.start import BEFORE_DATA, Start, decide, local_devices, record_of, refuse_other_images
+from cifar10.training.start import (
+    BEFORE_DATA,
+    Start,
+    decide,
+    local_devices,
+    offering_shapes,
+    record_of,
+    refuse_other_images,
+)
 
 WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
 
@@ -69,7 +77,8 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     take(start, BEFORE_DATA)
     if files := expected.of(settings.data):
         files.check_space()
-    start.data = records.of(settings.data)
+    with offering_shapes(start):
+        start.data = records.of(settings.data)
     return start
 
 
