@@ -35,7 +35,10 @@ def tidy(directory: TrainDir) -> None:
 
 
 def refuse_remains(directory: TrainDir) -> None:
-    """Raises a UsageError for incomplete checkpoints, or records that no run here wrote: a new run would drop some."""
+    """Raises a UsageError for what a start that does not resume would lose.
+
+    That is incomplete checkpoints, records that no run here wrote, or the best checkpoint of a run without others.
+    """
     stored = directory.stored()
     if missing := directory.incomplete():
         remedy = ANOTHER_RUN if stored else f'or {ANOTHER_DIR}'
@@ -44,6 +47,11 @@ def refuse_remains(directory: TrainDir) -> None:
     if stored and not directory.checkpoints() and len(metrics.read(directory.path, metrics.CHECKPOINT)) > 1:
         raise UsageError(f'--train_dir={directory.path} holds a run whose checkpoints have been removed; put them '
                          f'back, {ANOTHER_RUN}')
+    kept = [prefix for folder, *_ in _folders(directory) for prefix in folder.checkpoints()]
+    if kept and not directory.checkpoints():
+        folder = os.path.dirname(kept[0])
+        raise UsageError(f'--train_dir={directory.path} holds a run whose only checkpoint is its best one, {kept[0]}; '
+                         f'go on from that by --train_dir={folder}, {ANOTHER_RUN}')
     if stored is None and os.path.exists(os.path.join(directory.path, metrics.NAME)):
         raise UsageError(f'--train_dir={directory.path} holds a {metrics.NAME}, but no run of this program; is it an '
                          '--eval_dir? Use another --train_dir')
@@ -92,12 +100,17 @@ def restart(directory: TrainDir) -> None:
         count = sum(map(is_of_run, os.listdir(directory.path)))
         say(f'restart    deleting the {count} files of the earlier run in {directory.path}')
     else:
-        say(f'replaced   the run in {directory.path} that ended before its first checkpoint')
+        say(replaced(directory))
     for folder, *others in _folders(directory):
         _delete(folder, *others)
         with contextlib.suppress(OSError):  # not empty: the rest is the user's
             os.rmdir(folder.path)
     _delete(directory)
+
+
+def replaced(directory: TrainDir) -> str:
+    """Returns the line about a run without a checkpoint that a start replaces."""
+    return f'replaced   the run in {directory.path} that ended before its first checkpoint'
 
 
 def deletes(directory: TrainDir, prefix: str) -> bool:

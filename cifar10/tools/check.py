@@ -18,7 +18,7 @@ from cifar10.base.console import say, say_all
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
-from cifar10.run import checkpoint, cost, failures, metrics
+from cifar10.run import checkpoint, cost, deletion, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
@@ -126,7 +126,8 @@ def _directory(look):
         yield cost.line(record)
     yield from start.check_directory(look)
     if look.replaces:
-        yield f'restart    the run in {look.directory.path} would be deleted'
+        yield (f'restart    the run in {look.directory.path} would be deleted' if look.settings.run.restart
+               else deletion.replaced(look.directory))
 
 
 def _plan(look):
