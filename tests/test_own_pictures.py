@@ -12,10 +12,16 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
 from cifar10.data import expected, records
+from cifar10.evaluation.evaluation import evaluate
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
+from cifar10.tools.check import check
+from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
-from tests.helpers import ROOT, last_variables, patient, tf
+from cifar10.training.continued import settings_of
+from cifar10.training.start import Start, check_directory
+from tests.helpers import ROOT, change_record, last_variables, patient, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
@@ -206,6 +212,35 @@ def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
     assert status == 2 and 'is not a folder' in error
 
 
+def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path, capsys):
+    folder = settings().run.train_dir
+    change_record(folder, dataset=f'{tmp_path}/gone')
+    where = f'the images of the run in {folder} were in {tmp_path}/gone, which is no folder now; if they were'
+    for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
+                 lambda: evaluate(eval_settings(train_dir=folder, run_once=True)),
+                 lambda: Rerun(TrainDir(folder), 1)):
+        with pytest.raises(UsageError, match=where):
+            call()
+    with pytest.raises(UsageError, match='cannot start'):
+        check(settings_of(dict(train_dir=folder))[0])
+    output = capsys.readouterr().out
+    assert where in output and output.count('problem  ') == 1
+    with pytest.raises(UsageError, match=f'^--dataset={tmp_path}/new is not a folder'):
+        evaluate(eval_settings(train_dir=folder, run_once=True, dataset=f'{tmp_path}/new/'))
+
+
+@pytest.mark.parametrize('images, place', [
+    (numbered('a', 'b'), 'run'), (numbered('a', 'b'), '.'),
+    (numbered('train/a', 'train/b', 'test/a', 'test/b'), 'train/run')])
+def test_a_run_is_not_put_among_the_folders_of_the_classes(folder, images, place):
+    path = folder(*images)
+    with pytest.raises(UsageError, match='where folders are classes; use one outside it .a run that is there can be'):
+        trainer.train(train_settings(dataset=path, train_dir=path + place, tower_device='cpu'))
+    assert not os.path.exists(path + 'cifar-bin-0.1')
+    beside = path + 'run' if place == 'train/run' else path[:-1] + '-run'
+    check_directory(Start(train_settings(dataset=path, train_dir=beside)))
+
+
 @pytest.mark.stress
 def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
     path = folder(*numbered('ant', 'bee', os.fsdecode(b'c\xfft'), n=20), os.fsdecode(b'bee/\xfe.txt'))
@@ -217,7 +252,10 @@ def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder,
     (tmp_path / 'moved').rename(tmp_path / 'x' / 'mine')
     arguments = [f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu']
     status, error = call('cifar10_eval.py', *arguments)
-    assert status == 2 and 'is not a folder' in error
+    remedy = f'were in {path[:-1]}, which is no folder now; if they were moved, give --dataset=NEW_FOLDER\n'
+    assert status == 2 and error.endswith(remedy)
+    status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
+    assert status == 2 and error.endswith(remedy)
     moved = tmp_path / 'x' / 'renamed'
     (tmp_path / 'x' / 'mine').rename(moved)
     status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')

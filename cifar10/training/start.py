@@ -10,7 +10,7 @@ import os
 import re
 
 from cifar10.base.errors import UsageError, listed
-from cifar10.base.registry import NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
+from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
 from cifar10.data import expected, records
 from cifar10.data.expected import Expected
 from cifar10.data.records import Records
@@ -112,6 +112,7 @@ def expect_data(start: Start) -> list[str]:
     A start that goes on to train has its data from its caller, who makes their files.
     """
     settings = start.settings
+    find_images(start)
     start.expected = expected.of(settings.data)
     if start.expected is None:
         records.of(settings.data, records.TEST).digest()  # the record of the start has it
@@ -127,11 +128,34 @@ def check_directory(start: Start) -> list[str]:
     """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
     start.directory.check()
     start.directory.refuse_another_process()
+    _refuse_among_images(start.directory.path, start.settings.data.dataset)
     start.replaces = _replaces(start)
     return []
 
 
-BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory)
+def _refuse_among_images(train_dir, dataset):
+    """Raises a UsageError if the folders of a run would lie among those of the classes of a user's own images."""
+    if not DATASETS.is_own(dataset):
+        return
+    parts = [os.path.join(dataset, part) for part in (records.TRAIN, records.TEST)]
+    folders = [dataset] if not any(map(os.path.isdir, parts)) else parts
+    for folder in map(os.path.realpath, folders):
+        if os.path.commonpath([folder, os.path.realpath(train_dir)]) == folder:
+            raise UsageError(f'--train_dir={train_dir} is in the folder of the images, {folder}, where folders are '
+                             'classes; use one outside it (a run that is there can be moved)')
+
+
+def find_images(start: Start) -> list[str]:
+    """Checks that the images of a run that goes on are where it had them, if they are the user's own."""
+    stored = None
+    with contextlib.suppress(UsageError):  # which `check_directory` raises
+        stored = start.directory.stored()
+    if stored and stored.settings.data.dataset == start.settings.data.dataset:
+        stored.refuse_moved_images(start.directory.path)
+    return []
+
+
+BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory, find_images)
 
 
 def decide(start: Start) -> list[str]:
