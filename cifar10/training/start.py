@@ -188,15 +188,23 @@ def decide(start: Start) -> list[str]:
 
 
 def refuse_other_images(start: Start) -> list[str]:
-    """Checks that a resumed run was trained on as many images of the same classes, if they exist already.
+    """Checks that a resumed run was trained on as many images of the same classes.
 
-    Changed images are only reported; they may have been repaired.
+    Changed images are only reported; they may have been repaired. Where a user's own images have not been read yet,
+    each file counts as one: there are up to as many images.
     """
     stored = start.directory.stored() if start.plan.checkpoint else None
-    if stored is None or not os.path.isdir(start.data.folder):
+    if stored is None:
         return []
-    stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
-                          f'--train_dir={start.directory.path}', deletion.remedy(start.directory, warm_start=True))
+    data, are_read = start.data, os.path.isdir(start.data.folder)
+    where, remedy = f'--train_dir={start.directory.path}', deletion.remedy(start.directory, warm_start=True)
+    stored.refuse_another(dict(classes=data.classes), where, remedy)
+    if not are_read and stored.examples is not None and data.count > stored.examples:
+        return [f'unread     {data.count:,} files for training, and the run has {stored.examples:,} images: unless the '
+                f'other {data.count - stored.examples:,} cannot be read, the start is refused']
+    stored.refuse_another(dict(examples=data.count), where, remedy)
+    if not are_read:
+        return []
     digests = {'training': dict(images_sha256=start.data.digest()),
                'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
     return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
