@@ -215,14 +215,24 @@ def test_a_start_does_not_delete_the_best_checkpoint_where_it_is_the_only_one(ti
         train(tiny(**KEEPING))
     figures, step, _ = best_of(folder)
     best = os.path.join(folder, 'best')
-    remedy = f'its best one, {best}/model.ckpt-{step}; go on from that by --train_dir={best}, use another --train_dir, '
-    with pytest.raises(UsageError, match=re.escape(remedy + 'or --restart to delete that run')) as refused:
-        trainer.train(tiny(**KEEPING))
-    with pytest.raises(UsageError, match='cannot start'):
-        check(tiny(**KEEPING))
-    assert steps(folder) == [] and str(refused.value) in capsys.readouterr().out and best_of(folder)[0] == figures
-    train(settings_of(dict(train_dir=best))[0])
-    assert f'resumed at step {step} of 8' in capsys.readouterr().out and 8 in steps(best)
+    with pytest.raises(UsageError, match='holds a run with seed=0 .now 5.; .* or --restart to delete that run'):
+        trainer.train(tiny(**KEEPING, seed=5))
+    capsys.readouterr()
+    check(tiny(**KEEPING))
+    line = (f'again      the run in {folder} has no checkpoint but its best one, {best}/model.ckpt-{step}, which stays'
+            f'; it begins again, and --train_dir={best} goes on from there\n')
+    assert line in capsys.readouterr().out and best_of(folder)[0] == figures
+    shutil.copytree(folder, f'{folder}-copy')
+    train(settings_of(dict(train_dir=f'{folder}-copy/best'))[0])
+    assert f'resumed at step {step} of 8' in capsys.readouterr().out
+    run = TrainDir(folder).stored().run
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        kill_at(patch, 1)
+        train(tiny(**KEEPING))
+    assert line in capsys.readouterr().out and best_of(folder)[0] == figures
+    train(tiny(**KEEPING))
+    assert TrainDir(folder).stored().run == best_of(folder)[0]['of']['run'] == run and steps(folder) == [8]
+    assert best_of(folder)[0]['precision'] >= figures['precision']
 
 
 def test_the_photos_are_saved_at_each_of_their_evaluations():

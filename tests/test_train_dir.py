@@ -270,9 +270,9 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
     monkeypatch.setattr(os, 'remove', break_off)
     directory = TrainDir(settings().run.train_dir)
     with pytest.raises(KeyboardInterrupt):
-        deletion.restart(directory)
+        deletion.restart(directory, is_asked_for=True)
     monkeypatch.undo()
-    deletion.restart(directory)
+    deletion.restart(directory, is_asked_for=True)
     assert os.listdir(settings().run.train_dir) == ['lock']
 
 
@@ -350,7 +350,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     before = os.stat(lock).st_ino
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        deletion.restart(directory)
+        deletion.restart(directory, is_asked_for=True)
         assert os.stat(lock).st_ino == before
         with pytest.raises(UsageError, match='another process is training'):
             trainer.train(settings())

@@ -214,11 +214,13 @@ def refuse_other_images(start: Start) -> list[str]:
 def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only remains.
 
-    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
+    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume. But it may
+    have kept its best one, which stays.
     """
     deletion.refuse_remains(directory)
     stored = directory.stored()
-    if stored is None or not directory.checkpoints():
+    checkpoints = directory.checkpoints()
+    if stored is None or not checkpoints and not deletion.only_best(directory):
         return
     changes = stored.difference_to(_chosen(settings, Change.NEVER))
     # Phrases such as 'epochs=3 (now 5)', or None.
@@ -231,7 +233,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if other_preset and len(changes) > 1:
         changes = dict(preset=other_preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
     if changes:
-        has_ended = stored.last_step is not None and step_of(directory.checkpoints()[-1]) >= stored.last_step
+        has_ended = stored.last_step is not None and max(map(step_of, checkpoints), default=0) >= stored.last_step
         remedy = deletion.remedy(directory, has_ended or bool(_OF_THE_VARIABLES & changes.keys()))
         raise UsageError(f"--train_dir={directory.path} holds a run with {', '.join(changes.values())}; "
                          f'{_how_to_go_on(stored, has_ended, settings)}{remedy}')
