@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import socket
 import threading
 
@@ -17,7 +18,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import space, trainer
-from cifar10.training.start import Start, choose_devices, decide
+from cifar10.training.start import Start, choose_devices, decide, expect_data, refuse_other_images
 from tests.helpers import ROOT, run_script, small_disk, state_of, train
 from tests.test_picture_files import encoded
 
@@ -267,6 +268,8 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     output = capsys.readouterr().out
     assert '60 images of 32x32 in' in output
+    assert 'advice     for photos there is --preset=photos; this run takes 1,000,000 steps with 32x32 pixels' in output
+    assert output.endswith('ready      without --check the run would start, if its 66 files can be read\n')
     assert f"begin by preparing it, into {tmp_path / 'own' / 'cifar-bin'}" in output
     assert sorted(os.listdir(tmp_path / 'own')) == ['test', 'train']
     (tmp_path / 'own' / 'train' / 'eel').mkdir()
@@ -274,6 +277,39 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(train_settings(dataset=f"{tmp_path / 'own'}/", train_dir=str(tmp_path / 'train'), tower_device='cpu'))
     assert 'class eel has no training image' in capsys.readouterr().out
+
+
+def test_other_images_that_are_not_read_yet_are_refused_as_a_start_refuses_them(settings, tmp_path, capsys):
+    flags = dict(dataset=f'{tmp_path}/own/', tower_device='cpu')
+
+    def files(*names):
+        for name in names:
+            (tmp_path / 'own' / name).mkdir(parents=True)
+            for i in range(8):
+                (tmp_path / 'own' / name / f'{i}.png').write_bytes(encoded(np.full([8, 8, 3], i, np.uint8), 'PNG'))
+
+    def look():
+        start = Start(settings(**flags))
+        trainer.take(start, (choose_devices, expect_data, decide))
+        return refuse_other_images(start)
+    files('cat', 'dog')
+    train(settings(**flags, max_steps=1))
+    (tmp_path / 'own' / 'cat' / '9.png').write_bytes(encoded(np.zeros([8, 8, 3], np.uint8), 'PNG'))
+    shutil.rmtree(tmp_path / 'own' / 'cifar-bin-0.1')
+    assert look() == ['unread     15 files for training, and the run has 14 images: unless the other 1 cannot be read, '
+                      'the start is refused']
+    for name in ('7.png', '9.png'):
+        (tmp_path / 'own' / 'cat' / name).unlink()
+    with pytest.raises(UsageError, match='holds a run with examples=14 .now 13.; use another --train_dir'):
+        look()
+    files('eel')
+    capsys.readouterr()
+    with pytest.raises(UsageError, match=ONE_PROBLEM):
+        check(settings(**flags))
+    problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
+    with pytest.raises(UsageError, match='holds a run with other classes .now with eel.') as refused:
+        trainer.train(settings(**flags))
+    assert problem == str(refused.value)
 
 
 def test_one_problem_hides_neither_devices_nor_data(tmp_path, data_dir, capsys):

@@ -48,6 +48,14 @@ def stored(tmp_path):
     return store
 
 
+def test_a_run_whose_length_is_in_epochs_is_not_ended_by_steps_but_by_an_interrupt(stored):
+    folder, _ = stored(preset='photos')
+    message = '^--max_steps=60: the run in .* has --epochs=30.0, at whose .*; leave --max_steps out .Ctrl-C saves'
+    with pytest.raises(UsageError, match=message):
+        settings_of(dict(train_dir=folder, max_steps=60))
+    assert settings_of(dict(train_dir=folder, max_steps=60, schedule='staircase'))[0].run.max_steps == 60
+
+
 @pytest.mark.parametrize('run', RUNS)
 def test_what_describes_the_run_is_taken_and_what_describes_the_machine_is_not(stored, run):
     folder, settings = stored(**RUNS[run])

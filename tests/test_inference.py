@@ -232,7 +232,7 @@ def test_a_restart_deletes_the_evaluations_in_the_train_dir_but_not_those_of_ano
         stream.write(json.dumps(dict(record, run='another')) + '\n')
     best = os.listdir(other / 'eval' / 'best')
     for directory in (folder, other):
-        deletion.restart(TrainDir(str(directory)))
+        deletion.restart(TrainDir(str(directory)), is_asked_for=True)
     assert sorted(os.listdir(folder)) == ['eval', 'lock'] and os.listdir(folder / 'eval') == ['notes.txt']
     assert not TrainDir(str(other)).checkpoints() and 'metrics.jsonl' in os.listdir(other / 'eval')
     assert best and not os.path.exists(other / 'eval' / 'best')  # its config.json says that it is this run's

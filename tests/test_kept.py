@@ -16,7 +16,9 @@ from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
+from cifar10.tools.check import check
 from cifar10.training import trainer
+from cifar10.training.continued import settings_of
 from tests.helpers import (
     ROOT,
     assert_same_bits,
@@ -166,13 +168,6 @@ def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_
     shutil.copytree(os.path.join(folder, 'best'), tmp_path / 'other')
     train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
     assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run != first
-    for prefix in checkpoints(folder):  # as if it had been killed before its first checkpoint
-        TrainDir(folder).remove_checkpoint(prefix)
-    os.remove(os.path.join(folder, 'checkpoint'))
-    capsys.readouterr()
-    train(tiny(**dict(KEEPING, max_steps=2)))
-    assert 'that ended before its first' in capsys.readouterr().out
-    assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run
     shutil.rmtree(os.path.join(folder, 'best'))
     shutil.copytree(tmp_path / 'other', os.path.join(folder, 'best'))
     train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
@@ -211,6 +206,38 @@ def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_bet
         json.dump(dict(figures, precision=0.0), stream)
     train(tiny(**dict(flags, max_steps=9)))
     assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
+
+
+def test_a_start_does_not_delete_the_best_checkpoint_where_it_is_the_only_one(tiny, monkeypatch, capsys):
+    folder = tiny().run.train_dir
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        kill_at(patch, 3)
+        train(tiny(**KEEPING))
+    figures, step, _ = best_of(folder)
+    best = os.path.join(folder, 'best')
+    with pytest.raises(UsageError, match='holds a run with seed=0 .now 5.; .* or --restart to delete that run'):
+        trainer.train(tiny(**KEEPING, seed=5))
+    capsys.readouterr()
+    check(tiny(**KEEPING))
+    line = (f'again      the run in {folder} has no checkpoint but its best one, {best}/model.ckpt-{step}, which stays'
+            f'; it begins again, and --train_dir={best} goes on from there\n')
+    assert line in capsys.readouterr().out and best_of(folder)[0] == figures
+    shutil.copytree(folder, f'{folder}-copy')
+    train(settings_of(dict(train_dir=f'{folder}-copy/best'))[0])
+    assert f'resumed at step {step} of 8' in capsys.readouterr().out
+    run = TrainDir(folder).stored().run
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        kill_at(patch, 1)
+        train(tiny(**KEEPING))
+    assert line in capsys.readouterr().out and best_of(folder)[0] == figures
+    train(tiny(**KEEPING))
+    assert TrainDir(folder).stored().run == best_of(folder)[0]['of']['run'] == run and steps(folder) == [8]
+    assert best_of(folder)[0]['precision'] >= figures['precision']
+
+
+def test_the_photos_are_saved_at_each_of_their_evaluations():
+    reports = train_settings(preset='photos').reports
+    assert reports.save_steps == reports.eval_steps == 200
 
 
 @pytest.mark.stress  # in the other modes: test_modes.py

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -12,10 +13,16 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
 from cifar10.data import expected, records
+from cifar10.evaluation.evaluation import evaluate
+from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
+from cifar10.tools.check import check
+from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
-from tests.helpers import ROOT, last_variables, patient, tf
+from cifar10.training.continued import settings_of
+from cifar10.training.start import Start, check_directory
+from tests.helpers import ROOT, change_record, last_variables, patient, tf
 from tests.test_picture_files import encoded
 
 PIXELS = np.random.default_rng(0).integers(0, 256, [32, 32, 3], np.uint8)
@@ -54,9 +61,10 @@ def test_folders_of_classes_become_records(folder, capsys):
     assert sorted(labels(train)) == sorted([0, 1, 2] * 10) and labels(train) != sorted(labels(train))
     output = capsys.readouterr().out
     assert output.count('converting') == 1 and 'are training images too' not in output
-    assert f'warning: left out 1 of 37 files; the first is {path}train/owl/notes.txt' in output
-    notice = f'files      1 left out, as {path}cifar-bin/left-out.txt lists\n'
-    assert notice in output
+    listed = f'{path}cifar-bin/left-out.txt lists'
+    assert f'warning: left out 1 of 37 files, as {listed}; the first is {path}train/owl/notes.txt' in output
+    notice = f'files      1 left out, as {listed}\n'
+    assert notice not in output
     records.prepare(path, '/nowhere')  # a later start
     assert capsys.readouterr().out == notice
     os.utime(f'{path}test/eel/1.png', (2 ** 31, 2 ** 31))
@@ -77,7 +85,37 @@ def test_files_beside_the_class_directories_are_left_out_and_counted(folder, cap
     path = folder(*numbered('ant', 'bee'), 'loose.png', '.hidden.png')
     records.prepare(path, '/nowhere', test_fraction=0.3)
     reason = '(beside the class directories, not in one)'
-    assert f'left out 1 of 21 files; the first is {path}loose.png {reason}\n' in capsys.readouterr().out
+    listed = f'{path}cifar-bin-0.3/left-out.txt lists'
+    output = capsys.readouterr().out
+    assert f'left out 1 of 21 files, as {listed}; the first is {path}loose.png {reason}\n' in output
+
+
+def test_a_folder_in_a_class_is_no_file_that_is_left_out(folder, capsys):
+    path = folder(*numbered('ant', 'bee'), 'ant/more/1.png', 'ant/notes.txt')
+    records.prepare(path, '/nowhere', test_fraction=0.3)
+    output = capsys.readouterr().out
+    assert 'converting 21 files of 2 classes' in output
+    assert 'warning: left out 1 of 21 files and 1 folder inside the class directories, as ' in output
+
+
+@pytest.mark.parametrize('name', ['', 'bee'])
+def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
+    with tempfile.TemporaryDirectory() as path:  # not in one that is the user's alone
+        os.chmod(path, 0o755)
+        for each in ('ant', 'bee'):
+            os.mkdir(os.path.join(path, each))
+        closed = os.path.join(path, name).rstrip('/')
+        os.chmod(closed, 0o311)
+        config = train_settings(dataset=f'{path}/', data_dir='/nowhere').data
+        try:
+            if os.getuid() == 0:
+                os.seteuid(2 ** 16 - 2)  # root may read all
+            for function in (expected.of, records.of):
+                with pytest.raises(UsageError, match=f'^{closed}: Permission denied; make the folder readable, or rem'):
+                    function(config)
+        finally:
+            os.seteuid(os.getuid())
+            os.chmod(closed, 0o755)
 
 
 def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
@@ -92,8 +130,9 @@ def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
     os.utime(path + 'bee', (2 ** 31, 2 ** 31))
     for part in (records.TRAIN, records.TEST):  # the warning is printed once
         records.prepare(path, '/nowhere', part, 0.5)
+    made = f'{path}cifar-bin-0.5'
     assert capsys.readouterr().out.count(
-        f'warning: images were added, removed or changed after {path}cifar-bin-0.5 was made; delete it') == 1
+        f'warning: images were added, removed or changed after {made} was made; rm -r {made} makes') == 1
 
 
 @pytest.mark.parametrize('fraction, tested', [(0.28, 3), (0.01, 1)])
@@ -123,7 +162,8 @@ def test_the_fraction_that_is_set_apart_is_rounded(folder, fraction, tested):
     (['1.png', '2.png'], 'has no class directories; put each image into a directory that has the name of'),
     (numbered('a', 'b/x'), r'class b has no .* image; .* \(images in directories below it are not read\)$'),
     (numbered('a', 'b', n=2), 'has 2 training images; at least 5 are needed'),
-    (numbered('a', 'b') + ['c/1.png'], 'class c has no training image; give it more, or remove'),
+    (numbered('a', 'b') + ['c/1.png'],
+     'class c has no training image, because its only image is held out for testing; give it more, or remove'),
     (numbered('a', 'b') + ['c/notes.txt'], 'class c has no training image'),
     ([f'{i}/{j}.png' for i in range(257) for j in range(2)],
      'has 257 class directories; up to --image_size=64 there may be 256, above'),
@@ -159,7 +199,7 @@ def test_a_class_whose_files_turn_out_to_be_corrupt_is_refused(folder, capsys):
         pathlib.Path(path, 'c', f'{i}.png').write_bytes(file_of(0)[:200])
     with pytest.raises(UsageError, match=f'class c has no training image .2 of its files .* {path}c/1.png, a corrupt'):
         records.prepare(path, '/nowhere', test_fraction=0.1)
-    assert 'left out 2 of 22 files; the first is ' in capsys.readouterr().out
+    assert 'left out' not in capsys.readouterr().out
     assert sorted(os.listdir(path)) == ['a', 'b', 'c']
 
 
@@ -206,6 +246,35 @@ def test_a_folder_that_is_missing_is_an_error(call, tmp_path):
     assert status == 2 and 'is not a folder' in error
 
 
+def test_images_that_are_not_where_their_run_had_them_are_asked_for(one_step, settings, tmp_path, capsys):
+    folder = settings().run.train_dir
+    change_record(folder, dataset=f'{tmp_path}/gone')
+    where = f'the images of the run in {folder} were in {tmp_path}/gone, which is no folder now; if they were'
+    for call in (lambda: trainer.train(settings_of(dict(train_dir=folder))[0]),
+                 lambda: evaluate(eval_settings(train_dir=folder, run_once=True)),
+                 lambda: Rerun(TrainDir(folder), 1)):
+        with pytest.raises(UsageError, match=where):
+            call()
+    with pytest.raises(UsageError, match='cannot start'):
+        check(settings_of(dict(train_dir=folder))[0])
+    output = capsys.readouterr().out
+    assert where in output and output.count('problem  ') == 1
+    with pytest.raises(UsageError, match=f'^--dataset={tmp_path}/new is not a folder'):
+        evaluate(eval_settings(train_dir=folder, run_once=True, dataset=f'{tmp_path}/new/'))
+
+
+@pytest.mark.parametrize('images, place', [
+    (numbered('a', 'b'), 'run'), (numbered('a', 'b'), '.'),
+    (numbered('train/a', 'train/b', 'test/a', 'test/b'), 'train/run')])
+def test_a_run_is_not_put_among_the_folders_of_the_classes(folder, images, place):
+    path = folder(*images)
+    with pytest.raises(UsageError, match='where folders are classes; use one outside it .a run that is there can be'):
+        trainer.train(train_settings(dataset=path, train_dir=path + place, tower_device='cpu'))
+    assert not os.path.exists(path + 'cifar-bin-0.1')
+    beside = path + 'run' if place == 'train/run' else path[:-1] + '-run'
+    check_directory(Start(train_settings(dataset=path, train_dir=beside)))
+
+
 @pytest.mark.stress
 def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder, tmp_path):
     path = folder(*numbered('ant', 'bee', os.fsdecode(b'c\xfft'), n=20), os.fsdecode(b'bee/\xfe.txt'))
@@ -217,7 +286,10 @@ def test_a_run_on_images_of_three_classes_is_trained_and_evaluated(call, folder,
     (tmp_path / 'moved').rename(tmp_path / 'x' / 'mine')
     arguments = [f"--checkpoint_dir={tmp_path / 'train'}", '--tower_device=cpu']
     status, error = call('cifar10_eval.py', *arguments)
-    assert status == 2 and 'is not a folder' in error
+    remedy = f'were in {path[:-1]}, which is no folder now; if they were moved, give --dataset=NEW_FOLDER\n'
+    assert status == 2 and error.endswith(remedy)
+    status, error = call('multi_gpu_train.py', f'--dataset={path}', '--batch_size=8', '--tower_device=cpu')
+    assert status == 2 and error.endswith(remedy)
     moved = tmp_path / 'x' / 'renamed'
     (tmp_path / 'x' / 'mine').rename(moved)
     status, error = call('cifar10_eval.py', *arguments, f'--dataset={moved}')

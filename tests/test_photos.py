@@ -123,9 +123,9 @@ def test_what_is_no_photo_is_left_out_with_a_reason(copy, capsys):
     (copy / 'bee' / os.fsdecode(b'\xff.jpg')).write_bytes(photo)
     assert prepare(copy).count + prepare(copy, records.TEST).count == 43
     output = capsys.readouterr().out
-    assert 'left out 3 of 46 files; the first is ' in output
+    assert 'left out 3 of 46 files, as ' in output
     listed = copy / 'cifar-bin-0.2-manifest' / 'left-out.txt'
-    assert f'files      3 left out, as {listed} lists' in output
+    assert f'as {listed} lists; the first is ' in output and 'files      ' not in output
     first, second, third = listed.read_text().splitlines()
     assert first in output and first.endswith("a\\tb.jpg' (its name has a tab or a line break; rename it)")
     assert 'cut.jpg (a corrupt JPEG file)' in second and 'x.jp2 (a picture in the format JPEG2000' in third
@@ -154,7 +154,8 @@ def test_a_photo_that_was_added_is_noticed(copy, capsys):
     assert 'warning: images were added, removed or changed' in capsys.readouterr().out
     shutil.copytree(copy / 'ant', copy / 'gnu')  # a class that the manifest does not have
     prepare(copy)
-    assert '-manifest was made, so gnu is not trained; delete it' in capsys.readouterr().out
+    again = f'rm -r {copy}/cifar-bin-0.2-manifest makes the next start read all images again'
+    assert f'-manifest was made, so gnu is not trained; {again}' in capsys.readouterr().out
 
 
 # What is cut out.

@@ -217,10 +217,15 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, cap
     with pytest.raises(RunError, match='try a lower --learning_rate'):
         trainer.train(settings(learning_rate=1e38, max_steps=9, summary_steps=1, log_frequency=1))
     failed = json.loads(pathlib.Path(path).read_text())
+    capsys.readouterr()
+    check(settings(max_steps=2, seed=5))
+    replaced = f'replaced   the run in {settings().run.train_dir} that ended before its first checkpoint\n'
+    output = capsys.readouterr().out
+    assert replaced in output and 'restart  ' not in output
     train(settings(max_steps=2, seed=5, summary_steps=1, log_frequency=1))
     stored = json.loads(pathlib.Path(path).read_text())
     assert (failed['settings']['seed'], stored['settings']['seed']) == (0, 5) and failed['run'] != stored['run']
-    assert f'replaced   the run in {settings().run.train_dir} that ended before its first' in capsys.readouterr().out
+    assert replaced in capsys.readouterr().out
     shown = EventAccumulator(settings().run.train_dir).Reload().Scalars('train/total_loss')
     assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]
     assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2]
@@ -265,9 +270,9 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
     monkeypatch.setattr(os, 'remove', break_off)
     directory = TrainDir(settings().run.train_dir)
     with pytest.raises(KeyboardInterrupt):
-        deletion.restart(directory)
+        deletion.restart(directory, is_asked_for=True)
     monkeypatch.undo()
-    deletion.restart(directory)
+    deletion.restart(directory, is_asked_for=True)
     assert os.listdir(settings().run.train_dir) == ['lock']
 
 
@@ -345,7 +350,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     before = os.stat(lock).st_ino
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        deletion.restart(directory)
+        deletion.restart(directory, is_asked_for=True)
         assert os.stat(lock).st_ino == before
         with pytest.raises(UsageError, match='another process is training'):
             trainer.train(settings())

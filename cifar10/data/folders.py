@@ -17,7 +17,7 @@ import unicodedata
 import warnings
 
 from cifar10.base.console import say
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import new_folder
 from cifar10.data import records
 from cifar10.data.augment import Augmentation
@@ -105,8 +105,9 @@ class _ImageFolder(Dataset):
             known = records.read_classes(self.folder)
             names = sorted({os.path.basename(folder) for folder in class_folders}.difference(known))
             new = f", so {', '.join(names)} {'is' if len(names) == 1 else 'are'} not trained" if names else ''
-            yield (f'warning: images were added, removed or changed after {self.folder} was made{new}; delete it to '
-                   'have it made again (a run can go on only with the same classes and number of training images)')
+            yield (f'warning: images were added, removed or changed after {self.folder} was made{new}; rm -r '
+                   f'{self.folder} makes the next start read all images again (a run can go on only with the same '
+                   'classes and number of training images)')
 
     @staticmethod
     def _last_change(class_folder):
@@ -125,11 +126,18 @@ class _PhotoFolder(_ImageFolder):
         return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self.path)
 
 
+def _entries(folder):
+    """Returns what is in a folder, without what is hidden; raises a UsageError if the user may not read it."""
+    try:
+        return [entry for entry in os.scandir(folder) if not entry.name.startswith('.')]
+    except PermissionError as error:
+        raise UsageError(f'{describe_os_error(error)}; make the folder readable, or remove it') from error
+
+
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
-    return sorted(name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))
-                  and not name.startswith('.')
-                  and not (name.startswith(_CONVERTED) and os.path.isfile(os.path.join(folder, name, CLASSES_FILE))))
+    return sorted(entry.name for entry in _entries(folder) if entry.is_dir() and not (
+        entry.name.startswith(_CONVERTED) and os.path.isfile(os.path.join(entry.path, CLASSES_FILE))))
 
 
 def _check_name(folder, name):
@@ -184,10 +192,10 @@ def _examples(path, test_fraction):
     files, misplaced = {}, []
     for part, folder in folders.items():
         entries = [(label, entry) for label, name in enumerate(classes)
-                   for entry in os.scandir(os.path.join(folder, name)) if not entry.name.startswith('.')]
+                   for entry in _entries(os.path.join(folder, name))]
         misplaced += [(entry.path, 'a directory') for _, entry in entries if entry.is_dir()]
-        misplaced += [(entry.path, 'beside the class directories, not in one') for entry in os.scandir(folder)
-                      if entry.is_file() and not entry.name.startswith('.')]
+        misplaced += [(entry.path, 'beside the class directories, not in one') for entry in _entries(folder)
+                      if entry.is_file()]
 
         def digest(labelled_path, folder=folder):
             _, path = labelled_path
@@ -225,7 +233,9 @@ def _check_counts(path, classes, labels, test_fraction, left_out=()):
             change = ', lower --test_fraction' if test_fraction is not None and count > 1 else ''
             files = sorted(file for file in left_out if os.path.basename(os.path.dirname(file[0])) == classes[missing])
             why = ''
-            if files:
+            if part == TRAIN and test_fraction is not None and count == 1:
+                why = ', because its only image is held out for testing'
+            elif files:
                 why = (f' ({len(files)} of its files cannot be read; the first is {pictures.shown(files[0][0])}, '
                        f"{files[0][1]}; what is read is {', '.join(pictures.formats())})")
             raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image{why}; give it '
@@ -292,7 +302,8 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
       write: function (temporary folder, part, (label, what the reader made) pairs) that writes the files of a part.
     """
     classes, files, misplaced = _examples(path, test_fraction)
-    total = len(misplaced) + sum(map(len, files.values()))
+    folders = sum(os.path.isdir(entry) for entry, _ in misplaced)
+    total = len(misplaced) - folders + sum(map(len, files.values()))
     say(f'{doing} {total:,} files of {len(classes)} classes in {path}{how}')
     with new_folder(folder) as temporary:
         reader = new_reader(temporary)
@@ -303,10 +314,13 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
         records.write_classes(temporary, classes)
         if left_out:
             lines = [f'{pictures.shown(path)} ({reason})' for path, reason in sorted(left_out)]
-            say(f'warning: left out {len(lines)} of {total} files; the first is {lines[0]}')
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
                 stream.writelines(f'{line}\n' for line in lines)
         _check_counts(path, classes, labels, test_fraction, left_out[len(misplaced):])
+    if left_out:  # as the folder with the list has its name now
+        also = f" and {folders} folder{'s' * (folders > 1)} inside the class directories" if folders else ''
+        say(f'warning: left out {len(lines) - folders} of {total} files{also}, as {os.path.join(folder, _LEFT_OUT)} '
+            f'lists; the first is {lines[0]}')
 
 
 def _read(reader, pairs, labels, left_out):

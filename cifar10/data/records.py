@@ -77,7 +77,7 @@ class Dataset:
         return self.classes, self.counts
 
     def notices(self) -> Iterable[str]:
-        """Returns lines about the made files that each start prints."""
+        """Returns lines about the made files that each start prints but the one that makes them."""
         return ()
 
     def records(self, name: str, folder: str, part: str, classes: tuple[str, ...], image_size: int) -> 'Records':
@@ -216,6 +216,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     """
     dataset, folder = located(name, data_dir, test_fraction, image_size)
     given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
+    is_made = False
     if not os.path.isdir(folder):
         refuse_of_others(os.path.dirname(folder), given)
         try:
@@ -223,6 +224,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
             with making(folder):
                 if not os.path.isdir(folder):  # another process may have made it meanwhile
                     dataset.make(folder)
+                    is_made = True
                     if DATASETS.is_own(name):
                         warn_of_shared(*(dataset.records(name, folder, each, (), image_size)
                                          for each in (TRAIN, TEST)))
@@ -236,7 +238,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
         remove_leftovers(folder)
         if dataset.archive:
             remove_leftovers(os.path.join(data_dir, dataset.archive.name))
-    say_all(dataset.notices() if part == TRAIN else ())
+    say_all(dataset.notices() if part == TRAIN and not is_made else ())
     classes = dataset.classes or read_classes(folder)
     return dataset.records(name, folder, part, classes, image_size).verified()
 

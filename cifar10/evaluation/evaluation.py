@@ -161,6 +161,8 @@ def _prepare_data(stored, settings, directory):
     if stored.run and not settings.data_dir and not DATASETS.is_own(data.dataset) and not os.path.isdir(data.data_dir):
         say(f"not here   the run's --data_dir={data.data_dir}, so the data set is made there again; if it is elsewhere "
             'now, give that --data_dir')
+    if settings.dataset is None:
+        stored.refuse_moved_images(settings.checkpoint_dir)
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
     images = records.of(data, part)
     if DATASETS.is_own(data.dataset) and stored.examples is not None:

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 import cifar10
 from cifar10.base import own_files
 from cifar10.base.errors import UsageError, difference, listed
-from cifar10.base.registry import OWN, Registry
+from cifar10.base.registry import DATASETS, OWN, Registry
 from cifar10.run import metrics
 from cifar10.settings.definition import Of, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
@@ -127,6 +127,13 @@ class RunRecord(NamedTuple):
         """
         if changes := self.difference_to(now):
             raise UsageError(f"{where} holds a run with {', '.join(changes.values())}; {remedy}")
+
+    def refuse_moved_images(self, where: str) -> None:
+        """Raises a UsageError if the run's own images are no longer where it had them; `where` is its directory."""
+        dataset = self.settings.data.dataset
+        if DATASETS.is_own(dataset) and not os.path.isdir(dataset):
+            raise UsageError(f'the images of the run in {where} were in {dataset}, which is no folder now; if they '
+                             'were moved, give --dataset=NEW_FOLDER')
 
     def code_changes(self, **names: str) -> list[str]:
         """Returns a warning for each own network or optimizer whose file has changed since the run last used it.

@@ -37,7 +37,7 @@ PRESETS = {
         network='fast', widths='32,64,128,256', batch_size=32, max_steps=None, epochs=30.0,
         optimizer='adamw', learning_rate=0.001, auxiliary_learning_rate=None, schedule='cosine',
         warmup_epochs=1.0, clip_norm=1.0, augmentation='classic', sizes=None, label_smoothing=0.1,
-        precision='auto', moving_averages=False, image_size=128, eval_steps=200, keep_best=True)}
+        precision='auto', moving_averages=False, image_size=128, save_steps=200, eval_steps=200, keep_best=True)}
 
 # The default preset, with its name.
 CLASSIC = dict(PRESETS['classic'], preset='classic')

@@ -18,7 +18,8 @@ from cifar10.base.console import say, say_all
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
-from cifar10.run import checkpoint, cost, failures, metrics
+from cifar10.base.registry import DATASETS
+from cifar10.run import checkpoint, cost, deletion, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
@@ -87,8 +88,11 @@ class _Look(start.Start):
             lines = "line 'problem'" if len(self.problems) == 1 else f"{len(self.problems)} lines 'problem'"
             raise UsageError(f'the run cannot start; see the {lines} above')
         is_ended = self.plan and self.plan.finished
+        unread = ''
+        if self.expected and DATASETS.is_own(self.settings.data.dataset):
+            unread = f', if its {sum(part.count for part in self.expected.parts.values()):,} files can be read'
         say('ended      without --check nothing would be done' if is_ended else
-            'ready      without --check the run would start')
+            f'ready      without --check the run would start{unread}')
 
 
 # The stages of a check, beside those of `plan`.
@@ -126,7 +130,8 @@ def _directory(look):
         yield cost.line(record)
     yield from start.check_directory(look)
     if look.replaces:
-        yield f'restart    the run in {look.directory.path} would be deleted'
+        yield (f'restart    the run in {look.directory.path} would be deleted' if look.settings.run.restart
+               else deletion.replaced(look.directory))
 
 
 def _plan(look):

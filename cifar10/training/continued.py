@@ -9,7 +9,7 @@ from typing import Any
 
 from cifar10.base import files
 from cifar10.base.errors import UsageError
-from cifar10.base.registry import OWN
+from cifar10.base.registry import OWN, TO_THE_END
 from cifar10.cluster import membership
 from cifar10.run import trust
 from cifar10.run.names import SETTINGS
@@ -43,6 +43,7 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
         settings = train_settings(**given)
         return settings, _not_here(settings, given)
     values = stored['settings']
+    _refuse_steps(given, values, directory)
     kept = {field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN} - given.keys() - _DECIDED
     if given.get('preset', values['preset']) != values['preset']:  # a recipe as a whole is another one, or is refused
         kept -= {field.name for field in fields(RecipeSettings)} | _LENGTH | {'batch_size', 'precision'}
@@ -64,6 +65,16 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     if 'data_dir' not in kept | given.keys() and data_dir not in (None, settings.data.data_dir):
         lines.append(f"not here   the run's --data_dir={data_dir}; now it is {settings.data.data_dir}")
     return settings, lines
+
+
+def _refuse_steps(given, values, directory):
+    """Raises a UsageError if a run is to end after so many steps whose schedule is for its length in epochs."""
+    now = {**values, **given}
+    is_the_runs = all(now.get(name) == values.get(name) for name in ('preset', 'schedule', 'epochs'))
+    if 'max_steps' in given and is_the_runs and values.get('epochs') and values.get('schedule') in TO_THE_END:
+        raise UsageError(f"--max_steps={given['max_steps']}: the run in {directory} has --epochs={values['epochs']}, "
+                         'at whose end its learning rate reaches 0; leave --max_steps out (Ctrl-C saves the run and '
+                         'stops it, and the same command goes on)')
 
 
 def _stored(directory):

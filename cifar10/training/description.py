@@ -4,9 +4,10 @@ import os
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.cpu_session import cpu_session
-from cifar10.base.registry import TO_THE_END
+from cifar10.base.registry import DATASETS, TO_THE_END
+from cifar10.data.records import SIZE
 from cifar10.run import saved
-from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.settings.presets import CLASSIC, PRESETS, default_rates
 from cifar10.training.start import Start
 
 _WARM_UP_FROM = 4  # times the examples that the rates are for
@@ -41,24 +42,31 @@ def describe(start: Start) -> list[str]:
 def advise(start: Start) -> list[str]:
     """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
 
-    No advice if the user gave a rate.
+    No advice if the user gave a rate. A new run on the user's own images with CIFAR-10's size and length gets a line
+    about the preset for photos.
     """
     plan, given = start.plan, start.settings.recipe
-    recipe = plan.settings.recipe
-    if plan.checkpoint or not given.learning_rate is given.auxiliary_learning_rate is None:
+    recipe, data = plan.settings.recipe, plan.settings.data
+    if plan.checkpoint:
         return []
+    preset = []
+    if DATASETS.is_own(data.dataset) and plan.last_step == CLASSIC['max_steps'] and data.image_size == SIZE:
+        preset = [f'advice     for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
+                  f'{SIZE}x{SIZE} pixels']
+    if not given.learning_rate is given.auxiliary_learning_rate is None:
+        return preset
     chosen = default_rates(recipe.preset, recipe.optimizer)
     # In an applied gradient: those of a whole step, or of one tower that applies its own.
     examples = plan.settings.towers.batch_size if plan.mode.drifts else plan.examples_per_step
     if examples == chosen.examples:
-        return []
+        return preset
     epochs = plan.last_step * plan.examples_per_step / plan.data.count
     to_try = _rates_to_try(recipe.optimizer, chosen, examples, epochs)
     flags = ' '.join(f'--{name}={value:.3g}' for name, value in to_try.items() if not getattr(given, name))
     is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']
     whose = f"the {recipe.preset} recipe's" if is_presets else f"{recipe.optimizer}'s default"
     here = f'{examples:,}' if examples == plan.examples_per_step else f'{examples:,} of each tower'
-    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}']
+    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}', *preset]
 
 
 def _rates_to_try(optimizer, rates, examples, epochs):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from cifar10.base.errors import UsageError, listed
-from cifar10.base.registry import NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
+from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
 from cifar10.data import expected, records
 from cifar10.data.download import DownloadError
 from cifar10.data.expected import Expected
@@ -114,6 +114,7 @@ def expect_data(start: Start) -> list[str]:
     A start that goes on to train has its data from its caller, who makes their files.
     """
     settings = start.settings
+    find_images(start)
     start.expected = expected.of(settings.data)
     if start.expected is None:
         records.of(settings.data, records.TEST).digest()  # the record of the start has it
@@ -141,11 +142,34 @@ def check_directory(start: Start) -> list[str]:
     """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
     start.directory.check()
     start.directory.refuse_another_process()
+    _refuse_among_images(start.directory.path, start.settings.data.dataset)
     start.replaces = _replaces(start)
     return []
 
 
-BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory)
+def _refuse_among_images(train_dir, dataset):
+    """Raises a UsageError if the folders of a run would lie among those of the classes of a user's own images."""
+    if not DATASETS.is_own(dataset):
+        return
+    parts = [os.path.join(dataset, part) for part in (records.TRAIN, records.TEST)]
+    folders = [dataset] if not any(map(os.path.isdir, parts)) else parts
+    for folder in map(os.path.realpath, folders):
+        if os.path.commonpath([folder, os.path.realpath(train_dir)]) == folder:
+            raise UsageError(f'--train_dir={train_dir} is in the folder of the images, {folder}, where folders are '
+                             'classes; use one outside it (a run that is there can be moved)')
+
+
+def find_images(start: Start) -> list[str]:
+    """Checks that the images of a run that goes on are where it had them, if they are the user's own."""
+    stored = None
+    with contextlib.suppress(UsageError):  # which `check_directory` raises
+        stored = start.directory.stored()
+    if stored and stored.settings.data.dataset == start.settings.data.dataset:
+        stored.refuse_moved_images(start.directory.path)
+    return []
+
+
+BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory, find_images)
 
 
 def decide(start: Start) -> list[str]:
@@ -178,15 +202,23 @@ def decide(start: Start) -> list[str]:
 
 
 def refuse_other_images(start: Start) -> list[str]:
-    """Checks that a resumed run was trained on as many images of the same classes, if they exist already.
+    """Checks that a resumed run was trained on as many images of the same classes.
 
-    Changed images are only reported; they may have been repaired.
+    Changed images are only reported; they may have been repaired. Where a user's own images have not been read yet,
+    each file counts as one: there are up to as many images.
     """
     stored = start.directory.stored() if start.plan.checkpoint else None
-    if stored is None or not os.path.isdir(start.data.folder):
+    if stored is None:
         return []
-    stored.refuse_another(dict(classes=start.data.classes, examples=start.data.count),
-                          start.directory.given, deletion.remedy(start.directory, warm_start=True))
+    data, are_read = start.data, os.path.isdir(start.data.folder)
+    where, remedy = start.directory.given, deletion.remedy(start.directory, warm_start=True)
+    stored.refuse_another(dict(classes=data.classes), where, remedy)
+    if not are_read and stored.examples is not None and data.count > stored.examples:
+        return [f'unread     {data.count:,} files for training, and the run has {stored.examples:,} images: unless the '
+                f'other {data.count - stored.examples:,} cannot be read, the start is refused']
+    stored.refuse_another(dict(examples=data.count), where, remedy)
+    if not are_read:
+        return []
     digests = {'training': dict(images_sha256=start.data.digest()),
                'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
     return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
@@ -196,11 +228,13 @@ def refuse_other_images(start: Start) -> list[str]:
 def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only remains.
 
-    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
+    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume. But it may
+    have kept its best one, which stays.
     """
     deletion.refuse_remains(directory)
     stored = directory.stored()
-    if stored is None or not directory.checkpoints():
+    checkpoints = directory.checkpoints()
+    if stored is None or not checkpoints and not deletion.only_best(directory):
         return
     changes = stored.difference_to(_chosen(settings, Change.NEVER))
     # Phrases such as 'epochs=3 (now 5)', or None.
@@ -213,7 +247,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if other_preset and len(changes) > 1:
         changes = dict(preset=other_preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
     if changes:
-        has_ended = stored.last_step is not None and step_of(directory.checkpoints()[-1]) >= stored.last_step
+        has_ended = stored.last_step is not None and max(map(step_of, checkpoints), default=0) >= stored.last_step
         remedy = deletion.remedy(directory, has_ended or bool(_OF_THE_VARIABLES & changes.keys()))
         raise UsageError(f"{directory.given} holds a run with {', '.join(changes.values())}; "
                          f'{_how_to_go_on(stored, has_ended, settings)}{remedy}')

@@ -96,6 +96,8 @@ class Rerun:
             raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to '
                              'replay; name the train_dir of a run')
         started = read_starts(directory.path)
+        if dataset is None:
+            stored.refuse_moved_images(directory.path)
         self.recorded = _last_recorded(directory, last, started)
         self.first = first
         self.last = last
