@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.base import console, files
-from cifar10.base.errors import RunError, UsageError, describe_os_error
+from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, deletion, metrics, saved
 from cifar10.run.names import step_of
@@ -335,9 +336,23 @@ def test_records_that_no_run_wrote_are_refused(settings, restart):
 
 def test_two_processes_do_not_train_in_one_directory(settings):
     with TrainDir(settings().run.train_dir).locked():
-        with pytest.raises(UsageError, match='another process is training'):
+        with pytest.raises(TemporaryError, match='another process is training'):
             trainer.train(settings())
     train(settings(max_steps=1))
+    assert os.path.getsize(os.path.join(settings().run.train_dir, 'lock')) == 0  # nobody holds it, so it names nobody
+
+
+def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
+    code = ('import os, signal, socket, sys; from cifar10.base import files\n'
+            'with files.locked(sys.argv[1]) as lock:\n'
+            '    lock.write(f"process {os.getpid()} on {socket.gethostname()}\\n")\n'
+            '    os.kill(os.getpid(), signal.SIGSTOP)')
+    process = subprocess.Popen([sys.executable, '-c', code, str(tmp_path / 'lock')], cwd=ROOT)
+    os.waitpid(process.pid, os.WUNTRACED)
+    with pytest.raises(TemporaryError, match=f'which is stopped: kill -CONT {process.pid} lets it go on'):
+        TrainDir(str(tmp_path)).refuse_another_process()
+    process.send_signal(signal.SIGCONT)
+    assert process.wait() == 0
 
 
 def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
@@ -347,7 +362,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     with directory.locked():
         deletion.restart(directory)
         assert os.stat(lock).st_ino == before
-        with pytest.raises(UsageError, match='another process is training'):
+        with pytest.raises(TemporaryError, match='another process is training'):
             trainer.train(settings())
 
 
