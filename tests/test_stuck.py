@@ -110,6 +110,7 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
                         'start again to continue from the newest checkpoint\n', errors)
     stacks = (tmp_path / 'stuck.txt').read_text()
     assert stacks.startswith('stuck      5 s in another part: three is silent') and stacks.count('in silent') == 2
+    assert os.listdir(tmp_path) == ['stuck.txt']  # and not what it has tried to write
 
 
 def test_where_the_stacks_cannot_be_written_they_are_shown():
@@ -267,7 +268,7 @@ def test_a_file_system_that_hangs_is_named(trouble, small, tmp_path):
 
 
 @pytest.mark.stress
-def test_where_the_kernel_holds_a_thread_the_line_says_so(tmp_path):
+def test_a_file_system_that_does_not_write_is_named_and_that_the_kernel_holds_a_thread(tmp_path):
     image, disk = tmp_path / 'image', tmp_path / 'disk'
     disk.mkdir()
     image.write_bytes(bytes(8 << 20))
@@ -276,9 +277,11 @@ def test_where_the_kernel_holds_a_thread_the_line_says_so(tmp_path):
     try:
         if made.returncode:
             pytest.skip('freezing a file system needs more rights than this user has, and e2fsprogs')
-        code = WATCHED.format(limit=1, body=f'    open("{disk}/file", "w")\n')
+        # Reading works while it is frozen.
+        code = WATCHED.format(limit=1, body=f'    with doing("in a part", folder="{disk}"): open("{disk}/file", "w")\n')
         process = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        assert 'the kernel holds one of its threads' in read_until(process, 'stuck ')
+        line = read_until(process, 'stuck ')
+        assert f'the file system of {disk} does not answer; the kernel holds one of its threads' in line
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=12)
     finally:

@@ -148,11 +148,13 @@ def _ask(question, event):
 
 
 def _of_folder(folder):
-    """Returns the Question whether a file system answers."""
+    """Returns the Question whether a file system answers, also where something is written."""
     def ask():
         os.statvfs(folder)
         os.listdir(folder)
-        files.sync(folder)
+        made = files.private(os.path.join(folder, STACKS), lambda path: open(path, 'x').close())
+        files.sync(made)
+        os.remove(made)
     return Question(f'the file system of {folder}', ask, lambda: f'the file system of {folder} does not answer')
 
 
