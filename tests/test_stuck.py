@@ -113,6 +113,15 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
     assert os.listdir(tmp_path) == ['stuck.txt']  # and not what it has tried to write
 
 
+def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypatch):
+    monkeypatch.setenv('TMPDIR', str(tmp_path))
+    status, _, errors = ended(watched('time.sleep(1000)'))
+    place = re.fullmatch(r'.* 1 s \(stacks of all threads: (.*)\); start again .*\n', errors)[1]
+    assert status == 75 and os.path.dirname(place) == str(tmp_path)
+    with open(place) as stream:
+        assert 'Thread MainThread:\n' in stream.read()
+
+
 def test_where_the_stacks_cannot_be_written_they_are_shown():
     status, _, errors = ended(watched('with doing("in a part", folder="/nowhere"): time.sleep(1000)'))
     assert status == 75 and 'nothing has moved for 1 s; start again' in errors
