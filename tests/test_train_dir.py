@@ -468,7 +468,7 @@ def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(setting
     train(settings(max_steps=3, save_steps=1, max_to_keep=0))
     directory = pathlib.Path(settings().run.train_dir)
     leftovers = ['.checkpoint.0123abcd', 'model.ckpt-7.index.tempstate123', '.config.json.0123abcd',
-                 '.metrics.jsonl.0123abcd', '.stuck.txt.0123abcd', 'model.ckpt-1.data-00000-of-00001']
+                 '.metrics.jsonl.0123abcd', 'model.ckpt-1.data-00000-of-00001', '.stuck.txt.0123abcd']
     # No record says that this run has written step 9.
     users = ['model.ckpt-9.data-00000-of-00001', 'model.ckpt-9.meta', '.notes.abcd0123', 'checkpoint.tmp']
     for name in leftovers + users:

@@ -191,7 +191,8 @@ class TrainDir:
                 say(f'warning: {self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
                     'process trains in this --train_dir')
             try:
-                self._lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
+                with contextlib.suppress(OSError):  # on a full disk, which a start refuses once it knows what it needs
+                    self._lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
                 yield
             except BaseException:
                 is_only_ours = not self._lock.missing and not self._lock.is_lost()

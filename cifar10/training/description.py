@@ -4,7 +4,8 @@ import os
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.cpu_session import cpu_session
-from cifar10.base.registry import TO_THE_END
+from cifar10.base.registry import DATASETS, TO_THE_END
+from cifar10.data import records
 from cifar10.run import saved
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.training.start import Start
@@ -33,9 +34,23 @@ def describe(start: Start) -> list[str]:
             f'towers     {plan.devices.num_towers} on {plan.devices}',
             f'update     {towers.variable_update}{averages}',
             f'data       {plan.data}, fed as {plan.recipe.fed}',
+            *_other_count(plan),
             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
             *idle]
+
+
+def _other_count(plan):
+    """Returns a warning if a published data set has another number of images here, as where a file was cut."""
+    data = plan.settings.data
+    if DATASETS.is_own(data.dataset):
+        return []
+    dataset, _ = records.located(data.dataset, data.data_dir, data.test_fraction, data.image_size)
+    published = dataset.counts[records.TRAIN] if dataset.archive else plan.data.count
+    if plan.data.count == published:
+        return []
+    return [f'warning: {data.dataset} has {published:,} training images, and {plan.data.folder} {plan.data.count:,}; '
+            'unless that is meant, delete that folder to have it made again']
 
 
 def advise(start: Start) -> list[str]:
