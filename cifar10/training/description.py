@@ -31,13 +31,22 @@ def describe(start: Start) -> list[str]:
         idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
                 'device; leave out --ps_hosts']
     return [f'recipe     {plan.recipe}, {towers.precision}',
-            f'towers     {plan.devices.num_towers} on {plan.devices}',
+            f'towers     {plan.devices.num_towers} on {plan.devices}{_before(start)}',
             f'update     {towers.variable_update}{averages}',
             f'data       {plan.data}, fed as {plan.recipe.fed}',
             *_other_count(plan),
             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
             *idle]
+
+
+def _before(start):
+    """Returns a phrase if the towers of a run were on another number of devices before."""
+    plan = start.plan
+    stored = start.directory.record_of(plan.step) if plan.checkpoint else None
+    if stored is None or stored.groups in (None, len(plan.devices.groups)):
+        return ''
+    return f'; before, the run used {stored.groups}'
 
 
 def _other_count(plan):
