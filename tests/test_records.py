@@ -196,6 +196,16 @@ class Forbidding(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def test_a_proxy_that_is_set_for_the_other_scheme_is_named(monkeypatch):
+    for name in ('https_proxy', 'HTTPS_PROXY'):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
+    monkeypatch.setenv('no_proxy', '')
+    monkeypatch.setattr(urllib.request, '_opener', None)
+    with pytest.raises(download.DownloadError, match='without a proxy .http_proxy is set, but https_proxy is not. '):
+        download.reach('https://127.0.0.1:9/archive')
+
+
 def test_a_proxy_that_forbids_the_download_is_named_without_its_password(tmp_path, monkeypatch):
     with http.server.HTTPServer(('127.0.0.1', 0), Forbidding) as server:
         proxy = f'127.0.0.1:{server.server_port}'
