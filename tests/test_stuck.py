@@ -177,11 +177,13 @@ def run(environment=None, **flags):
 
 def test_an_import_that_hangs_is_said(tmp_path):
     (tmp_path / 'tensorflow.py').write_text('import time\ntime.sleep(10 ** 6)\n')
+    environment = {**os.environ, 'PYTHONPATH': str(tmp_path), 'TMPDIR': str(tmp_path)}
     stuck = subprocess.run(script_command('multi_gpu_train.py', train_dir=tmp_path / 'run', stuck_secs=1), text=True,
-                           capture_output=True, timeout=SECONDS, env={**os.environ, 'PYTHONPATH': str(tmp_path)})
+                           capture_output=True, timeout=SECONDS, env=environment)
     assert stuck.returncode == 75 and re.search('stuck +5 s at the start: ', stuck.stdout), stuck
-    assert f'File "{tmp_path}/tensorflow.py", line 2' in stuck.stderr
-    assert 'error: nothing has moved for 5 s; start again' in stuck.stderr
+    stacks, = tmp_path.glob('stuck-*.txt')
+    assert f'File "{tmp_path}/tensorflow.py", line 2' in stacks.read_text()
+    assert f'error: nothing has moved for 5 s (stacks of all threads: {stacks}); start again' in stuck.stderr
 
 
 @pytest.mark.parametrize('mode', [MODES[0], *(pytest.param(mode, marks=pytest.mark.stress) for mode in MODES[1:])])
