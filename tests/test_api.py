@@ -16,7 +16,9 @@ import tensorflow.compat.v1 as tf
 
 import cifar10
 from cifar10 import RunError, UsageError
+from cifar10.base import console
 from cifar10.evaluation import confusion
+from cifar10.programs import program
 from cifar10.run import metrics
 from cifar10.settings.training import train_settings
 from cifar10.training import api, trainer
@@ -344,3 +346,27 @@ def test_every_attribute_of_a_result_is_on_the_page():
         for name in [*result.__dataclass_fields__, *(name for name, value in vars(result).items()
                                                      if isinstance(value, property))]:
             assert f'`{name}`' in page, name
+
+
+def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_error(settings, tmp_path, monkeypatch,
+                                                                                       capsys):
+    full = os.open('/dev/full', os.O_WRONLY)
+    log = open(tmp_path / 'log', 'w')
+    monkeypatch.setattr(sys, 'stdout', log)
+    monkeypatch.setattr(console.Output, 'failure', None)
+
+    def fill_disk(record):
+        if record['kind'] == 'train' and record['step'] == 4:
+            os.dup2(full, log.fileno())
+
+    def main():
+        result = api.train(say=print, on_record=fill_disk, **dict(settings(max_steps=8, log_frequency=2).flat(),
+                                                                   check=None, explain=None, plot=None))
+        assert (result.step, result.finished) == (4, False)
+        return program.UNREAD
+    assert program.run(main) == 1
+    os.close(full)
+    log.close()
+    line, = capsys.readouterr().err.splitlines()
+    assert 'error: standard output: No space left on device' in line
+    assert checkpoints(settings().run.train_dir)[-1].endswith('-4') and 'step 2,' in (tmp_path / 'log').read_text()

@@ -248,6 +248,10 @@ def test_a_start_finds_the_same_too_little_room_as_a_check(settings, tmp_path, c
         monkeypatch.setattr(space, 'of_checkpoints', lambda *run: space.Space(10 ** 7, 10 ** 7, 'of a large network'))
         refused(settings(train_dir=str(disk / 'other')), '^--train_dir=.*/other has no room for 10.0 MB .of a large')
         assert os.listdir(disk) == ['train']
+        with open(disk / 'rest', 'wb', buffering=0) as stream, pytest.raises(OSError, match='No space left'):
+            while True:
+                stream.write(bytes(4096))
+        refused(settings(train_dir=str(disk / 'full')), '^--train_dir=.*/full has no room for 10.0 MB .of a large')
 
 
 def test_data_and_checkpoints_on_one_disk_need_room_together(tmp_path, capsys, reachable):

@@ -30,8 +30,9 @@ SECONDS = patient(60)  # that a run of this file may take at most
 
 
 @pytest.fixture
-def small(data_dir, tmp_path):
-    """Flags of a small, quick run."""
+def small(data_dir, tmp_path, monkeypatch):
+    """Flags of a small, quick run, in an environment whose proxy is dead: tasks must connect to each other directly."""
+    monkeypatch.setenv('https_proxy', 'http://127.0.0.1:9')
     return dict(dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path / 'train'), batch_size=8, max_steps=30,
                 log_frequency=5)
 

@@ -369,8 +369,9 @@ def test_the_local_cluster_ends_the_others_when_one_fails():
 @pytest.mark.parametrize('restarts, status, said', [
     (2, 0, ['ended with status 75; starts again in 1 s (restarts left: 1)',
             'ended with status 75; starts again in 2 s (restarts left: 0)', 'trained']),
-    (1, 75, ['ended with status 75; starts again in 1 s (restarts left: 0)', 'ended with status 75; giving up']),
-    (0, 75, [])])
+    (1, 75, ['ended with status 75; starts again in 1 s (restarts left: 0)',
+             'ended with status 75; ending the others']),
+    (0, 75, ['ended with status 75; ending the others'])])
 def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, said, tmp_path):
     # Task 1 ends with 75 twice; the other one lasts as long as it.
     script = ('import os, sys, time; folder, name = sys.argv[1], sys.argv[3]\n'
@@ -381,6 +382,27 @@ def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, 
               'sys.exit(75) if count < 2 else print("trained")')
     result = local('--workers=2', f'--restarts={restarts}', '--', sys.executable, '-c', script, str(tmp_path))
     assert result.returncode == status and result.stdout.splitlines() == [f'worker 1 | {line}' for line in said], result
+
+
+def test_the_local_cluster_starts_a_task_again_that_is_stopped_while_another_waits_for_it(tmp_path):
+    script = ('import os, signal, sys, time; from cifar10.base.signals import is_stopped\n'
+              'folder, name = sys.argv[1], sys.argv[3]\n'
+              'if os.path.exists(folder + "/again") or name == "--task_index=2": sys.exit()\n'
+              'if name == "--task_index=1": os.mkdir(f"{folder}/{os.getpid()}"); os.kill(os.getpid(), signal.SIGSTOP)\n'
+              'while not (found := os.listdir(folder)) or not is_stopped(int(found[0])): time.sleep(0.01)\n'
+              'os.mkdir(folder + "/again"); sys.exit(75)')
+    result = local('--workers=3', '--restarts=1', '--', sys.executable, '-c', script, str(tmp_path))
+    again = 'starts again in 1 s (restarts left: 0)'
+    assert result.returncode == 0 and result.stdout.splitlines() == [
+        f'worker 0 | ended with status 75; {again}', f'worker 1 | was stopped, so it is killed; {again}'], result
+
+
+def test_the_local_cluster_names_a_task_that_was_killed():
+    script = ('import os, sys, time\n'
+              'if "--task_index=1" in sys.argv: os.kill(os.getpid(), 9)\n'
+              f'time.sleep({2 * SECONDS})')
+    result = local('--workers=2', '--', sys.executable, '-c', script)
+    assert (result.returncode, result.stdout) == (137, 'worker 1 | killed by SIGKILL; ending the others\n'), result
 
 
 def test_the_local_cluster_starts_nothing_again_that_has_failed_or_was_ended():
@@ -400,7 +422,8 @@ def test_the_local_cluster_asks_twice_before_it_kills(tmp_path):
               'while not signal.sigpending(): time.sleep(0.01)\n'
               'signal.sigwait(blocked); signal.sigwait(blocked); print("asked twice")')
     result = local('--workers=2', '--', sys.executable, '-c', script, str(tmp_path))
-    assert result.returncode == 3 and result.stdout == 'worker 0 | asked twice\n'
+    assert result.returncode == 3 and result.stdout.splitlines() == [
+        'worker 1 | ended with status 3; ending the others', 'worker 0 | asked twice']
 
 
 def test_the_local_cluster_ends_when_nobody_reads_it():
@@ -439,7 +462,8 @@ def test_a_signal_to_the_local_cluster_ends_the_training_in_good_order(small):
 
 
 @pytest.mark.parametrize('arguments, said', [
-    ([], 'there is no command'), (['--workers=0', '--', 'true'], 'the minimum is 1'),
+    ([], 'there is no command'), (['--workers=1', 'python', 'train.py', '--max_steps=3'], 'put -- before it'),
+    (['--worker=1', '--', 'true'], 'unknown flag --worker'), (['--workers=0', '--', 'true'], 'the minimum is 1'),
     (['--', '/nowhere/command'], '/nowhere/command cannot be run'), (['--', '/tmp'], '/tmp cannot be run')])
 def test_the_local_cluster_says_what_is_wrong(arguments, said):
     result = local(*arguments)

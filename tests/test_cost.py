@@ -75,8 +75,8 @@ def test_parts_are_measured(settings, monkeypatch):
     assert seconds['again'] == seconds['unknown'] == seconds['idle'] == 0 and record['starts'] == 1
 
 
-def record(starts=1, examples=640, **seconds):
-    return dict(starts=starts, examples=examples, seconds={**dict.fromkeys(
+def record(starts=1, examples=640, ended=True, **seconds):
+    return dict(starts=starts, examples=examples, ended=ended, step=20, seconds={**dict.fromkeys(
         ('steps', 'input', 'evaluation', 'saving', 'start', 'again', 'idle', 'unknown'), 0.0), **seconds})
 
 
@@ -87,6 +87,7 @@ def record(starts=1, examples=640, **seconds):
      '3 h 11 min in 4 starts: 87% steps, 4% evaluation, 3% taken again, 3% starting, 2% waiting for input, 1% saving; '
      '87 images/s over all, 98 in steps; 25 h 0 min idle between starts; 1 min 1 s unknown, between the last '
      'record and the next start'),
-    (record(examples=0, start=2.0), '2 s in 1 start: 100% starting')])
+    (record(examples=0, start=2.0, ended=False),
+     '2 s in 1 start: 100% starting; up to step 20, what came later is not counted yet')])
 def test_a_line_has_what_matters(figures, said):
     assert cost.line(figures) == f'cost       {said}'

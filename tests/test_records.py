@@ -18,6 +18,9 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.data import cifar, download, expected, records, shapes
 from cifar10.settings.training import DataSettings
+from cifar10.training import trainer
+from cifar10.training.description import describe
+from cifar10.training.start import Start, choose_devices, decide, expect_data
 from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'
@@ -82,6 +85,12 @@ def test_a_damaged_file_is_named(cifar_dir, damage):
     assert str(path) in str(refused.value) and expected in str(refused.value)
 
 
+def test_another_number_of_images_than_was_published_is_said(cifar_dir, settings, capsys):
+    start = Start(settings(dataset='cifar10', data_dir=str(cifar_dir)))
+    trainer.take(start, [choose_devices, expect_data, decide, describe])
+    assert 'warning: cifar10 has 50,000 training images, and ' in capsys.readouterr().out
+
+
 def archive(path, source, extra=()):
     """Packs the files of `source` as the published archive is packed, with extra (TarInfo, bytes) members."""
     with tarfile.open(path, 'w:gz', compresslevel=1) as tar:
@@ -126,6 +135,8 @@ def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_fac
     evil = [(member('../evil'), b'x'), (member(FOLDER + '/../../evil'), b'x'), (member('/tmp/evil'), b'x'),
             (member(FOLDER + '/surplus.bin'), b'x'), (member('elsewhere/data_batch_1.bin'), b'x')]
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, evil)
+    expected.of(DataSettings(str(target), 'cifar10')).check_source()  # by --check
+    assert 'not the published archive' in capsys.readouterr().out
     data = records.prepare('cifar10', str(target))
     assert data.count == 20
     assert 'not the published archive' in capsys.readouterr().out
@@ -175,6 +186,16 @@ class Forbidding(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *arguments):
         pass
+
+
+def test_a_proxy_that_is_set_for_the_other_scheme_is_named(monkeypatch):
+    for name in ('https_proxy', 'HTTPS_PROXY'):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv('http_proxy', 'http://127.0.0.1:9')
+    monkeypatch.setenv('no_proxy', '')
+    monkeypatch.setattr(urllib.request, '_opener', None)
+    with pytest.raises(download.DownloadError, match='without a proxy .http_proxy is set, but https_proxy is not. '):
+        download.reach('https://127.0.0.1:9/archive')
 
 
 def test_a_proxy_that_forbids_the_download_is_named_without_its_password(tmp_path, monkeypatch):

@@ -110,6 +110,16 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
                         'start again to continue from the newest checkpoint\n', errors)
     stacks = (tmp_path / 'stuck.txt').read_text()
     assert stacks.startswith('stuck      5 s in another part: three is silent') and stacks.count('in silent') == 2
+    assert os.listdir(tmp_path) == ['stuck.txt']  # and not what it has tried to write
+
+
+def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypatch):
+    monkeypatch.setenv('TMPDIR', str(tmp_path))
+    status, _, errors = ended(watched('time.sleep(1000)'))
+    place = re.fullmatch(r'.* 1 s \(stacks of all threads: (.*)\); start again .*\n', errors)[1]
+    assert status == 75 and os.path.dirname(place) == str(tmp_path)
+    with open(place) as stream:
+        assert 'Thread MainThread:\n' in stream.read()
 
 
 def test_where_the_stacks_cannot_be_written_they_are_shown():
@@ -167,11 +177,13 @@ def run(environment=None, **flags):
 
 def test_an_import_that_hangs_is_said(tmp_path):
     (tmp_path / 'tensorflow.py').write_text('import time\ntime.sleep(10 ** 6)\n')
+    environment = {**os.environ, 'PYTHONPATH': str(tmp_path), 'TMPDIR': str(tmp_path)}
     stuck = subprocess.run(script_command('multi_gpu_train.py', train_dir=tmp_path / 'run', stuck_secs=1), text=True,
-                           capture_output=True, timeout=SECONDS, env={**os.environ, 'PYTHONPATH': str(tmp_path)})
+                           capture_output=True, timeout=SECONDS, env=environment)
     assert stuck.returncode == 75 and re.search('stuck +5 s at the start: ', stuck.stdout), stuck
-    assert f'File "{tmp_path}/tensorflow.py", line 2' in stuck.stderr
-    assert 'error: nothing has moved for 5 s; start again' in stuck.stderr
+    stacks, = tmp_path.glob('stuck-*.txt')
+    assert f'File "{tmp_path}/tensorflow.py", line 2' in stacks.read_text()
+    assert f'error: nothing has moved for 5 s (stacks of all threads: {stacks}); start again' in stuck.stderr
 
 
 @pytest.mark.parametrize('mode', [MODES[0], *(pytest.param(mode, marks=pytest.mark.stress) for mode in MODES[1:])])
@@ -267,7 +279,7 @@ def test_a_file_system_that_hangs_is_named(trouble, small, tmp_path):
 
 
 @pytest.mark.stress
-def test_where_the_kernel_holds_a_thread_the_line_says_so(tmp_path):
+def test_a_file_system_that_does_not_write_is_named_and_that_the_kernel_holds_a_thread(tmp_path):
     image, disk = tmp_path / 'image', tmp_path / 'disk'
     disk.mkdir()
     image.write_bytes(bytes(8 << 20))
@@ -276,9 +288,11 @@ def test_where_the_kernel_holds_a_thread_the_line_says_so(tmp_path):
     try:
         if made.returncode:
             pytest.skip('freezing a file system needs more rights than this user has, and e2fsprogs')
-        code = WATCHED.format(limit=1, body=f'    open("{disk}/file", "w")\n')
+        # Reading works while it is frozen.
+        code = WATCHED.format(limit=1, body=f'    with doing("in a part", folder="{disk}"): open("{disk}/file", "w")\n')
         process = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
-        assert 'the kernel holds one of its threads' in read_until(process, 'stuck ')
+        line = read_until(process, 'stuck ')
+        assert f'the file system of {disk} does not answer; the kernel holds one of its threads' in line
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=12)
     finally:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -17,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.base import console, files
-from cifar10.base.errors import RunError, UsageError, describe_os_error
+from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, deletion, metrics, saved
 from cifar10.run.names import step_of
@@ -340,9 +341,23 @@ def test_records_that_no_run_wrote_are_refused(settings, restart):
 
 def test_two_processes_do_not_train_in_one_directory(settings):
     with TrainDir(settings().run.train_dir).locked():
-        with pytest.raises(UsageError, match='another process is training'):
+        with pytest.raises(TemporaryError, match='another process is training'):
             trainer.train(settings())
     train(settings(max_steps=1))
+    assert os.path.getsize(os.path.join(settings().run.train_dir, 'lock')) == 0  # nobody holds it, so it names nobody
+
+
+def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
+    code = ('import os, signal, socket, sys; from cifar10.base import files\n'
+            'with files.locked(sys.argv[1]) as lock:\n'
+            '    lock.write(f"process {os.getpid()} on {socket.gethostname()}\\n")\n'
+            '    os.kill(os.getpid(), signal.SIGSTOP)')
+    process = subprocess.Popen([sys.executable, '-c', code, str(tmp_path / 'lock')], cwd=ROOT)
+    os.waitpid(process.pid, os.WUNTRACED)
+    with pytest.raises(TemporaryError, match=f'which is stopped: kill -CONT {process.pid} lets it go on'):
+        TrainDir(str(tmp_path)).refuse_another_process()
+    process.send_signal(signal.SIGCONT)
+    assert process.wait() == 0
 
 
 def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
@@ -352,7 +367,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     with directory.locked():
         deletion.restart(directory, is_asked_for=True)
         assert os.stat(lock).st_ino == before
-        with pytest.raises(UsageError, match='another process is training'):
+        with pytest.raises(TemporaryError, match='another process is training'):
             trainer.train(settings())
 
 
@@ -458,7 +473,7 @@ def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(setting
     train(settings(max_steps=3, save_steps=1, max_to_keep=0))
     directory = pathlib.Path(settings().run.train_dir)
     leftovers = ['.checkpoint.0123abcd', 'model.ckpt-7.index.tempstate123', '.config.json.0123abcd',
-                 '.metrics.jsonl.0123abcd', 'model.ckpt-1.data-00000-of-00001']
+                 '.metrics.jsonl.0123abcd', 'model.ckpt-1.data-00000-of-00001', '.stuck.txt.0123abcd']
     # No record says that this run has written step 9.
     users = ['model.ckpt-9.data-00000-of-00001', 'model.ckpt-9.meta', '.notes.abcd0123', 'checkpoint.tmp']
     for name in leftovers + users:

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from cifar10.base.activity import doing, moved
 from cifar10.base.errors import UsageError
 
+STDOUT = 'standard output'  # in place of a file's name in an OSError
 # How lines begin that a person should know of a result.
 _NOTES = 'warning: ', 'assumed ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
 
@@ -35,12 +36,15 @@ class Output:
 
     Attributes:
       notes: the lines so far that a person should know of a result.
+      failure: why standard output of the process could not be written, such as a full disk; None if it could, or if its
+        reader has left. A class attribute.
 
     Raises:
       UsageError: one of them is no function.
     """
     _lock = threading.RLock()  # held while an output is used: TensorFlow's settings belong to the process as well
     current: 'Output'
+    failure: OSError | None = None
 
     def __init__(self, say: Callable[[str], Any] | None = print, on_record: Callable[[dict], Any] | None = None):
         for name, function in (('say', say), ('on_record', on_record)):
@@ -89,12 +93,16 @@ class Output:
         if not self.is_stdout:
             _call(self._callback, line)
             return
-        if shows_bars():
-            from tqdm import tqdm
-            tqdm.write(line, file=sys.stdout)
-        else:
-            print(line)
-        sys.stdout.flush()
+        try:
+            if shows_bars():
+                from tqdm import tqdm
+                tqdm.write(line, file=sys.stdout)
+            else:
+                print(line)
+            sys.stdout.flush()
+        except OSError as error:
+            error.filename = STDOUT
+            raise
 
     def record(self, record: dict) -> None:
         """Passes a record on. Call it without holding a lock: the receiver may raise anything."""
@@ -171,11 +179,16 @@ def discard(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def reader_may_leave(left: Callable[[], Any] = lambda: None) -> Iterator[None]:
-    """Context for writing to a terminal or a pipe that may be closed; `left` is then called, and it is no error."""
+    """Context for writing to standard output, whose pipe or terminal may be closed; `left` is then called.
+
+    It is called as well where a file takes no more lines, because its disk is full; that is noted as `Output.failure`.
+    """
     try:
         yield
     except OSError as error:
-        if not Output.current.is_stdout or error.errno not in (errno.EPIPE, errno.EIO):
+        if not Output.current.is_stdout:
             raise
+        if error.errno != errno.EPIPE and (error.errno != errno.EIO or stat.S_ISREG(os.fstat(1).st_mode)):
+            Output.failure = error
         discard(sys.stdout)
         left()

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import secrets
 import threading
 import time
@@ -128,6 +129,7 @@ class _Member:
         port = split_address(cluster.address)[1]
         addresses = cluster.own_addresses(_START_FACTOR * self._timeout)
         gpus.claim(local_devices.num_gpus)
+        _bypass_proxies(split_address(each)[0] for each in cluster.tasks.values())
         config = session_config(local_devices)
         config.experimental.collective_group_leader = LEADER
         jobs = {job: list(hosts) for job, hosts in (('worker', cluster.workers), ('ps', cluster.ps)) if hosts}
@@ -418,6 +420,15 @@ class _Member:
             # After an error, a `tf.Session` used as a context closes in a thread of its own, which shows a traceback.
             with contextlib.suppress(tf.errors.OpError):
                 session.close()
+
+
+def _bypass_proxies(hosts):
+    """Keeps gRPC from connecting to hosts through a proxy such as `https_proxy`, which it reads at each connection.
+
+    It compares the end of a host with each entry of `no_grpc_proxy` or, only where that is not set, of `no_proxy`.
+    """
+    kept = os.environ.get('no_grpc_proxy', os.environ.get('no_proxy', ''))
+    os.environ['no_grpc_proxy'] = ','.join(dict.fromkeys([*filter(None, kept.split(',')), *hosts]))
 
 
 def _short(name):

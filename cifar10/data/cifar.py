@@ -64,8 +64,6 @@ class _Archive:
                 shutil.copyfileobj(source, target)
         with new_folder(folder) as temporary:
             self.check(path, copy)
-        if not download.is_published(path, self.size, self.sha256):
-            say(f'warning: {path} is not the published archive (its checksum differs); it was used as it is')
 
     @contextlib.contextmanager
     def _remedy(self, data_dir):
@@ -104,6 +102,8 @@ class _Archive:
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise UsageError(f'{path} cannot be unpacked ({error}); delete it to have it downloaded, or put that of '
                              f'{_SITE}{self.name} (SHA-256 {self.sha256}) in its place') from error
+        if not download.is_published(path, self.size, self.sha256):
+            say(f'warning: {path} is not the published archive (its checksum differs); it is used as it is')
 
 
 _CIFAR10 = _Archive(

@@ -78,11 +78,14 @@ def _stream(url, path, size, timeout):
 
 
 def _through(url):
-    """Returns a phrase with the proxy of a download, without its password; '' if there is none."""
+    """Returns a phrase with the proxy of a download, without its password, or why it has none; '' if none is set."""
     parts = urllib.parse.urlsplit(url)
-    proxy = urllib.request.getproxies().get(parts.scheme)
-    if not proxy or urllib.request.proxy_bypass(parts.netloc):
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(parts.scheme)
+    if urllib.request.proxy_bypass(parts.netloc):
         return ''
+    if not proxy:
+        return f' without a proxy (http_proxy is set, but {parts.scheme}_proxy is not)' if 'http' in proxies else ''
     return f" through the proxy {proxy.rpartition('@')[2]} of {parts.scheme}_proxy"
 
 

@@ -5,7 +5,7 @@
 Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
 free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
 task fails, the others are ended, and this program exits with the status of the first that failed. With
---restarts, a task that was stuck or has lost another is started again first.
+--restarts, a task that was stuck or has lost another is started again first, and with it those that are stopped.
 """
 import argparse
 import contextlib
@@ -79,11 +79,11 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
     status = 0
     ticks = 0  # since the first failure
     while None in (statuses := local.statuses()).values():
-        failures = list(filter(None, statuses.values()))
-        if local.unread.is_set():
-            failures.append(program.UNREAD)
-        if failures:
-            status = status or failures[0]
+        failures = {name: failure for name, failure in statuses.items() if failure}
+        if failures or local.unread.is_set():
+            if not status:
+                local.tell(failures)
+                status = next(iter(failures.values()), program.UNREAD)
             if ticks % _REPEAT == 0:  # after the first signal alone, a task may wait for a chief that is gone
                 local.stop(signal.SIGTERM if ticks < _GRACE else signal.SIGKILL)
             ticks += 1
@@ -102,13 +102,14 @@ class _Tasks:
 
     def __init__(self, commands, restarts):
         self.unread = threading.Event()
-        self._restarts_left = dict.fromkeys(commands, restarts) if restarts else {}
+        self._restarts_left = dict.fromkeys(commands, restarts)
         self._commands = commands
         self._width = max(map(len, commands))
         self._processes = {}
         self._relays = []
         self._delay = dict.fromkeys(commands, _FIRST_DELAY_SECS)
         self._due = {}  # the moments at which tasks start again
+        self._is_ending = False
 
     def start(self, name):
         """Starts a task."""
@@ -122,30 +123,42 @@ class _Tasks:
     def stop(self, number, frame=None):
         """Passes a signal on; from now on, nothing is started again."""
         del frame
-        self._restarts_left = {}
+        self._is_ending = True
+        self._restarts_left = dict.fromkeys(self._commands, 0)
         self._due = {}
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(number)
 
+    def tell(self, failures):
+        """Says which tasks have failed, by their names and statuses, unless they were told to end."""
+        for name, status in {} if self._is_ending else failures.items():
+            how = f'killed by {signal.Signals(-status).name}' if status < 0 else f'ended with status {status}'
+            self._write(name, f'{how}; ending the others')
+
     def statuses(self):
         """Returns the tasks' statuses by name, None of those that run or will run; starts those again that are due."""
         for name, process in self._processes.items():
-            if process.poll() != TemporaryError.status or name in self._due or name not in self._restarts_left:
-                continue
-            left = self._restarts_left.pop(name)
-            after = 'giving up'
-            if left:
-                self._restarts_left[name] = left - 1
-                self._due[name] = time.monotonic() + self._delay[name]
-                after = f'starts again in {self._delay[name]} s (restarts left: {left - 1})'
-                self._delay[name] *= 2
-            self._write(name, f'ended with status {TemporaryError.status}; {after}')
+            if process.poll() == TemporaryError.status and name not in self._due and self._restarts_left[name] > 0:
+                self._plan_restart(name, f'ended with status {TemporaryError.status}')
+                # What it has lost may be another that is stopped: that one would never answer.
+                for other, stopped in self._processes.items():
+                    if stopped.poll() is None and signals.is_stopped(stopped.pid) and self._restarts_left[other] > 0:
+                        stopped.kill()
+                        self._plan_restart(other, 'was stopped, so it is killed')
         for name, moment in list(self._due.items()):
             if time.monotonic() > moment:
                 del self._due[name]
+                self._processes[name].wait()  # one that was killed has left its port
                 self.start(name)
         return {name: None if name in self._due else process.poll() for name, process in self._processes.items()}
+
+    def _plan_restart(self, name, why):
+        """Lets a task start again after a delay, and says why."""
+        self._restarts_left[name] -= 1
+        self._due[name] = time.monotonic() + self._delay[name]
+        self._write(name, f'{why}; starts again in {self._delay[name]} s (restarts left: {self._restarts_left[name]})')
+        self._delay[name] *= 2
 
     def join(self):
         """Waits until all that the tasks have written is written."""
@@ -180,10 +193,10 @@ def main() -> int:
     parser.add_argument('--restarts', type=flags.at_least(0), default=0, metavar='N',
                         help=f'how often to restart a task that ends with status {TemporaryError.status}, because it '
                              'was stuck or has lost another (default: %(default)s)')
-    parser.add_argument('before', nargs='*', help=argparse.SUPPRESS)
+    parser.add_argument('before', nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.before or not command:
-        raise UsageError('there is no command; give it after --, as in: -- cifar10-train --num_gpus=1')
+        raise UsageError('there is no command; put -- before it, as in: -- cifar10-train --num_gpus=1')
     try:
         with free_addresses(options.workers + options.ps) as addresses:
             status = run_tasks(commands(command, addresses, options.workers), options.restarts)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 import cifar10
-from cifar10.base.console import discard, printable
+from cifar10.base.console import STDOUT, Output, discard, printable
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.signals import Termination
 
@@ -34,13 +34,18 @@ def run(main: Callable[[], int | None]) -> int:
         if os.path.isfile('cifar10.py') and not os.path.isdir('cifar10'):
             print(f'{name()}: warning: in this folder `import cifar10` and `python -m cifar10` find the file '
                   'cifar10.py instead of this program; work in another folder', file=sys.stderr)
-        return main() or FINISHED
+        status = main() or FINISHED
+        if status == UNREAD and Output.failure:
+            raise Output.failure
+        return status
     except (UsageError, RunError) as error:
         return _fail(error, error.status)
     except BrokenPipeError:
         discard(sys.stdout)  # the reader is gone
         return UNREAD
     except OSError as error:
+        if error.filename == STDOUT:
+            discard(sys.stdout)  # or Python would try again to write what is left
         return _fail(describe_os_error(error), RunError.status)
     except BaseException as error:
         # TensorFlow may turn the KeyboardInterrupt that a signal raises into an error of its own.

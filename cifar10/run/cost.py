@@ -143,6 +143,8 @@ def line(record: dict[str, Any]) -> str:
                        (_UNKNOWN, 'unknown, between the last record and the next start')):
         if seconds[part] >= 1:
             text += f'; {_duration(seconds[part])} {name}'
+    if not record['ended']:  # a record stands only at a start and a checkpoint
+        text += f"; up to step {record['step']}, what came later is not counted yet"
     return text
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -82,7 +83,7 @@ class StuckWatch:
         """Says what a thread waits for, and ends the process; nothing here may wait without a limit."""
         line = f'stuck      {seconds:.0f} s {what}: {asked.findings()}{_hold()}'
         stacks = _stacks()
-        place = within(_WRITE_SECS, lambda: _write(asked.folder, f'{line}\n\n{stacks}')) if asked.folder else None
+        place = within(_WRITE_SECS, lambda: _write(asked.folder, f'{line}\n\n{stacks}'))
         if self._stop.is_set():
             return
         _say(line)
@@ -148,11 +149,13 @@ def _ask(question, event):
 
 
 def _of_folder(folder):
-    """Returns the Question whether a file system answers."""
+    """Returns the Question whether a file system answers, also where something is written."""
     def ask():
         os.statvfs(folder)
         os.listdir(folder)
-        files.sync(folder)
+        made = files.private(os.path.join(folder, STACKS), lambda path: open(path, 'x').close())
+        files.sync(made)
+        os.remove(made)
     return Question(f'the file system of {folder}', ask, lambda: f'the file system of {folder} does not answer')
 
 
@@ -174,9 +177,13 @@ def _stacks():
 
 
 def _write(folder, text):
-    """Writes the stacks of the threads into a folder; returns the path of the file."""
-    path = os.path.join(folder, STACKS)
-    with open(files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 'w') as stream:
+    """Writes the stacks of the threads into a folder, or where that is None, a temporary file; returns its path."""
+    if folder:
+        path = os.path.join(folder, STACKS)
+        descriptor = files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    else:  # such as in a task of a cluster that is not the chief
+        descriptor, path = tempfile.mkstemp('.txt', 'stuck-')
+    with open(descriptor, 'w') as stream:
         stream.write(text)
     return path
 

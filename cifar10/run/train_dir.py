@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from cifar10.base import files
 from cifar10.base.console import say
 from cifar10.base.directories import check_dir, make_dir, refuse_of_others
-from cifar10.base.errors import RunError, UsageError
+from cifar10.base.errors import RunError, TemporaryError, UsageError
+from cifar10.base.signals import is_stopped
 from cifar10.run import metrics
 from cifar10.run.names import (
     CHECKPOINT,
@@ -203,7 +204,8 @@ class TrainDir:
                 say(f'warning: {self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
                     'process trains in this --train_dir')
             try:
-                self._lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
+                with contextlib.suppress(OSError):  # on a full disk, which a start refuses once it knows what it needs
+                    self._lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
                 yield
             except BaseException:
                 is_only_ours = not self._lock.missing and not self._lock.is_lost()
@@ -212,6 +214,9 @@ class TrainDir:
                     files.remove_empty(self.path, first)
                 raise
             finally:
+                if not self._lock.missing:  # otherwise the number there may be that of another process
+                    with contextlib.suppress(OSError):
+                        self._lock.write('')
                 self._lock = None
 
     def refuse_another_folder(self) -> None:
@@ -224,7 +229,7 @@ class TrainDir:
                            'there; the checkpoints are where that folder is now')
 
     def refuse_another_process(self) -> None:
-        """Raises a UsageError if another process trains here; creates nothing."""
+        """Raises a TemporaryError if another process trains here; creates nothing."""
         with self._lock_errors():
             files.refuse_held(self._lock_path)
 
@@ -240,6 +245,9 @@ class TrainDir:
             raise UsageError(f'the lock of {self.given} belongs to another user and cannot be opened; use '
                              'another --train_dir') from None
         except files.Held as holder:
-            who = f' ({holder})' if str(holder) else ''
-            raise UsageError(f'another process is training in {self.given}{who}; wait for it, or use '
-                             'another --train_dir') from None
+            who = str(holder)
+            process = re.fullmatch(rf'process (\d+) on {re.escape(socket.gethostname())}', who)
+            if process and is_stopped(int(process[1])):
+                who += f', which is stopped: kill -CONT {process[1]} lets it go on, kill -9 {process[1]} ends it'
+            raise TemporaryError(f"another process is training in {self.given}{f' ({who})' if who else ''}; "
+                                 'start again once it has ended, or use another --train_dir') from None

@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.registry import DATASETS, TO_THE_END
-from cifar10.data.records import SIZE
+from cifar10.data import records
 from cifar10.run import saved
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rates
 from cifar10.training.start import Start
@@ -31,12 +31,35 @@ def describe(start: Start) -> list[str]:
         idle = [f'idle       {len(servers)} ps, because {towers.variable_update} keeps a copy of the variables on each '
                 'device; leave out --ps_hosts']
     return [f'recipe     {plan.recipe}, {towers.precision}',
-            f'towers     {plan.devices.num_towers} on {plan.devices}',
+            f'towers     {plan.devices.num_towers} on {plan.devices}{_before(start)}',
             f'update     {towers.variable_update}{averages}',
             f'data       {plan.data}, fed as {plan.recipe.fed}',
+            *_other_count(plan),
             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
             *idle]
+
+
+def _before(start):
+    """Returns a phrase if the towers of a run were on another number of devices before."""
+    plan = start.plan
+    stored = start.directory.record_of(plan.step) if plan.checkpoint else None
+    if stored is None or stored.groups in (None, len(plan.devices.groups)):
+        return ''
+    return f'; before, the run used {stored.groups}'
+
+
+def _other_count(plan):
+    """Returns a warning if a published data set has another number of images here, as where a file was cut."""
+    data = plan.settings.data
+    if DATASETS.is_own(data.dataset):
+        return []
+    dataset, _ = records.located(data.dataset, data.data_dir, data.test_fraction, data.image_size)
+    published = dataset.counts[records.TRAIN] if dataset.archive else plan.data.count
+    if plan.data.count == published:
+        return []
+    return [f'warning: {data.dataset} has {published:,} training images, and {plan.data.folder} {plan.data.count:,}; '
+            'unless that is meant, delete that folder to have it made again']
 
 
 def advise(start: Start) -> list[str]:
@@ -50,9 +73,9 @@ def advise(start: Start) -> list[str]:
     if plan.checkpoint:
         return []
     preset = []
-    if DATASETS.is_own(data.dataset) and plan.last_step == CLASSIC['max_steps'] and data.image_size == SIZE:
+    if DATASETS.is_own(data.dataset) and plan.last_step == CLASSIC['max_steps'] and data.image_size == records.SIZE:
         preset = [f'advice     for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
-                  f'{SIZE}x{SIZE} pixels']
+                  f'{records.SIZE}x{records.SIZE} pixels']
     if not given.learning_rate is given.auxiliary_learning_rate is None:
         return preset
     chosen = default_rates(recipe.preset, recipe.optimizer)
