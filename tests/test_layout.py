@@ -118,6 +118,11 @@ def test_files_and_functions_are_documented(path):
                 assert ast.get_docstring(node), node.name
 
 
+def test_no_merge_is_left_unfinished():
+    for path in [*ROOT.glob('*.md'), *ROOT.glob('docs/**/*.md'), *ROOT.glob('tests/**/*.txt'), ROOT / 'setup.cfg']:
+        assert not re.search(r'^(<{7}|={7}|>{7})( |$)', path.read_text(), re.M), path
+
+
 def test_what_a_package_index_shows_needs_no_checkout():
     metadata = configparser.ConfigParser()
     metadata.read(ROOT / 'setup.cfg')
