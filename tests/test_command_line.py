@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -266,7 +267,7 @@ def test_the_page_has_every_exit_status():
     table = (ROOT / 'docs' / 'outputs.md').read_text().split('## Exit status')[1].split('\n## ')[0]
     assert re.findall(r'^\| (\d+)', table, re.M) == [str(int(status)) for status in sorted([
         program.FINISHED, program.STOPPED, program.UNREAD, UsageError.status, RunError.status, TemporaryError.status,
-        128])]
+        128, 128 + signal.SIGKILL])]
 
 
 def test_a_file_that_hides_the_package_is_said(call, tmp_path, monkeypatch):

@@ -382,7 +382,7 @@ def test_another_eval_dir_is_a_remedy_only_where_evaluations_are_left(first_step
         shutil.copytree(first_step('linear'), folder, dirs_exist_ok=True)
         with tf.Graph().as_default(), pytest.raises(RunError, match=f'start again for the new one{end}$'):
             evaluation.evaluate(eval_settings(train_dir=folder, num_examples=50, eval_interval_secs=1, **changes),
-                                lambda *evaluated: deletion.restart(TrainDir(folder)))
+                                lambda *evaluated: deletion.restart(TrainDir(folder), is_asked_for=True))
 
 
 @pytest.mark.stress

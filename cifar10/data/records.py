@@ -240,7 +240,11 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
             remove_leftovers(os.path.join(data_dir, dataset.archive.name))
     say_all(dataset.notices() if part == TRAIN and not is_made else ())
     classes = dataset.classes or read_classes(folder)
-    return dataset.records(name, folder, part, classes, image_size).verified()
+    data = dataset.records(name, folder, part, classes, image_size).verified()
+    if part == TRAIN and dataset.archive and data.count != dataset.counts[TRAIN]:  # as where a file was cut
+        say(f'warning: {name} has {dataset.counts[TRAIN]:,} training images, and {folder} {data.count:,}; unless that '
+            'is meant, delete that folder to have it made again')
+    return data
 
 
 def of(settings: Any, part: str = TRAIN) -> Records:

@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.registry import DATASETS, TO_THE_END
-from cifar10.data import records
+from cifar10.data.records import SIZE
 from cifar10.run import saved
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rates
 from cifar10.training.start import Start
@@ -34,7 +34,6 @@ def describe(start: Start) -> list[str]:
             f'towers     {plan.devices.num_towers} on {plan.devices}{_before(start)}',
             f'update     {towers.variable_update}{averages}',
             f'data       {plan.data}, fed as {plan.recipe.fed}',
-            *_other_count(plan),
             f'batch      {examples} a step{each}; {plan.data.count / examples:.1f} steps an epoch',
             f'rate       {recipe.learning_rate:g}{auxiliary}, {plan.recipe.schedule.describe(examples)}',
             *idle]
@@ -49,19 +48,6 @@ def _before(start):
     return f'; before, the run used {stored.groups}'
 
 
-def _other_count(plan):
-    """Returns a warning if a published data set has another number of images here, as where a file was cut."""
-    data = plan.settings.data
-    if DATASETS.is_own(data.dataset):
-        return []
-    dataset, _ = records.located(data.dataset, data.data_dir, data.test_fraction, data.image_size)
-    published = dataset.counts[records.TRAIN] if dataset.archive else plan.data.count
-    if plan.data.count == published:
-        return []
-    return [f'warning: {data.dataset} has {published:,} training images, and {plan.data.folder} {plan.data.count:,}; '
-            'unless that is meant, delete that folder to have it made again']
-
-
 def advise(start: Start) -> list[str]:
     """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
 
@@ -73,9 +59,9 @@ def advise(start: Start) -> list[str]:
     if plan.checkpoint:
         return []
     preset = []
-    if DATASETS.is_own(data.dataset) and plan.last_step == CLASSIC['max_steps'] and data.image_size == records.SIZE:
+    if DATASETS.is_own(data.dataset) and plan.last_step == CLASSIC['max_steps'] and data.image_size == SIZE:
         preset = [f'advice     for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
-                  f'{records.SIZE}x{records.SIZE} pixels']
+                  f'{SIZE}x{SIZE} pixels']
     if not given.learning_rate is given.auxiliary_learning_rate is None:
         return preset
     chosen = default_rates(recipe.preset, recipe.optimizer)
