@@ -144,7 +144,7 @@ def test_the_files_of_a_lesson_say_whether_it_has_one_exercise_or_several(number
     lesson, names = check.LESSONS[number]
     for folder in ('exercises', 'checkers', '.'):
         text = (ROOT / 'lessons' / folder / f'{lesson}.py').read_text().split('"""')[1]
-        assert (len(names) > 1) == bool(re.search('(?i)exercises[ :]', text)), folder
+        assert (len(names) > 1) == bool(re.search('(?i)exercises[ :.]', text)), folder
 
 
 def test_a_stub_is_not_written_yet(tmp_path, call_lesson):

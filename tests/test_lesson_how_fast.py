@@ -4,9 +4,11 @@ import re
 import numpy as np
 import pytest
 
+from cifar10.base.errors import UsageError
 from lessons import how_fast
 from tests.helpers import ROOT
 from tests.learn_pages import assert_on_page
+from tests.stubs import write_stubs
 from tests.test_learn import VARYING
 
 SOLUTIONS = ROOT / 'lessons' / 'solutions' / 'how_fast.py'
@@ -108,14 +110,20 @@ def test_the_page_has_the_figures_of_the_classic_network_that_were_measured():
 
 @pytest.mark.parametrize('argument, said', [
     ('--delay=-1', '-1 is too small; the minimum is 0'),
-    ('--plot=picture.jpg', 'picture.jpg is not the name of a PNG file'),
-    ('--exercise', '--exercise: not written yet: lessons/exercises/how_fast.py')])
+    ('--plot=picture.jpg', 'picture.jpg is not the name of a PNG file')])
 def test_a_mistake_is_reported_in_one_line(argument, said, call_lesson):
     if 'plot' in argument:
         pytest.importorskip('matplotlib')
     status, text, error = call_lesson('how_fast.py', argument)
     line, = error.splitlines()
     assert (status, text) == (2, '') and said in line
+
+
+def test_the_table_is_not_printed_with_a_function_that_is_not_written(tmp_path, monkeypatch):
+    write_stubs(tmp_path)
+    monkeypatch.setattr(how_fast, 'EXERCISE', str(tmp_path / 'how_fast.py'))
+    with pytest.raises(UsageError, match='--exercise: not written yet: .*how_fast.py'):
+        how_fast.show_table()
 
 
 @pytest.mark.stress

@@ -1,4 +1,4 @@
-"""The solutions of lesson 8. Write your own first."""
+"""Solutions of the exercises of lesson 8."""
 
 
 def serial_fraction(devices, speed_up):

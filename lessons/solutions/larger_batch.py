@@ -1,4 +1,4 @@
-"""The solutions of lesson 9. Write your own first."""
+"""Solutions of the exercises of lesson 9."""
 
 
 def noise_scale(small, large, of_small, of_large):

@@ -1,4 +1,4 @@
-"""The solutions of lesson 11."""
+"""Solutions of the exercises of lesson 11."""
 import numpy as np
 
 FRAMEWORKS = ('graph towers', 'tf.distribute', 'Keras', 'PyTorch', 'JAX', 'Horovod', 'MXNet')
