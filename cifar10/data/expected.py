@@ -3,7 +3,7 @@ import dataclasses
 import os
 from typing import Any, NamedTuple
 
-from cifar10.base.directories import shortage
+from cifar10.base.disk import shortage
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
 from cifar10.data import records

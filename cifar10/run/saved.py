@@ -116,7 +116,7 @@ def corruption(prefix: str) -> str | None:
         _values(prefix)  # which checks lengths and checksums
     except Exception as error:  # of any type: the reader translates some of its errors and not others
         cause = reason(error)
-        return cause + '; copy what is missing' * cause.endswith(os.strerror(errno.ENOENT))
+        return f'{cause}; copy what is missing' if cause.endswith(os.strerror(errno.ENOENT)) else cause
     return None
 
 
@@ -136,8 +136,9 @@ def is_tutorials(prefix: str) -> bool:
 
 def other_images(dataset: str) -> list[str]:
     """Returns a warning if the name of a data set is not that of the tutorial, whose checkpoints do not say it."""
-    return [f"warning: the tutorial's scripts train on cifar10, and this is --dataset={dataset}"] * (
-        dataset != 'cifar10')
+    if dataset == 'cifar10':
+        return []
+    return [f"warning: the tutorial's scripts train on cifar10, and this is --dataset={dataset}"]
 
 
 def progress(prefix: str) -> tuple[int, int | None]:

@@ -403,9 +403,11 @@ def _check_length(settings, given):
     """
     recipe, epochs = settings.recipe, settings.run.epochs
     if epochs is not None and epochs <= recipe.warmup_epochs:
-        whose = '' if 'warmup_epochs' in given else f'--preset={recipe.preset} sets '
-        raise UsageError(f"{whose}--warmup_epochs={recipe.warmup_epochs:g}{', which' * bool(whose)} leaves nothing of "
-                         f'--epochs={epochs:g} for the schedule; give fewer, or more --epochs')
+        warmup = f'--warmup_epochs={recipe.warmup_epochs:g}'
+        if 'warmup_epochs' not in given:
+            warmup = f'--preset={recipe.preset} sets {warmup}, which'
+        raise UsageError(f'{warmup} leaves nothing of --epochs={epochs:g} for the schedule; give fewer, or more '
+                         '--epochs')
     if recipe.sizes and len(parse_sizes(recipe.sizes)) > 1:
         name, what = 'sizes', 'image sizes'
     elif recipe.schedule in TO_THE_END:

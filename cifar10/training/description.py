@@ -49,33 +49,40 @@ def _before(start):
 
 
 def advise(start: Start) -> list[str]:
-    """Returns a line with the rates to try in a new run whose steps have other examples than its rates are for.
+    """Returns lines with what to try in place of the settings of a new run."""
+    return [] if start.plan.checkpoint else [*_advise_rates(start), *_advise_preset(start.plan)]
 
-    No advice if the user gave a rate. A new run on the user's own images with CIFAR-10's size and length gets a line
-    about the preset for photos.
+
+def _advise_preset(plan):
+    """Returns a line about the preset for photos, if a run on the user's own images has CIFAR-10's size and length."""
+    data = plan.settings.data
+    if not DATASETS.is_own(data.dataset) or plan.last_step != CLASSIC['max_steps'] or data.image_size != SIZE:
+        return []
+    return [f'advice     for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
+            f'{SIZE}x{SIZE} pixels']
+
+
+def _advise_rates(start):
+    """Returns a line with the rates to try if the steps have other examples than the rates are for.
+
+    No advice if the user gave a rate.
     """
     plan, given = start.plan, start.settings.recipe
-    recipe, data = plan.settings.recipe, plan.settings.data
-    if plan.checkpoint:
-        return []
-    preset = []
-    if DATASETS.is_own(data.dataset) and plan.last_step == CLASSIC['max_steps'] and data.image_size == SIZE:
-        preset = [f'advice     for photos there is --preset=photos; this run takes {plan.last_step:,} steps with '
-                  f'{SIZE}x{SIZE} pixels']
+    recipe = plan.settings.recipe
     if not given.learning_rate is given.auxiliary_learning_rate is None:
-        return preset
+        return []
     chosen = default_rates(recipe.preset, recipe.optimizer)
     # In an applied gradient: those of a whole step, or of one tower that applies its own.
     examples = plan.settings.towers.batch_size if plan.mode.drifts else plan.examples_per_step
     if examples == chosen.examples:
-        return preset
+        return []
     epochs = plan.last_step * plan.examples_per_step / plan.data.count
     to_try = _rates_to_try(recipe.optimizer, chosen, examples, epochs)
     flags = ' '.join(f'--{name}={value:.3g}' for name, value in to_try.items() if not getattr(given, name))
     is_presets = recipe.optimizer == PRESETS[recipe.preset]['optimizer']
     whose = f"the {recipe.preset} recipe's" if is_presets else f"{recipe.optimizer}'s default"
     here = f'{examples:,}' if examples == plan.examples_per_step else f'{examples:,} of each tower'
-    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}', *preset]
+    return [f'advice     {whose} rate is for {chosen.examples} examples a step; with {here} try {flags}']
 
 
 def _rates_to_try(optimizer, rates, examples, epochs):
