@@ -170,6 +170,19 @@ def test_a_replay(run, tmp_path):  # noqa: F811
                     read_tree(run[1]), compare, 60, tmp_path)
 
 
+@pytest.mark.parametrize('function', ['read', 'last'])
+def test_records_that_cannot_be_read_are_named(function, run, tmp_path):  # noqa: F811
+    folder, log = tmp_path / 'run', tmp_path / 'log'
+    write_tree(folder, read_tree(run[1]))
+    command = command_of('-c', f'from cifar10.run import metrics; metrics.{function}({str(folder)!r}, "train")')
+    assert run_traced(command, folder, '--reads', log=log).returncode == 0
+    reads = [number for number, line in enumerate(open(log), 1) if json.loads(line)[0] == 'read']
+    assert reads
+    for number in reads:
+        result = run_traced(command, folder, '--reads', f'--fail={number}', f'--errno={errno.EIO}', log=log)
+        assert result.stderr.endswith(f"OSError: [Errno 5] Input/output error: '{folder / metrics.NAME}'\n")
+
+
 def torn(content, size):
     """Returns what a disk that lies may hold of a file that was replaced, where its parts meet at an offset."""
     forms = content[:size], content[:size] + bytes(len(content) - size), bytes(size) + content[size:]

@@ -7,7 +7,7 @@ from six.moves import urllib
 
 from cifar10.base.console import progress_bar
 from cifar10.base.errors import UsageError
-from cifar10.base.files import making, new_file
+from cifar10.base.files import making, named, new_file
 
 _CHUNK = 1 << 20
 
@@ -20,7 +20,7 @@ def sha256(*paths: str) -> str:
     """Returns the SHA-256 of files, one after the other, as lower-case hexadecimal digits."""
     digest = hashlib.sha256()
     for path in paths:
-        with open(path, 'rb') as stream:
+        with named(path), open(path, 'rb') as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
     return digest.hexdigest()

@@ -18,7 +18,7 @@ import warnings
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import new_folder
+from cifar10.base.files import named, new_folder
 from cifar10.data import records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import manifest, pictures
@@ -94,7 +94,7 @@ class _ImageFolder(Dataset):
     def notices(self):
         left_out = os.path.join(self.folder, _LEFT_OUT)
         if os.path.exists(left_out):
-            with open(left_out, encoding='utf-8') as stream:
+            with named(left_out), open(left_out, encoding='utf-8') as stream:
                 yield f'files      {sum(1 for _ in stream)} left out, as {left_out} lists'
         folders = [self.path]
         if self.is_divided:

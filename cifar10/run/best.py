@@ -67,8 +67,9 @@ class Best:
             files.sync(self._directory)
         self._tidy()
         self._settings = None
-        with contextlib.suppress(FileNotFoundError), open(
-                files.opened(os.path.join(source, SETTINGS)), encoding='utf-8', errors='surrogateescape') as stream:
+        path = os.path.join(source, SETTINGS)
+        with contextlib.suppress(FileNotFoundError), files.named(path), open(
+                files.opened(path), encoding='utf-8', errors='surrogateescape') as stream:
             self._settings = stream.read()
         return self._folder.partial_prefix
 

@@ -3,7 +3,6 @@ import contextlib
 import errno
 import json
 import math
-import mmap
 import os
 import shutil
 import time
@@ -17,6 +16,7 @@ NAME = 'metrics.jsonl'
 # The kinds of records.
 KINDS = TRAIN, EVAL, START, CHECKPOINT, COST = 'train', 'eval', 'start', 'checkpoint', 'cost'
 _BEGIN = b'{"kind": "'  # of the line of a record
+_BLOCK = 1 << 16  # bytes that are read at a time, from the end
 
 
 class Metrics:
@@ -46,7 +46,7 @@ class Metrics:
     def _lines(self, wanted, begin=0):
         """Returns (the lines from an offset on, those to keep): the `wanted` records, and complete lines of others."""
         try:
-            with open(files.opened(self._path), 'rb') as stream:
+            with files.named(self._path), open(files.opened(self._path), 'rb') as stream:
                 stream.seek(begin)
                 lines = stream.readlines()
         except FileNotFoundError:
@@ -110,8 +110,9 @@ def rounded(figure: float) -> float | None:
 
 def read(directory: str, kind: str) -> list[dict]:
     """Returns the records of a kind in a directory, in the order of their steps; [] if there is no file."""
+    path = os.path.join(directory, NAME)
     try:
-        with open(files.opened(os.path.join(directory, NAME)), 'rb') as stream:
+        with files.named(path), open(files.opened(path), 'rb') as stream:
             records = [_record(line) for line in stream if line.startswith(_begin(kind))]
     except FileNotFoundError:
         return []
@@ -131,15 +132,18 @@ def _begin(kind):
 
 def _backwards(path):
     """Yields (offset, line) for each line of a file, the last one first, and reads no more of it than that takes."""
-    with contextlib.suppress(FileNotFoundError), open(files.opened(path), 'rb') as stream:
-        end = stream.seek(0, os.SEEK_END)
-        if not end:
-            return
-        with mmap.mmap(stream.fileno(), end, access=mmap.ACCESS_READ) as content:
-            while end:
-                begin = content.rfind(b'\n', 0, end - 1) + 1
-                yield begin, content[begin:end]
-                end = begin
+    # Not mapped into memory: where the disk fails, the system would end this process without a word.
+    with contextlib.suppress(FileNotFoundError), files.named(path), open(files.opened(path), 'rb') as stream:
+        begin, content = stream.seek(0, os.SEEK_END), b''  # what was read and not yielded, from `begin` on
+        while begin or content:
+            cut = content.rfind(b'\n', 0, len(content) - 1) + 1
+            if cut or not begin:
+                yield begin + cut, content[cut:]
+                content = content[:cut]
+            else:
+                size = min(begin, _BLOCK)
+                begin = stream.seek(begin - size)
+                content = stream.read(size) + content
 
 
 def _record(line):

@@ -101,8 +101,8 @@ def _zero_step_of(function, stage, count, size, rate, random):
             if sent > most:
                 outside = [f'{reader.name}, which is on no device, reads {tensor.name}'
                            for tensor, reader in ring.sent(update, d) if not reader.device]
-                return f'device {d} sends {sent} bytes in an update; {most} are enough' + '; '.join(
-                    ['', *sorted(outside)[:1]])
+                why = f'; {min(outside)}' if outside else ''
+                return f'device {d} sends {sent} bytes in an update; {most} are enough{why}'
         weights, velocity = start.astype(float), 0
         with session(count) as run:
             for made in range(3):

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from cifar10.base.errors import UsageError
+from cifar10.base.files import named
 
 _TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
 _THREADS = 8  # a look at a file on another machine is mostly waiting
@@ -68,20 +69,21 @@ def _sources(path):
 
 def source(path: str, example: int) -> str:
     """Returns the path of the user's file of an example, below the folder of the photos; `path` is as for `write`."""
-    with open(_sources(path), **_TEXT) as sources:
+    path = _sources(path)
+    with named(path), open(path, **_TEXT) as sources:
         return next(itertools.islice(sources, example, None)).rstrip('\n').split('\t')[2]
 
 
 def read_for(path: str, root: str, examples: Collection[int]) -> list[str]:
     """Returns the paths of the files from which examples are read; the other arguments are those of `write`."""
-    with open(path, **_TEXT) as rows:
+    with named(path), open(path, **_TEXT) as rows:
         columns = [row.rstrip('\n').split('\t') for row in rows][1:]
     return [os.path.join(root, columns[example][COLUMNS.index('file')]) for example in examples]
 
 
 def fingerprints(path: str) -> set[int]:
     """Returns the fingerprints of the photos whose rows are in a file of the manifest."""
-    with open(path, **_TEXT) as rows:
+    with named(path), open(path, **_TEXT) as rows:
         next(rows)
         return {int(row.split('\t')[COLUMNS.index('fingerprint')]) for row in rows}
 
