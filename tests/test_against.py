@@ -220,6 +220,7 @@ def test_what_has_changed_since_a_run_is_not_said_to_be_unexplained(runs, report
     assert lines['starts'][0].startswith('images_sha256=') and 'not explain' not in str(lines)
 
 
+@pytest.mark.stress
 def test_what_cannot_be_compared_is_refused_with_the_remedy(runs, plain, tmp_path):
     def copied(name, changed):
         """Returns a copy of the run with the records that the function `changed` returns for its own."""

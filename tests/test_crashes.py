@@ -95,7 +95,7 @@ def killed_states(run):
     return [state for _, state in distinct(enumerate(run.states))]
 
 
-@pytest.mark.parametrize('count', mostly_stress([5, EACH], 5))
+@pytest.mark.parametrize('count', mostly_stress([3, EACH], 3))
 def test_killed_at_a_system_call_a_run_goes_on_to_the_same_bits_and_files(count, run, flags, tmp_path, capsys):
     states = killed_states(run[0])
     assert len(states) > 40
@@ -124,7 +124,7 @@ def covered(calls):
     return found
 
 
-@pytest.mark.parametrize('count', mostly_stress([6, EACH], 6))
+@pytest.mark.parametrize('count', mostly_stress([4, EACH], 4))
 def test_a_power_failure_loses_no_covered_checkpoint(count, run, flags, tmp_path, capsys):
     failures = distinct(power_failures(run[0]))
     assert len(failures) > 200

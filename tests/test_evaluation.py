@@ -329,6 +329,7 @@ def tutorials(run, tmp_path):
     return str(folder)
 
 
+@pytest.mark.stress
 def test_an_evaluator_goes_on_where_a_resume_gives_its_run_the_first_record(tutorials, data_dir, tmp_path, capsys):
     images = dict(dataset='shapes', data_dir=data_dir, tower_device='cpu')
     folder, steps = TrainDir(tutorials), []

@@ -21,7 +21,7 @@ from tests.stubs import write_stubs
 EXERCISES = ROOT / 'tests' / 'exercises'
 FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for name in names}
 # What builds many graphs takes seconds for each exercise; of these, some are tried in the default run.
-NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards', 'split_points', 'order_of_1f1b', 'step_with_losses')
+NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards', 'order_of_1f1b')
 
 # What stands only in the section of the page that is about a function.
 SUBJECTS = {'clip_mean_gradients': 'clips the mean', 'order_of_1f1b': '1F1B', 'all_gather': 'all-gather',

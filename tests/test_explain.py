@@ -125,6 +125,7 @@ def test_parts_that_contradict_the_step_are_said_to_and_lead_to_no_advice():
     assert 'to the step (0.090-0.110): too much to rely on the parts; try again while nothing else uses' in line
 
 
+@pytest.mark.stress
 def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):
     (tmp_path / 'mine.py').write_text(DIVERGING)
     with pytest.raises(RunError, match=r'^step 6: the loss of tower 0 is nan; '):

@@ -137,6 +137,7 @@ def folder(tmp_path):
     return f"{tmp_path / 'own'}/"
 
 
+@pytest.mark.stress
 def test_a_folder_is_converted_once_for_each_size(folder, capsys):
     before = records.prepare(folder, '/nowhere', test_fraction=0.2)
     data = [records.prepare(folder, '/nowhere', part, 0.2, 48) for part in (records.TRAIN, records.TEST)]

@@ -223,6 +223,7 @@ def test_one_tensorboard_has_curves_matrix_and_mistakes_whoever_evaluated(valida
     assert pixels.shape == (2 * (4 * 24 + 2), 4 * (4 * 24 + 2), 3) and pixels.std() > 20
 
 
+@pytest.mark.stress
 def test_a_restart_deletes_the_evaluations_in_the_train_dir_but_not_those_of_another_run(validated, tmp_path):
     folder = shutil.copytree(validated, tmp_path / 'train')
     (folder / 'eval' / 'notes.txt').write_text("the user's")
@@ -260,6 +261,7 @@ def test_a_model_of_nan_is_an_error_and_json_stays_json(run, pictures, tmp_path)
     assert result.returncode == 0 and json.loads(result.stdout, parse_constant=pytest.fail)['cross_entropy'] is None
 
 
+@pytest.mark.stress
 def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys):
     evaluation.evaluate(eval_settings(checkpoint_dir=run, eval_dir=str(tmp_path), run_once=True, tower_device='cpu',
                               per_class=True))

@@ -60,6 +60,7 @@ def test_checkpoints_are_kept_for_good_over_rotation_resumes_and_tidying(tiny):
     assert steps(folder) == [6]
 
 
+@pytest.mark.stress
 def test_what_is_due_in_the_last_step_is_kept_whichever_tower_takes_it(tiny):
     train(tiny(variable_update='async', num_gpus=4, max_steps=20, keep_every=10, max_to_keep=1))
     folder = tiny().run.train_dir
@@ -140,6 +141,7 @@ def best_of(train_dir):
     return figures, step_of(prefix), variables(prefix)
 
 
+@pytest.mark.stress
 def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_path, capsys):
     train(tiny(**KEEPING))
     folder = tiny().run.train_dir
@@ -208,6 +210,7 @@ def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_bet
     assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
 
 
+@pytest.mark.stress
 def test_a_start_does_not_delete_the_best_checkpoint_where_it_is_the_only_one(tiny, monkeypatch, capsys):
     folder = tiny().run.train_dir
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

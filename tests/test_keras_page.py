@@ -20,6 +20,7 @@ def page(tmp_path):
     return tmp_path
 
 
+@pytest.mark.stress
 def test_the_network_of_the_page_is_trained(settings, page):
     config = settings(network=f"{page / 'my_network.py'}:network", num_gpus=2, max_steps=1)
     trainer.train(config)

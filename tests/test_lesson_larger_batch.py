@@ -34,6 +34,7 @@ def test_the_page_shows_what_is_printed(printed):
     assert_on_page('python lessons/larger_batch.py', printed)
 
 
+@pytest.mark.stress
 def test_the_noise_is_divided_by_the_examples(printed):
     rows = np.array([line.split() for line in part(printed, 1)[1:]], float)
     assert rows[:, 1].tolist() == [16, 32, 64, 128]

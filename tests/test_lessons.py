@@ -241,6 +241,7 @@ def asynchronous(rate, durations):
         heapq.heappush(pending, (ms + durations[k], k, batch, parameters))
 
 
+@pytest.mark.stress
 def test_gradients_are_as_stale_as_printed_and_the_losses_are_those_of_numpy(call_lesson):
     status, text, error = call_lesson('stale.py', '--device=cpu')
     assert (status, error) == (0, '')

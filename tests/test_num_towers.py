@@ -69,6 +69,7 @@ def test_on_gpus_towers_share_devices_and_every_read_waits_for_its_turn(settings
     assert sum(node.op == 'IteratorV2' for node in nodes) == 2
 
 
+@pytest.mark.stress
 def test_a_run_keeps_its_towers_and_batch_size(settings, capsys):
     train(settings(num_gpus=2, num_towers=4, batch_size=4, max_steps=1))
     assert 'towers     4 on 2 CPU devices (as requested): /cpu:0 /cpu:1\n' in capsys.readouterr().out

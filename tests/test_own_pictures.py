@@ -118,6 +118,7 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
             os.chmod(closed, 0o755)
 
 
+@pytest.mark.stress
 def test_a_fraction_of_every_class_is_set_apart(folder, capsys):
     path = folder(*numbered('ant', 'bee'), *numbered('cat', n=2))
     train, test = (records.prepare(path, '/nowhere', part, 0.3) for part in (records.TRAIN, records.TEST))

@@ -182,6 +182,7 @@ def part_lines(settings, capsys):
     return [line.split(maxsplit=2)[2] for line in capsys.readouterr().out.splitlines() if line.startswith('part ')]
 
 
+@pytest.mark.stress
 def test_check_gives_the_sizes_of_the_parts(settings, cut, capsys):
     # Reshaping makes no new tensor in memory.
     network = cut('x = next_part(tf.nn.relu(tf.reshape(x, [-1, 4, 4])))\n    x = tf.reshape(x, [-1, 16])')

@@ -19,7 +19,6 @@ from tests.helpers import (
     LINEAR,
     build_training,
     initialise,
-    mostly_stress,
     stepping,
     train,
     update_mode,
@@ -248,7 +247,8 @@ def test_xla_is_enabled_on_gpus_and_rejected_on_cpus(settings):
         train(settings(xla=True))
 
 
-@pytest.mark.parametrize('mode', mostly_stress(['parameter_server', 'async'], 'parameter_server'))
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'async'])
 def test_in_a_trace_a_process_number_is_one_device_and_the_name_has_the_steps_that_it_holds(
         settings, tmp_path, capsys, mode):
     train(settings(max_steps=300 if mode == 'async' else 10, num_gpus=3, profile_steps='2:9', variable_update=mode,

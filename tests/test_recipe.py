@@ -61,6 +61,7 @@ def test_flags_override_the_preset():
     assert classic.recipe.widths is None
 
 
+@pytest.mark.stress
 def test_a_run_of_epochs_ends_by_itself_and_is_evaluated_as_it_was_trained(fast, tmp_path, capsys):
     result = run_script('multi_gpu_train.py', **fast)
     assert result.returncode == 0, result.stderr

@@ -92,6 +92,7 @@ def assert_comes_out(train_dir, last, first, start=None):
     return rerun
 
 
+@pytest.mark.stress
 def test_the_steps_of_two_starts_come_out_to_the_bit_also_on_another_number_of_devices(run):
     rerun = assert_comes_out(run, 8, 1)
     assert rerun.prefix is None and [(each.first, each.last) for each in rerun.segments] == [(1, 4), (5, 8)]

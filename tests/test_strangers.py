@@ -54,6 +54,7 @@ def own(request, settings, tmp_path):
     return evaluate, moved / 'net.py', trained.run.train_dir
 
 
+@pytest.mark.stress
 @only_root
 def test_a_stored_network_that_others_can_write_is_run_only_if_the_user_names_it(own):
     evaluate, file, _ = own

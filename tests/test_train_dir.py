@@ -490,6 +490,7 @@ def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(setting
     assert {leftovers[4]} == set(leftovers) & set(os.listdir(mixed))
 
 
+@pytest.mark.stress
 def test_data_of_a_later_checkpoint_without_its_index_are_named(settings, tmp_path, capsys, monkeypatch):
     train(settings(max_steps=3, save_steps=1))
     folder = pathlib.Path(settings().run.train_dir)

@@ -91,6 +91,7 @@ def test_where_there_is_a_model_its_own_images_are_asked_for(tutorials, settings
         evaluate(eval_settings(checkpoint_dir=folder, eval_dir=f'{folder} eval', data_dir=str(tmp_path / 'none')))
 
 
+@pytest.mark.stress
 def test_a_watching_evaluator_learns_the_id_that_a_run_gets(tutorials, settings, data_dir):
     folder = tutorials('classic')
 
@@ -137,6 +138,7 @@ def test_a_restart_is_a_remedy_only_where_it_deletes(tutorials, settings):
     assert '--restart' not in str(refused.value)
 
 
+@pytest.mark.stress
 def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
     found = {}
     for version in (tf.train.SaverDef.V1, tf.train.SaverDef.V2):
@@ -155,6 +157,7 @@ def test_a_checkpoint_in_the_v1_format_is_as_good_as_any(tutorials, settings):
         assert_same_bits(one, other)
 
 
+@pytest.mark.stress
 def test_a_folder_of_the_name_of_a_checkpoint_is_no_train_dir_and_hides_nothing(tutorials, settings):
     folder = tutorials('linear')
     prefix = os.path.join(folder, 'model.ckpt-0')

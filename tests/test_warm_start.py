@@ -228,6 +228,7 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
     assert sorted(os.listdir(folder)) == sorted({*before, 'lock'})
 
 
+@pytest.mark.stress
 def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the_flag(tuned, source, tmp_path, capsys):
     prefix = checkpoints(source[0])[-1]
     flags = dict(freeze='^first/', optimizer='momentum', learning_rate=0.01)
@@ -282,6 +283,7 @@ def needed(settings, data_dir, freeze, mode='parameter_server'):
         return sorted(op.type for op in found if op.type.startswith('Conv2DBackprop')), tf.trainable_variables()
 
 
+@pytest.mark.stress
 @pytest.mark.classic
 def test_no_gradients_are_computed_for_what_is_frozen(settings, data_dir):
     both = ['Conv2DBackpropFilter'] * 2  # of the two towers
