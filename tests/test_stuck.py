@@ -73,6 +73,8 @@ NOT_STUCK = {
     # pdb waits for a person.
     'debugged':
         'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
+    # So does the debugger of VS Code and PyCharm, which traces in a way of its own.
+    'debugged in an editor': 'sys.modules["pydevd"] = sys; time.sleep(3)',
     # gdb waits for a person.
     'traced':
         f'tracer = subprocess.Popen([sys.executable, "-c", {ATTACH!r}, str(os.getpid())], stdout=subprocess.PIPE)\n'
