@@ -35,7 +35,7 @@ class Reports:
       run: the run, before its first session.
       directory: its train_dir.
       validation: evaluates the run between two steps, or None.
-      record: of the start.
+      record: of the start, without what other machines have.
       cost: of the run, up to this start.
 
     Attributes:
@@ -57,7 +57,7 @@ class Reports:
             self.checkpoints = checkpoint.Checkpoints(
                 directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous,
                 settings.reports.keep_every)
-            text = directory.begin(record)
+            text = directory.begin(self._recorded(plan.step))
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
                     trust.remember(directory.stored().run, name)
@@ -97,7 +97,7 @@ class Reports:
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
         if run.step < plan.last_step:
-            self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
+            self._log.add(metrics.START, **self._recorded(run.step).to_json())
         self._soundness.begin()
         if self._witness:
             self._witness.begin(workers)
@@ -140,6 +140,11 @@ class Reports:
         if self._witness:
             self._witness.doubt(step, losses, self.checkpoints.last)
         failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
+
+    def _recorded(self, step):
+        """Returns the record of the start from a step on; another machine may have taken the place of a lost one."""
+        versions = {**self._record.versions, **self._run.plan.devices.unlike()}
+        return self._record._replace(step=step, versions=versions)
 
     def _tell_cost(self, line, step):
         self._progress.say(line)
