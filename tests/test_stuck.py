@@ -245,17 +245,22 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
 
 
 @pytest.mark.stress
-def test_a_chief_in_which_no_python_runs_any_more_is_named_by_the_others(data_dir, tmp_path):
+def test_a_chief_in_which_no_python_runs_any_more_is_named_by_the_others_and_started_again(data_dir, tmp_path):
     # Its server answers as ever; its own watch needs Python's global lock, too.
     (tmp_path / 'net.py').write_text(HANGING.replace('time.sleep(', '__import__("ctypes").PyDLL(None).sleep(')
                                      .replace('tower_1', 'tower_0'))
     flags = dict(flags_of('linear', MODES[0]), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
-                 num_gpus=1, max_steps=10 ** 6, stuck_secs=15, train_dir=tmp_path / 'run')
-    with Tasks(2, 0, environment={**os.environ, 'HANG_AT': '500'}, **flags) as tasks:
-        output, _ = tasks['worker 1'].communicate(timeout=SECONDS)
-    assert tasks['worker 1'].returncode == 75
-    found = re.search(r'stuck      15 s .*: worker 0 \(\S+\) does not answer \(last heard .*step [\d,]+\)\n', output)
-    assert found and 'SessionCloseThread' not in output, output
+                 num_gpus=1, max_steps=800, save_steps=100, stuck_secs=15, train_dir=tmp_path / 'run',
+                 tower_device='cpu')
+    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--restarts=1', '--',
+               *script_command('multi_gpu_train.py', **flags)]
+    result = subprocess.run(command, env={**os.environ, 'HANG_AT': '500'}, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, timeout=SECONDS, cwd=ROOT)
+    output = result.stdout
+    assert re.search(r'worker 1 \| stuck      15 s .*: worker 0 \(\S+\) does not answer \(last heard .*step [\d,]+\)\n',
+                     output) and 'SessionCloseThread' not in output, output
+    assert 'worker 0 | does not answer, so it is killed; starts again in 1 s' in output
+    assert result.returncode == 0 and f'{tmp_path}/run, resumed at step 400' in output, output
 
 
 @pytest.mark.stress
