@@ -8,6 +8,9 @@ import time
 
 import pytest
 
+from cifar10.base import activity
+from cifar10.training import reports, trainer
+from cifar10.training import run as run_module
 from tests import conftest
 from tests.features import flags_of
 from tests.helpers import (
@@ -147,6 +150,21 @@ def test_a_process_whose_output_nobody_reads_ends_all_the_same():
     assert time.monotonic() - begin < patient(20)
     os.close(reading)
     os.close(writing)
+
+
+def test_a_first_step_has_time_in_each_graph(settings, monkeypatch):
+    # TensorFlow prepares a graph for a step with a summary, one for a step without, and one for an evaluation.
+    given = []
+
+    def doing(what, patience=1, *more, **options):
+        given.append((what, patience))
+        return activity.doing(what, patience, *more, **options)
+    for module in (run_module, reports):
+        monkeypatch.setattr(module, 'doing', doing)
+    trainer.train(settings(max_steps=5, summary_steps=2, eval_steps=3))
+    steps = [patience for what, patience in given if what.startswith('in step')]
+    assert steps == [5, 1, 5, 1, 1]  # the third has the first summary
+    assert [patience for what, patience in given if what == 'while it evaluates'] == [5, 1]
 
 
 HANGING = """

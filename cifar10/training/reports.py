@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import doing
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import RunError
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
@@ -50,6 +50,7 @@ class Reports:
         self._progress = None
         self._record = record
         self._cost = cost
+        self._patience = OF_FIRST_STEP  # with an evaluation
         cost.tell = self._tell_cost
         plan, settings = run.plan, run.plan.settings
         self._log = metrics.Metrics(directory.path)
@@ -158,8 +159,9 @@ class Reports:
             step, values = run.last_step_taken(), run.variables(self._validation.names)
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
-        with doing('while it evaluates'):
+        with doing('while it evaluates', self._patience):
             result = self._validation.evaluate(values)
+        self._patience = 1
         tensorboard.write(self._events, step, result, run.plan.data.classes)
         self._log.add(metrics.EVAL, step, **result.figures)
         progress.say(result.line(step))
