@@ -1,9 +1,13 @@
 """A training that does not move says so, finds out what it waits for, and ends with status 75; a slow one does not."""
+import fcntl
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -116,6 +120,21 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
     stacks = (tmp_path / 'stuck.txt').read_text()
     assert stacks.startswith('stuck      5 s in another part: three is silent') and stacks.count('in silent') == 2
     assert os.listdir(tmp_path) == ['stuck.txt']  # and not what it has tried to write
+
+
+def test_on_a_terminal_the_last_line_is_below_the_bar():
+    reading, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
+    body = ('    from cifar10.base.console import progress_bar\n'
+            '    with doing("at the start", 100): bar = progress_bar()\n'
+            '    time.sleep(1000)')
+    process = subprocess.Popen([sys.executable, '-c', WATCHED.format(limit=1, body=body)], stdout=terminal,
+                               stderr=terminal, cwd=ROOT)
+    os.close(terminal)
+    assert process.wait(timeout=SECONDS) == 75
+    shown = os.read(reading, 65536).decode()
+    os.close(reading)
+    assert '0it [' in shown and re.search('^-c: error: nothing has moved for 1 s', shown, re.M), shown
 
 
 def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypatch):
