@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.cluster import address, listener, membership
+from cifar10.cluster import address, listener, member, membership
 from cifar10.cluster.address import reachable
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, patient, read_until, script_command
@@ -125,6 +125,33 @@ def test_a_broken_tf_config_is_reported(text, monkeypatch):
     monkeypatch.setenv('TF_CONFIG', text)
     with pytest.raises(UsageError, match='TF_CONFIG'):
         membership.resolve(config())
+
+
+def greeting(process, **facts):
+    return dict(cluster=[['a:1', 'b:2'], ['c:3']], process=process, flags={}, facts=facts)
+
+
+@pytest.fixture
+def chief():
+    """A chief on two GPUs, without a server, that has met no other task."""
+    made = object.__new__(member._Member)
+    vars(made).update(_cluster=membership.Cluster(('a:1', 'b:2'), ('c:3',), 'worker', 0), _greetings={},
+                      _greeting=greeting('chief', threads=8, GPU='A100'))
+    return made
+
+
+def test_what_is_different_on_another_machine_is_said_and_known_whenever_it_comes(chief, capsys):
+    def comes(task, *said, **facts):
+        assert chief._accepts(task, 'b:2', greeting(*said, **facts))
+        return capsys.readouterr().out
+    assert comes(('worker', 1), 'first', threads=8, GPU='A100') == '' and chief.unlike() == {}
+    assert comes(('ps', 0), 'the only one', threads=8, CPU='Xeon') == '' and chief.unlike() == {}  # it needs no GPU
+    said = comes(('worker', 1), 'second', threads=2, GPU='H100')
+    assert 'warning: worker 1 at b:2 has threads 2, and the chief 8; steps may have other bits' in said
+    assert 'has GPU H100, and the chief A100' in said
+    assert chief.unlike() == {'threads of worker 1': '2', 'GPU of worker 1': 'H100'}
+    assert comes(('worker', 1), 'second', threads=2, GPU='H100') == ''
+    assert comes(('worker', 1), 'third', threads=8, GPU='A100') == '' and chief.unlike() == {}
 
 
 def test_without_hosts_there_is_no_cluster(monkeypatch):
@@ -384,17 +411,21 @@ def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, 
     assert result.returncode == status and result.stdout.splitlines() == [f'worker 1 | {line}' for line in said], result
 
 
-def test_the_local_cluster_starts_a_task_again_that_is_stopped_while_another_waits_for_it(tmp_path):
-    script = ('import os, signal, sys, time; from cifar10.base.signals import is_stopped\n'
-              'folder, name = sys.argv[1], sys.argv[3]\n'
-              'if os.path.exists(folder + "/again") or name == "--task_index=2": sys.exit()\n'
-              'if name == "--task_index=1": os.mkdir(f"{folder}/{os.getpid()}"); os.kill(os.getpid(), signal.SIGSTOP)\n'
-              'while not (found := os.listdir(folder)) or not is_stopped(int(found[0])): time.sleep(0.01)\n'
-              'os.mkdir(folder + "/again"); sys.exit(75)')
+def test_the_local_cluster_starts_a_task_again_that_does_not_answer_another(tmp_path):
+    # Worker 1 is silent. Worker 2 names an earlier process of worker 0, and one that does not exist.
+    said = 'stuck      {} s in step 3: {} (127.0.0.1:1) does not answer, {} (127.0.0.1:2) does not answer'
+    lines = said.format(0, 'ps 0', 'worker 1'), said.format(9999, 'worker 0', 'worker 7')
+    script = ('import os, signal, sys, time; folder, name = sys.argv[1], sys.argv[3]\n'
+              f'if name == "--task_index=2": sys.exit(print({lines[1]!r}))\n'
+              'if os.path.exists(folder + "/again"): sys.exit()\n'
+              'if name == "--task_index=1": os.mkdir(folder + "/begun"); os.kill(os.getpid(), signal.SIGSTOP)\n'
+              'while not os.path.exists(folder + "/begun"): time.sleep(0.01)\n'
+              f'os.mkdir(folder + "/again"); print({lines[0]!r}); sys.exit(75)')
     result = local('--workers=3', '--restarts=1', '--', sys.executable, '-c', script, str(tmp_path))
     again = 'starts again in 1 s (restarts left: 0)'
-    assert result.returncode == 0 and result.stdout.splitlines() == [
-        f'worker 0 | ended with status 75; {again}', f'worker 1 | was stopped, so it is killed; {again}'], result
+    assert result.returncode == 0 and sorted(result.stdout.splitlines()) == [
+        f'worker 0 | ended with status 75; {again}', f'worker 0 | {lines[0]}',
+        f'worker 1 | does not answer, so it is killed; {again}', f'worker 2 | {lines[1]}'], result
 
 
 def test_the_local_cluster_names_a_task_that_was_killed():

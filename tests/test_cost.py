@@ -1,4 +1,5 @@
 """The time of a run, by what it went into, adds up over all its starts."""
+import pathlib
 import time
 
 import pytest
@@ -73,6 +74,10 @@ def test_parts_are_measured(settings, monkeypatch):
     assert sum(seconds.values()) <= time.time() - begin
     assert seconds['input'] > 0.5 * 39 * 0.03 and all(seconds[part] > 0 for part in ('start', 'evaluation', 'saving'))
     assert seconds['again'] == seconds['unknown'] == seconds['idle'] == 0 and record['starts'] == 1
+    events, = pathlib.Path(config.run.train_dir).glob('*tfevents*')
+    texts = [value.tensor.string_val for event in tf.train.summary_iterator(str(events))
+             for value in event.summary.value if value.tag == 'cost']
+    assert texts == [[cost.line(record).encode()]]
 
 
 def record(starts=1, examples=640, ended=True, **seconds):

@@ -1,13 +1,20 @@
 """A training that does not move says so, finds out what it waits for, and ends with status 75; a slow one does not."""
+import fcntl
 import os
+import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
 
+from cifar10.base import activity
+from cifar10.training import reports, trainer
+from cifar10.training import run as run_module
 from tests import conftest
 from tests.features import flags_of
 from tests.helpers import (
@@ -73,6 +80,8 @@ NOT_STUCK = {
     # pdb waits for a person.
     'debugged':
         'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
+    # So does the debugger of VS Code and PyCharm, which traces in a way of its own.
+    'debugged in an editor': 'sys.modules["pydevd"] = sys; time.sleep(3)',
     # gdb waits for a person.
     'traced':
         f'tracer = subprocess.Popen([sys.executable, "-c", {ATTACH!r}, str(os.getpid())], stdout=subprocess.PIPE)\n'
@@ -113,6 +122,21 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
     assert os.listdir(tmp_path) == ['stuck.txt']  # and not what it has tried to write
 
 
+def test_on_a_terminal_the_last_line_is_below_the_bar():
+    reading, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('4H', 24, 80, 0, 0))
+    body = ('    from cifar10.base.console import progress_bar\n'
+            '    with doing("at the start", 100): bar = progress_bar()\n'
+            '    time.sleep(1000)')
+    process = subprocess.Popen([sys.executable, '-c', WATCHED.format(limit=1, body=body)], stdout=terminal,
+                               stderr=terminal, cwd=ROOT)
+    os.close(terminal)
+    assert process.wait(timeout=SECONDS) == 75
+    shown = os.read(reading, 65536).decode()
+    os.close(reading)
+    assert '0it [' in shown and re.search('^-c: error: nothing has moved for 1 s', shown, re.M), shown
+
+
 def test_without_a_folder_the_stacks_are_in_a_temporary_file(tmp_path, monkeypatch):
     monkeypatch.setenv('TMPDIR', str(tmp_path))
     status, _, errors = ended(watched('time.sleep(1000)'))
@@ -145,6 +169,21 @@ def test_a_process_whose_output_nobody_reads_ends_all_the_same():
     assert time.monotonic() - begin < patient(20)
     os.close(reading)
     os.close(writing)
+
+
+def test_a_first_step_has_time_in_each_graph(settings, monkeypatch):
+    # TensorFlow prepares a graph for a step with a summary, one for a step without, and one for an evaluation.
+    given = []
+
+    def doing(what, patience=1, *more, **options):
+        given.append((what, patience))
+        return activity.doing(what, patience, *more, **options)
+    for module in (run_module, reports):
+        monkeypatch.setattr(module, 'doing', doing)
+    trainer.train(settings(max_steps=5, summary_steps=2, eval_steps=3))
+    steps = [patience for what, patience in given if what.startswith('in step')]
+    assert steps == [5, 1, 5, 1, 1]  # the third has the first summary
+    assert [patience for what, patience in given if what == 'while it evaluates'] == [5, 1]
 
 
 HANGING = """
@@ -243,17 +282,22 @@ def test_a_stopped_task_is_named_by_the_others(mode, who, small):
 
 
 @pytest.mark.stress
-def test_a_chief_in_which_no_python_runs_any_more_is_named_by_the_others(data_dir, tmp_path):
+def test_a_chief_in_which_no_python_runs_any_more_is_named_by_the_others_and_started_again(data_dir, tmp_path):
     # Its server answers as ever; its own watch needs Python's global lock, too.
     (tmp_path / 'net.py').write_text(HANGING.replace('time.sleep(', '__import__("ctypes").PyDLL(None).sleep(')
                                      .replace('tower_1', 'tower_0'))
     flags = dict(flags_of('linear', MODES[0]), dataset='shapes', data_dir=data_dir, network=f'{tmp_path}/net.py:net',
-                 num_gpus=1, max_steps=10 ** 6, stuck_secs=15, train_dir=tmp_path / 'run')
-    with Tasks(2, 0, environment={**os.environ, 'HANG_AT': '500'}, **flags) as tasks:
-        output, _ = tasks['worker 1'].communicate(timeout=SECONDS)
-    assert tasks['worker 1'].returncode == 75
-    found = re.search(r'stuck      15 s .*: worker 0 \(\S+\) does not answer \(last heard .*step [\d,]+\)\n', output)
-    assert found and 'SessionCloseThread' not in output, output
+                 num_gpus=1, max_steps=800, save_steps=100, stuck_secs=15, train_dir=tmp_path / 'run',
+                 tower_device='cpu')
+    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--restarts=1', '--',
+               *script_command('multi_gpu_train.py', **flags)]
+    result = subprocess.run(command, env={**os.environ, 'HANG_AT': '500'}, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, timeout=SECONDS, cwd=ROOT)
+    output = result.stdout
+    assert re.search(r'worker 1 \| stuck      15 s .*: worker 0 \(\S+\) does not answer \(last heard .*step [\d,]+\)\n',
+                     output) and 'SessionCloseThread' not in output, output
+    assert 'worker 0 | does not answer, so it is killed; starts again in 1 s' in output
+    assert result.returncode == 0 and f'{tmp_path}/run, resumed at step 400' in output, output
 
 
 @pytest.mark.stress

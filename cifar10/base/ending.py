@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
+from cifar10.base.console import shows_bars
 from cifar10.base.errors import TemporaryError
 
 _WRITE_SECS = 2.0  # in which the last line must be written
@@ -41,7 +42,8 @@ def end_process(message: str) -> NoReturn:
     line = f'{os.path.basename(sys.argv[0])}: error: {message}\n'
 
     def write():
-        for stream, text in ((sys.stdout, ''), (sys.stderr, line)):
+        below = '\n' if shows_bars() else ''  # the bar that stays
+        for stream, text in ((sys.stdout, ''), (sys.stderr, below + line)):
             with contextlib.suppress(OSError):  # nobody reads it any more
                 stream.write(text)
                 stream.flush()

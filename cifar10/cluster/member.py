@@ -79,7 +79,7 @@ def _lead(member, cluster, local_devices, train, files):
     status = RunError.status
     try:
         member.wait_for_peers()
-        devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.target, member.unlike())
+        devices = local_devices.spread(len(cluster.workers), len(cluster.ps), member.target, member.unlike)
         member.check_devices(devices)
         member.check_files(files)
         with doing('outside the steps', OF_FIRST_STEP, member.questions):
@@ -246,18 +246,18 @@ class _Member:
             if other != value:
                 raise UsageError(f'{name} at {address} has --{flag}={other}, and this task --{flag}={value}; start all '
                                  'tasks with the same flags')
-        if task not in self._greetings:
+        if greeting['process'] != self._greetings.get(task, {}).get('process'):
             for fact, other in self._other_facts(greeting).items():
                 say(f"warning: {name} at {address} has {fact} {other}, and the chief {self._greeting['facts'][fact]}; "
                     'steps may have other bits than on machines that are alike')
 
     def _other_facts(self, greeting):
-        """Returns the facts of a task that are not those of this one."""
-        return {fact: greeting['facts'].get(fact) for fact, value in self._greeting['facts'].items()
-                if greeting['facts'].get(fact) != value}
+        """Returns the facts of a task that are not those of this one. A ps beside GPUs says nothing of any."""
+        own, others = self._greeting['facts'], greeting['facts']
+        return {fact: others[fact] for fact in own if others.get(fact, own[fact]) != own[fact]}
 
     def unlike(self):
-        """Returns the facts of other tasks that are not the chief's, by names such as 'threads of worker 1'."""
+        """Returns the present facts of other tasks that are not the chief's: {'threads of worker 1': '2'}."""
         return {f'{fact} of {job} {index}': str(other) for (job, index), greeting in self._greetings.items()
                 for fact, other in self._other_facts(greeting).items()}
 

@@ -5,13 +5,14 @@
 Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
 free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
 task fails, the others are ended, and this program exits with the status of the first that failed. With
---restarts, a task that was stuck or has lost another is started again first, and with it those that are stopped.
+--restarts, a task that was stuck or has lost another is started again first, and with it those that it waited for.
 """
 import argparse
 import contextlib
 import functools
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -28,6 +29,8 @@ _TICK_SECS = 0.1  # between two looks at the tasks
 _GRACE = 150  # ticks from the first SIGTERM to SIGKILL
 _REPEAT = 10  # ticks between two signals: two at once may arrive as one
 _FIRST_DELAY_SECS = 1  # before a task starts again
+_STUCK = re.compile(r'stuck +(\d+) s ')
+_SILENT = re.compile(r'(\w+ \d+) \(\S+\) does not answer')
 _PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
 
 
@@ -106,6 +109,8 @@ class _Tasks:
         self._commands = commands
         self._width = max(map(len, commands))
         self._processes = {}
+        self._began = {}  # the moments at which they started
+        self._silent = {}  # tasks of which others say that they do not answer, and since which moment
         self._relays = []
         self._delay = dict.fromkeys(commands, _FIRST_DELAY_SECS)
         self._due = {}  # the moments at which tasks start again
@@ -117,6 +122,7 @@ class _Tasks:
         process = subprocess.Popen(self._commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    errors='replace', start_new_session=True)
         self._processes[name] = process
+        self._began[name] = time.monotonic()
         self._relays.append(threading.Thread(target=self._relay, args=(name, process), daemon=True))
         self._relays[-1].start()
 
@@ -138,20 +144,24 @@ class _Tasks:
 
     def statuses(self):
         """Returns the tasks' statuses by name, None of those that run or will run; starts those again that are due."""
-        for name, process in self._processes.items():
-            if process.poll() == TemporaryError.status and name not in self._due and self._restarts_left[name] > 0:
+        statuses = {name: process.poll() for name, process in self._processes.items()}  # asked once: one may end now
+        for name, status in statuses.items():
+            if status == TemporaryError.status and name not in self._due and self._restarts_left[name] > 0:
                 self._plan_restart(name, f'ended with status {TemporaryError.status}')
-                # What it has lost may be another that is stopped: that one would never answer.
-                for other, stopped in self._processes.items():
-                    if stopped.poll() is None and signals.is_stopped(stopped.pid) and self._restarts_left[other] > 0:
-                        stopped.kill()
-                        self._plan_restart(other, 'was stopped, so it is killed')
+        while self._silent:
+            name, since = self._silent.popitem()
+            process = self._processes.get(name)
+            # It may be another process by now.
+            if process and process.poll() is None and self._began[name] < since and self._restarts_left[name] > 0:
+                process.kill()
+                process.wait()
+                self._plan_restart(name, 'does not answer, so it is killed')
+        statuses.update(dict.fromkeys(self._due))
         for name, moment in list(self._due.items()):
             if time.monotonic() > moment:
                 del self._due[name]
-                self._processes[name].wait()  # one that was killed has left its port
                 self.start(name)
-        return {name: None if name in self._due else process.poll() for name, process in self._processes.items()}
+        return statuses
 
     def _plan_restart(self, name, why):
         """Lets a task start again after a delay, and says why."""
@@ -168,6 +178,8 @@ class _Tasks:
     def _relay(self, name, process):
         """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
         for line in process.stdout:
+            if stuck := _STUCK.match(line):
+                self._silent.update(dict.fromkeys(_SILENT.findall(line), time.monotonic() - int(stuck[1])))
             self._write(name, line.rstrip('\n'))
 
     def _write(self, name, line):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import doing
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import RunError
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
@@ -35,7 +35,7 @@ class Reports:
       run: the run, before its first session.
       directory: its train_dir.
       validation: evaluates the run between two steps, or None.
-      record: of the start.
+      record: of the start, without what other machines have.
       cost: of the run, up to this start.
 
     Attributes:
@@ -50,6 +50,7 @@ class Reports:
         self._progress = None
         self._record = record
         self._cost = cost
+        self._patience = OF_FIRST_STEP  # with an evaluation
         cost.tell = self._tell_cost
         plan, settings = run.plan, run.plan.settings
         self._log = metrics.Metrics(directory.path)
@@ -57,7 +58,7 @@ class Reports:
             self.checkpoints = checkpoint.Checkpoints(
                 directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous,
                 settings.reports.keep_every)
-            text = directory.begin(record)
+            text = directory.begin(self._recorded(plan.step))
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
                     trust.remember(directory.stored().run, name)
@@ -97,7 +98,7 @@ class Reports:
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
         if run.step < plan.last_step:
-            self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
+            self._log.add(metrics.START, **self._recorded(run.step).to_json())
         self._soundness.begin()
         if self._witness:
             self._witness.begin(workers)
@@ -141,6 +142,11 @@ class Reports:
             self._witness.doubt(step, losses, self.checkpoints.last)
         failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
 
+    def _recorded(self, step):
+        """Returns the record of the start from a step on; another machine may have taken the place of a lost one."""
+        versions = {**self._record.versions, **self._run.plan.devices.unlike()}
+        return self._record._replace(step=step, versions=versions)
+
     def _tell_cost(self, line, step):
         self._progress.say(line)
         self._events.add_text('cost', line, step)
@@ -153,8 +159,9 @@ class Reports:
             step, values = run.last_step_taken(), run.variables(self._validation.names)
             if candidate:
                 self.checkpoints.copy(run.session, candidate)
-        with doing('while it evaluates'):
+        with doing('while it evaluates', self._patience):
             result = self._validation.evaluate(values)
+        self._patience = 1
         tensorboard.write(self._events, step, result, run.plan.data.classes)
         self._log.add(metrics.EVAL, step, **result.figures)
         progress.say(result.line(step))

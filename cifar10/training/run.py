@@ -42,7 +42,7 @@ class Run:
         self.plan = plan
         self.session = None
         self.step = plan.step
-        self._patience = OF_FIRST_STEP
+        self._fetched = set()  # what steps of this session have fetched besides `fetches`
         if is_new is None:
             is_new = not plan.checkpoint
         learnt = plan.recipe.learn(plan.data) if is_new else {}
@@ -80,7 +80,7 @@ class Run:
         """
         if is_final:
             self._graph.finalize()
-        self._patience = OF_FIRST_STEP
+        self._fetched.clear()
         with contextlib.ExitStack() as stack:
             with self._graph.as_default(), self.plan.mode.scope():
                 self.session = tf.Session(self.plan.devices.target, config=session_options(self.plan))
@@ -120,10 +120,11 @@ class Run:
         Raises:
           tf.errors.OutOfRangeError: another thread has taken the last step.
         """
-        with doing(f'in step {self.step + 1:,}', self._patience):
+        fetched = repr(also)  # with each of them, TensorFlow prepares a graph of its own
+        with doing(f'in step {self.step + 1:,}', 1 if fetched in self._fetched else OF_FIRST_STEP):
             self.go_on()
             results = self.session.run(dict(self.graph.fetches, **also or {}), feed, **traced)
-        self._patience = 1
+        self._fetched.add(fetched)
         self.step = int(results['step'])
         return results
 

@@ -344,4 +344,4 @@ def record_of(plan: Plan) -> RunRecord:
         warm_start_sha256=saved.digest_of(taken) if taken else None,
         devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
         on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)),
-        versions={**versions(devices.on_gpus), **devices.unlike})
+        versions=versions(devices.on_gpus))
