@@ -4,6 +4,7 @@ Where GPUs cannot reach each other, a collective does not fail: it hangs, and ke
 in a process of its own, before it uses a GPU itself.
 """
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base import console, startup
+from cifar10.base.activity import doing
 from cifar10.base.errors import UsageError, listed
 from cifar10.settings.training import TrainSettings, completed
 
@@ -30,18 +32,19 @@ def refuse_broken(settings: TrainSettings) -> None:
     process = subprocess.Popen([sys.executable, '-c', _CHILD.format(sys.path)], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        problem, errors = process.communicate(json.dumps(settings.flat()), _LIMIT_SECS)
-        status = process.returncode
+        with doing('while the GPUs are tried', math.inf):
+            problem, errors = process.communicate(json.dumps(settings.flat()), _LIMIT_SECS)
     except subprocess.TimeoutExpired:
-        status = _HANGS
+        raise UsageError(f'the GPUs have not started and computed a gradient within {_LIMIT_SECS} s; one of them may '
+                         'hang: see what nvidia-smi and dmesg tell of it') from None
     finally:
         process.kill()  # and nobody waits for its end: the kernel may hold it
-    if status == _HANGS:
+    if process.returncode == _HANGS:
         raise UsageError(
             f'the GPUs have not exchanged gradients within {_EXCHANGE_SECS} s; set NCCL_P2P_DISABLE=1 (their machine '
             'may keep them from each other) or NCCL_SOCKET_IFNAME (a network interface), or use '
             '--variable_update=parameter_server, which needs no NCCL')
-    if status:
+    if process.returncode:
         raise UsageError(f"the GPUs cannot exchange gradients: {(errors.splitlines() or ['no reason'])[-1]}")
     if problem:
         raise UsageError(f'{problem}; leave that GPU out, and test it')
