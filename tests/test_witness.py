@@ -116,7 +116,7 @@ def test_a_loss_that_is_not_finite_again_is_believed(mode, wrong, settings, caps
     config = settings(**flags_of('linear', mode, 40, save_steps=4, witness_steps=100))
     with pytest.raises(RunError, match=r'to see why: python -m cifar10 replay .*--step=\d+$'):
         trainer.train(config)
-    assert 'again, so no device has computed wrongly' in capsys.readouterr().out
+    assert 'again, so no passing error of a device is its cause' in capsys.readouterr().out
 
 
 def test_before_the_first_checkpoint_a_loss_is_believed_at_once(wrong, settings, capsys):

@@ -3,6 +3,7 @@
 Where GPUs cannot reach each other, a collective does not fail: it hangs, and keeps its process. So `--check` tries it
 in a process of its own, before it uses a GPU itself.
 """
+import itertools
 import json
 import math
 import os
@@ -72,7 +73,8 @@ def _build(plan, learnt):
         return dict(total_loss=tf.reduce_sum(variable * numbers[k]))
     step = plan.mode.build(tower, lambda: tf.train.GradientDescentOptimizer(-1.0),
                            tf.train.get_or_create_global_step())
-    copies = [variable for copy in plan.mode.copied() for variable in copy if 'exchanged' in variable.name]
+    copies = [variable for copy in itertools.chain(*plan.mode.copied()) for variable in copy
+              if variable.op.name.endswith('exchanged')]
     places = map(plan.devices.place, range(len(copies))) if copies else ['/cpu:0']
     looks = [(place, variable.read_value()) for place, variable in zip(places, copies or [step.gradients[0][1]])]
     return _Exchange(step, looks, np.mean(numbers, 0) if plan.mode.synchronous else np.sum(numbers, 0),

@@ -136,7 +136,8 @@ class Witness(Reporter):
                 f'{again[k]:g} when the steps after step {step_of(prefix)} are taken again: that device or another one '
                 'has computed wrongly since then. Nothing of these steps is saved; start again to continue from the '
                 'newest checkpoint')
-        say(f'doubted    the loss of step {step} is {again[wrong[0]]} again, so no device has computed wrongly')
+        say(f'doubted    the loss of step {step} is {again[wrong[0]]} again, so no passing error of a device is its '
+            'cause')
 
     def _second_tower(self):
         """Returns the number of the tower that computes for the present one."""
