@@ -96,11 +96,13 @@ class Witness(Reporter):
         contradicting = [place for place, one, other in zip(places, (first, second), again) if (one != other).any()]
         if contradicting or k == j:
             found = f'{(contradicting or places)[0]} gave two results for the same input'
+            excluded = 'that device'
         else:
             found = (f'{places[0]} and {places[1]} always give different results for the same input; one of them '
                      'computes wrongly, or they are of different types')
+            excluded = 'one of them'
         raise RunError(f'step {step}: the gradients of tower {k} are not those of its witness: {found}. Nothing of the '
-                       'step is saved; start again to continue from the newest checkpoint, without that device')
+                       f'step is saved; start again to continue from the newest checkpoint, without {excluded}')
 
     def doubt(self, step: int, losses: Sequence[float], prefix: str | None) -> None:
         """Takes the steps since a checkpoint again, after a step with a loss that is not finite.
