@@ -146,7 +146,7 @@ def test_an_evaluation_that_reads_a_run(run, data_dir, tmp_path):  # noqa: F811
         assert one == other and len(one) == 1
     assert_survives(lambda folder: script_command(
         'cifar10_eval.py', checkpoint_dir=folder, eval_dir=f'{folder}-eval', data_dir=data_dir, run_once=True,
-        num_examples=100, tower_device='cpu'), read_tree(run[1]), compare, 40, tmp_path)
+        num_examples=100, tower_device='cpu'), read_tree(run[1]), compare, 20, tmp_path)
 
 
 @pytest.mark.stress
@@ -155,7 +155,7 @@ def test_data_that_are_read(flags, data_dir, tmp_path):  # noqa: F811
         assert read_tree(folder) == read_tree(whole)
         assert_same_bits(*(last_variables(f'{each}-train') for each in (folder, whole)))
     assert_survives(lambda folder: script_command('multi_gpu_train.py', **dict(
-        flags, data_dir=folder, train_dir=f'{folder}-train')), read_tree(data_dir), compare, 40, tmp_path)
+        flags, data_dir=folder, train_dir=f'{folder}-train')), read_tree(data_dir), compare, 20, tmp_path)
 
 
 @pytest.mark.stress
