@@ -357,7 +357,7 @@ def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
 
 
 @pytest.mark.parametrize('child, secs, problem', [
-    ('exchange._EXCHANGE_SECS = 1; exchange._wrong_exchange = lambda plan: time.sleep(1000); main()', 100,
+    ('exchange._EXCHANGE_SECS = 1; exchange._exchanged = lambda run: time.sleep(1000); main()', 100,
      'the GPUs have not exchanged gradients within 60 s; set NCCL_P2P_DISABLE=1 .* NCCL_SOCKET_IFNAME'),
     ('time.sleep(1000)', 1, 'the GPUs have not started and computed a gradient within 1 s; one of them may hang')])
 def test_whether_devices_hang_in_their_exchange_or_elsewhere_is_told_apart(child, secs, problem, settings, monkeypatch):

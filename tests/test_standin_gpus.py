@@ -386,7 +386,7 @@ BROKEN = dict(right='', no_answer=f"""
 import time
 sys.path.insert(0, {str(ROOT)!r})
 from cifar10.tools import exchange
-exchange._wrong_exchange = lambda plan: time.sleep(10 ** 6)
+exchange._exchanged = lambda run: time.sleep(10 ** 6)
 """, wrong=f"""
 sys.path.insert(0, {str(ROOT)!r})
 from cifar10.parallel import all_reduce

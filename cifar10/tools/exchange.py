@@ -86,13 +86,23 @@ def _wrong_exchange(plan):
     from cifar10.training.run import Run
     run = Run(plan, is_new=False, build=_build)
     with run.opened():
-        step = run.graph.step
-        run.session.run(step.train_ops)
-        if step.average:
-            run.session.run(step.average.equalise)
-        found = run.session.run([tensor for _, tensor in run.graph.looks])
+        # From here on, since GPUs may need a minute to start.
+        limit = threading.Timer(_EXCHANGE_SECS, os._exit, [_HANGS])
+        limit.daemon = True
+        limit.start()
+        found = _exchanged(run)
+        limit.cancel()
     return [place for (place, _), value in zip(run.graph.looks, found)
             if not np.allclose(value, run.graph.expected, rtol=1e-5)]
+
+
+def _exchanged(run):
+    """Takes a step; returns what the numbers are after it, at each place."""
+    step = run.graph.step
+    run.session.run(step.train_ops)
+    if step.average:
+        run.session.run(step.average.equalise)
+    return run.session.run([tensor for _, tensor in run.graph.looks])
 
 
 def _wrong_computing(plan):
@@ -121,12 +131,7 @@ def main() -> None:
         with console.Output(lambda line: None).used():
             begun = trainer.prepared(completed(json.load(sys.stdin)))
             start.decide(begun)
-            limit = threading.Timer(_EXCHANGE_SECS, os._exit, [_HANGS])
-            limit.daemon = True
-            limit.start()
-            wrong = _wrong_exchange(begun.plan)
-            limit.cancel()
-            if wrong:
+            if wrong := _wrong_exchange(begun.plan):
                 output.write(f'gradients that were exchanged are wrong on {listed(wrong)}')
             elif wrong := _wrong_computing(begun.plan):
                 output.write(f'for the same batch, the gradient of {listed(wrong)} is another than elsewhere')
