@@ -139,6 +139,27 @@ def test_evaluation(evaluator, tmp_path):  # noqa: F811
 
 
 @pytest.mark.stress
+def test_an_evaluation_that_reads_a_run(run, data_dir, tmp_path):  # noqa: F811
+    def compare(folder, whole):
+        assert read_tree(folder) == read_tree(whole)
+        one, other = ([(record['step'], record['correct']) for record in metrics.read(f'{each}-eval', metrics.EVAL)]
+                      for each in (folder, whole))
+        assert one == other and len(one) == 1
+    assert_survives(lambda folder: script_command(
+        'cifar10_eval.py', checkpoint_dir=folder, eval_dir=f'{folder}-eval', data_dir=data_dir, run_once=True,
+        num_examples=100, tower_device='cpu'), read_tree(run[1]), compare, 20, tmp_path)
+
+
+@pytest.mark.stress
+def test_data_that_are_read(flags, data_dir, tmp_path):  # noqa: F811
+    def compare(folder, whole):
+        assert read_tree(folder) == read_tree(whole)
+        assert_same_bits(*(last_variables(f'{each}-train') for each in (folder, whole)))
+    assert_survives(lambda folder: script_command('multi_gpu_train.py', **dict(
+        flags, data_dir=folder, train_dir=f'{folder}-train')), read_tree(data_dir), compare, 20, tmp_path)
+
+
+@pytest.mark.stress
 def test_a_conversion_of_photos(flags, tmp_path):  # noqa: F811
     def command(folder):
         return script_command('multi_gpu_train.py', **dict(flags, dataset=f'{folder}/', data_dir=None, max_steps=2,

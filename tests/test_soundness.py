@@ -8,6 +8,7 @@ from cifar10.base.errors import RunError
 from cifar10.data import records
 from cifar10.parallel import update
 from cifar10.parallel.devices import choose
+from cifar10.run import metrics
 from cifar10.run.names import step_of
 from cifar10.training import trainer
 from cifar10.training.run import Run
@@ -38,13 +39,14 @@ def opened(settings, graph):
         given = settings(variable_update=mode, num_gpus=2, tower_device='cpu', optimizer='momentum', save_steps=8,
                          max_steps=100, batch_size=4, **changes)
         devices = choose(2, 'cpu')
-        run = Run(plan_of(given, records.of(given.data), devices, update_mode(mode, devices)))
+        steps = [2] * (mode == 'local')
+        run = Run(plan_of(given, records.of(given.data), devices, update_mode(mode, devices, *steps)))
         soundness = Soundness(run)
         with run.adding():
-            copied = run.plan.mode.copied()
-            others = [variable for copy in copied[1:] for variable in copy]
+            primaries, others = ([variable for copies in run.plan.mode.copied() for variable in copies[k]]
+                                 for k in (0, -1)) if mode in COPIED else ([], [])
             spoiling = {variable.name: spoilt(variable) for variable in [*tf.global_variables(), *others]}
-            run.copied = copied
+            run.copied = primaries, others
         contexts.append(run.opened())
         contexts[-1].__enter__()
         soundness.begin()
@@ -64,8 +66,8 @@ def spoilt(variable):
 
 
 @pytest.mark.parametrize('mode, kind', mostly_stress(
-    [(mode, kind) for mode in COPIED for kind in ('weights', 'Momentum')],
-    ('replicated', 'Momentum'), ('local', 'weights'), ('mirrored', 'weights')))
+    [*((mode, kind) for mode in COPIED for kind in ('weights', 'Momentum')), ('local', 'LocalVelocity')],
+    ('replicated', 'Momentum'), ('local', 'LocalVelocity'), ('mirrored', 'weights')))
 def test_a_bit_that_is_flipped_in_one_copy_is_found_at_the_next_save(mode, kind, opened):
     run, soundness, spoil = opened(mode)
     primaries, copy = run.copied
@@ -130,8 +132,9 @@ def test_ten_thousand_sound_steps_raise_no_alarm(mode, precision, settings, caps
     assert 'doubted' not in lines and 'no variable has changed' not in lines
 
 
-@pytest.mark.parametrize('mode, is_found', [('replicated', True), ('parameter_server', False)])
-def test_a_bit_that_is_flipped_in_the_mean_is_found_where_there_are_copies(mode, is_found, settings, monkeypatch):
+@pytest.fixture
+def flipped_mean(monkeypatch):
+    """Flips a bit of the seventh mean of gradients, on the second device where there are copies; a list of calls."""
     apply, calls = update.UpdateMode.apply, []
 
     def flip(values):
@@ -141,20 +144,35 @@ def test_a_bit_that_is_flipped_in_the_mean_is_found_where_there_are_copies(mode,
         return bits.view(np.float32)
 
     def of_one_device(self, given, counter):
-        if given.device == '/cpu:1' or mode == 'parameter_server':
+        if given.device == '/cpu:1' or not self.has_copies:
             (mean, variable), *others = given.gradients
             flipped = tf.ensure_shape(tf.numpy_function(flip, [mean], tf.float32), mean.shape)
             given = given._replace(gradients=[(flipped, variable), *others])
         return apply(self, given, counter)
     monkeypatch.setattr(update.UpdateMode, 'apply', of_one_device)
+    return calls
+
+
+@pytest.mark.parametrize('mode, is_found', [('replicated', True), ('parameter_server', False)])
+def test_a_bit_that_is_flipped_in_the_mean_is_found_where_there_are_copies(mode, is_found, settings, flipped_mean):
     config = settings(**flags_of('linear', mode, 12, learning_rate=0.01, save_steps=4))
     with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 differs') if is_found else nullcontext():
         trainer.train(config)
-    assert len(calls) == (8 if is_found else 12)
+    assert len(flipped_mean) == (8 if is_found else 12)
 
 
+def test_what_was_computed_wrongly_is_not_evaluated_nor_kept_as_the_best(settings, flipped_mean):
+    config = settings(**flags_of('linear', 'replicated', 12, learning_rate=0.01, save_steps=12, eval_steps=4,
+                                 keep_best=True))
+    with pytest.raises(RunError, match=r'step 8: the copies of .* /cpu:1 differs from the others since step 4'):
+        trainer.train(config)
+    assert flipped_mean and [record['step'] for record in metrics.read(config.run.train_dir, metrics.EVAL)] == [4]
+    assert [step_of(prefix) for prefix in checkpoints(f'{config.run.train_dir}/best')] == [4]
+
+
+@pytest.mark.parametrize('folder, flags', [('', dict(save_steps=4)), ('/best', dict(eval_steps=4, keep_best=True))])
 def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpoint_has_its_name(
-        settings, monkeypatch):
+        folder, flags, settings, monkeypatch):
     save = tf.train.Saver.save
 
     def spoiling(self, session, prefix, step=None, **options):
@@ -165,10 +183,10 @@ def test_a_bit_that_is_flipped_between_memory_and_file_is_found_before_a_checkpo
             rewrite(path, **{'linear/weights': weights})
         return path
     monkeypatch.setattr(tf.train.Saver, 'save', spoiling)
-    config = settings(**flags_of('linear', 'parameter_server', 12, save_steps=4))
+    config = settings(**flags_of('linear', 'parameter_server', 12, **{'save_steps': 12, **flags}))
     with pytest.raises(RunError, match='step 8: the checkpoint cannot be written .what was read back is not what'):
         trainer.train(config)
-    assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]
+    assert [step_of(prefix) for prefix in checkpoints(f'{config.run.train_dir}{folder}')] == [4]
 
 
 SPOILT = """

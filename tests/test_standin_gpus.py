@@ -382,7 +382,12 @@ def test_a_lesson_prints_the_same_on_gpus(lesson, gpus):
     assert outputs[0] == outputs[1]
 
 
-BROKEN = dict(right='', no_answer='import time; time.sleep(10 ** 6)', wrong=f"""
+BROKEN = dict(right='', no_answer=f"""
+import time
+sys.path.insert(0, {str(ROOT)!r})
+from cifar10.tools import exchange
+exchange._exchanged = lambda run: time.sleep(10 ** 6)
+""", wrong=f"""
 sys.path.insert(0, {str(ROOT)!r})
 from cifar10.parallel import all_reduce
 means_over_towers = all_reduce.means_over_towers
@@ -416,3 +421,12 @@ def test_a_check_tries_how_gpus_exchange_gradients(state, mode, told, gpus, data
          f'--train_dir={tmp_path}/run', f'--variable_update={mode}', '--batch_size=8'], capture_output=True, text=True,
         cwd=ROOT, env=dict(gpus, PYTHONPATH=f"{tmp_path}:{gpus.get('PYTHONPATH', '')}"), timeout=patient(200)).stdout
     assert told in output and (state == 'right') == output.splitlines()[-1].startswith('ready '), output
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
+def test_a_witness_of_gpus_agrees(mode, gpus, data_dir, tmp_path):
+    output = python(gpus, 'multi_gpu_train.py', '--dataset=shapes', f'--data_dir={data_dir}', '--num_gpus=2',
+                    f'--train_dir={tmp_path}/run', f'--variable_update={mode}', '--batch_size=8', '--max_steps=20',
+                    '--summary_steps=0', '--deterministic', '--witness_steps=3')
+    assert output.splitlines()[-1] == f'saved      {tmp_path}/run/model.ckpt-20', output

@@ -354,3 +354,13 @@ def test_what_is_only_slow_does_not_end(data_dir, tmp_path):
                  network=f'{tmp_path}/net.py:net', eval_steps=2, tower_device='cpu')
     result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=3, **flags)
     assert result.returncode == 0 and 'stuck' not in result.stdout, result
+
+
+@pytest.mark.stress
+def test_a_check_of_what_hangs_ends(data_dir, tmp_path):
+    (tmp_path / 'net.py').write_text(HANGING)
+    flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, check=True,
+                 network=f'{tmp_path}/net.py:net')
+    result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=1, **flags)
+    assert result.returncode == 75, result
+    assert 'stuck      5 s in step 1: tower 1 on /cpu:1 has not finished' in result.stdout

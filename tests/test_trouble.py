@@ -1,5 +1,7 @@
 """docs/trouble.md: what it shows is what the programs print, and it has a word of each error in the middle of a run."""
 import ast
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from tests import test_tower_seconds
 from tests.features import flags_of
 from tests.helpers import LINEAR, ROOT, Tasks, patient, read_until, run_script, small_disk
 from tests.test_cost import record
+from tests.test_errors_of_files import ERRORS
 from tests.test_soundness import opened  # noqa: F401 (a fixture)
 from tests.test_stuck import HANGING, run
 
@@ -122,16 +125,21 @@ def test_the_page_has_a_word_of_each_error_in_the_middle_of_a_run():
     page = (ROOT / 'docs' / 'trouble.md').read_text()
     words = [re.compile(re.escape(word).replace(r'\.\.\.', '.*')) for word in re.findall(r'\*\*(.*?)\*\*', page)]
     found = set()
-    rooms = [ROOT / 'cifar10' / room for room in ('run', 'training', 'cluster', 'evaluation')]
-    for path in [path for room in rooms for path in room.glob('*.py')]:
+    rooms = [ROOT / 'cifar10' / room for room in ('run', 'training', 'cluster', 'evaluation', 'data')]
+    for path in [path for room in rooms for path in room.rglob('*.py')]:
         # What a task finds when another one comes back is a UsageError at first.
         of_task = ('UsageError', 'error') if path.name == 'member.py' else ()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                    'RunError', 'TemporaryError', 'diverged', 'end_process', *of_task):
+                    'RunError', 'TemporaryError', 'diverged', 'end_process', 'tf.debugging.assert_equal',
+                    'tf.strings.join', *of_task):
                 message = ''.join(part.value for part in ast.walk(node)
                                   if isinstance(part, ast.Constant) and isinstance(part.value, str))
                 if len(message) > 15:  # else it has only what other functions say
                     found.add(message)
                     assert any(word.search(message) for word in words), (path, message)
     assert len(found) > 20
+    # What the operating system says of a file; who is interrupted tries again.
+    causes = {os.strerror(error) for error in set().union(*ERRORS.values()) - {0, errno.EINTR}}
+    assert 'Input/output error' in causes
+    assert not [cause for cause in causes if not any(word.search(cause) for word in words)]

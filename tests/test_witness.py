@@ -5,12 +5,15 @@ import numpy as np
 import pytest
 
 from cifar10.base.errors import RunError, UsageError
+from cifar10.data import pipeline
 from cifar10.parallel import update
 from cifar10.run import metrics
 from cifar10.run.names import step_of
-from cifar10.training import trainer
+from cifar10.training import trainer, witness
 from tests.features import FEATURES, all_with, flags_of
-from tests.helpers import assert_same_bits, checkpoints, last_variables, mostly_stress, tf
+from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, mostly_stress, tf
+from tests.test_replay import verified
+from tests.test_trouble import form
 
 MODES = ['parameter_server', 'replicated', 'local']
 
@@ -19,29 +22,32 @@ MODES = ['parameter_server', 'replicated', 'local']
 def wrong(monkeypatch):
     """A function that makes a tower compute its first gradient wrongly; `change` gets it and the number of the call."""
     def make(tower, change):
-        dense, calls = update.dense, []
-
-        def changed(values):
-            calls.append(1)
-            return change(values, len(calls))
-
-        def of_tower(pairs):
-            pairs = dense(pairs)
-            if tf.get_default_graph().get_name_scope().startswith(f'tower_{tower}'):
-                gradient, variable = pairs[0]
-                spoilt = tf.numpy_function(changed, [gradient], tf.float32)
-                pairs[0] = tf.ensure_shape(spoilt, gradient.shape), variable
-            return pairs
-        monkeypatch.setattr(update, 'dense', of_tower)
+        of_gradients(monkeypatch, change, tower)
     return make
 
 
-def flipped(when):
-    """Returns a change for `wrong` that flips a bit; `when` gets the number of the call."""
+def changed(tensor, change):
+    """Returns a float32 tensor after `change`, which gets its value and how often it has been called."""
+    calls = []
+
+    def call(values):
+        calls.append(1)
+        return change(values, len(calls))
+    return tf.ensure_shape(tf.numpy_function(call, [tensor], tf.float32), tensor.shape)
+
+
+def assert_in_outputs(*lines):
+    """Asserts that docs/outputs.md shows lines, but for what differs from run to run."""
+    shown = set(map(form, (ROOT / 'docs' / 'outputs.md').read_text().splitlines()))
+    assert not [line for line in map(form, lines) if line not in shown]
+
+
+def flipped(when, bit=0):
+    """Returns a change that flips a bit of the first element; `when` gets the number of the call."""
     def change(values, call):
         bits = values.copy().view(np.int32)
         if when(call):
-            bits.flat[0] ^= 1
+            bits.flat[0] ^= 1 << bit
         return bits.view(np.float32)
     return change
 
@@ -50,8 +56,9 @@ def flipped(when):
     *((mode, 2, lambda call: True, '/cpu:0 and /cpu:1 always give different results for the same input')
       for mode in MODES),
     ('replicated', 2, lambda call: call % 2, '/cpu:1 gave two results for the same input'),
+    ('replicated', 2, lambda call: call == 9, '/cpu:1 gave two results for the same input'),  # in step 8
     ('replicated', 1, lambda call: call % 2, '/cpu:0 gave two results for the same input')],
-    ids=[*MODES, 'now and then', 'one device'])
+    ids=[*MODES, 'now and then', 'once', 'one device'])
 def test_a_wrong_device_is_found_at_the_next_witness(mode, num_gpus, when, said, wrong, settings):
     wrong(num_gpus - 1, flipped(when))
     config = settings(**flags_of('linear', mode, 40, num_towers=num_gpus, num_gpus=num_gpus, witness_steps=4))
@@ -59,6 +66,8 @@ def test_a_wrong_device_is_found_at_the_next_witness(mode, num_gpus, when, said,
         trainer.train(config)
     found = re.match(rf'step (\d+): the gradients of tower \d are not those of its witness: {said}', str(error.value))
     assert found, error.value
+    if 'gave two results' in said:
+        assert_in_outputs(f'multi_gpu_train.py: error: {error.value}')
     step = int(found[1])
     assert step in ((4,) if when(2) else (4, 8, 12))
     assert checkpoints(config.run.train_dir)[-1].endswith(f'-{(step - 1) // 2 * 2}')
@@ -104,9 +113,11 @@ def test_a_loss_that_is_finite_when_the_steps_are_taken_again_was_computed_wrong
     wrong(1, not_finite(7))
     config = settings(**flags_of('linear', mode, 40, save_steps=4, witness_steps=100))
     with pytest.raises(RunError, match=r'step \d+: the loss of tower [01] on /cpu:[01] was (nan|inf), and is '
-                                       r'[\d.]+ when the steps after step 4 are taken again: that device or another'):
+                                       r'[\d.]+ when the steps after step 4 are taken again: ') as error:
         trainer.train(config)
-    assert 'taking the steps after' in capsys.readouterr().out
+    doubted, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('doubted')]
+    assert_in_outputs(doubted.replace(' inf;', ' nan;'), f'multi_gpu_train.py: error: {error.value}'.replace(
+        ' was inf,', ' was nan,'))
     assert [step_of(prefix) for prefix in checkpoints(config.run.train_dir)] == [4]
 
 
@@ -116,7 +127,15 @@ def test_a_loss_that_is_not_finite_again_is_believed(mode, wrong, settings, caps
     config = settings(**flags_of('linear', mode, 40, save_steps=4, witness_steps=100))
     with pytest.raises(RunError, match=r'to see why: python -m cifar10 replay .*--step=\d+$'):
         trainer.train(config)
-    assert 'again, so no device has computed wrongly' in capsys.readouterr().out
+    assert 'again, so no passing error of a device is its cause' in capsys.readouterr().out
+
+
+def test_a_loss_is_doubted_for_a_limited_time(wrong, settings, capsys, monkeypatch):
+    monkeypatch.setattr(witness, '_DOUBT_SECS', 0)
+    wrong(1, not_finite(7))
+    with pytest.raises(RunError, match='the loss of tower [01] is (nan|inf); the newest checkpoint is '):
+        trainer.train(settings(**flags_of('linear', 'replicated', 40, save_steps=4, witness_steps=100)))
+    assert 'doubted    step 4 was reached in 0 s; the rest is not taken again' in capsys.readouterr().out
 
 
 def test_before_the_first_checkpoint_a_loss_is_believed_at_once(wrong, settings, capsys):
@@ -124,6 +143,53 @@ def test_before_the_first_checkpoint_a_loss_is_believed_at_once(wrong, settings,
     with pytest.raises(RunError, match='the loss of tower 0 is nan; there is no checkpoint yet'):
         trainer.train(settings(**flags_of('linear', 'replicated', 40, save_steps=40, witness_steps=100)))
     assert 'doubted' not in capsys.readouterr().out
+
+
+def of_gradients(monkeypatch, change, tower=1):
+    dense = update.dense
+
+    def of_tower(pairs):
+        pairs = dense(pairs)
+        if tf.get_default_graph().get_name_scope().startswith(f'tower_{tower}'):
+            pairs[0] = changed(pairs[0][0], change), pairs[0][1]
+        return pairs
+    monkeypatch.setattr(update, 'dense', of_tower)
+
+
+def of_batches(monkeypatch, change):
+    batches = pipeline.Source.batches
+
+    def of_tower_1(self, *arguments):
+        next_batch, start_inputs = batches(self, *arguments)
+
+        def spoilt(k):
+            images, labels = next_batch(k)
+            return changed(images, change) if k == 1 else images, labels
+        return spoilt, start_inputs
+    monkeypatch.setattr(pipeline.Source, 'batches', of_tower_1)
+
+
+def of_means(monkeypatch, change):
+    apply = update.UpdateMode.apply
+
+    def of_first(self, given, counter):
+        (mean, variable), *others = given.gradients
+        return apply(self, given._replace(gradients=[(changed(mean, change), variable), *others]), counter)
+    monkeypatch.setattr(update.UpdateMode, 'apply', of_first)
+
+
+@pytest.mark.parametrize('plant, call_of_step_7, every', mostly_stress([
+    # In step 5, tower 1 is also the witness of tower 0.
+    (of_batches, 7, 1), (of_means, 7, 1), (of_gradients, 8, 5)], (of_batches, 7, 1)))
+def test_what_no_check_finds_a_replay_of_the_steps_does(plant, call_of_step_7, every, settings, monkeypatch):
+    config = settings(**flags_of('linear', 'parameter_server', 12, save_steps=4, learning_rate=0.01, log_frequency=1,
+                                 witness_steps=every))
+    with monkeypatch.context() as planted:
+        plant(planted, flipped(lambda call: call == call_of_step_7, bit=22))
+        trainer.train(config)
+    assert verified(config.run.train_dir, 6).startswith('verified ')
+    assert re.match(r'differs    step [78]: loss \S+ was recorded, \S+ came out; .* or the hardware makes mistakes',
+                    verified(config.run.train_dir, 8))
 
 
 def test_it_is_refused_where_towers_cannot_compute_twice(settings):

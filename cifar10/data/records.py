@@ -17,7 +17,7 @@ import numpy as np
 from cifar10.base.console import say, say_all
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import making, remove_leftovers
+from cifar10.base.files import making, named, remove_leftovers
 from cifar10.base.registry import DATASETS
 from cifar10.data.download import sha256
 
@@ -138,7 +138,8 @@ class Records:
             raise UsageError(f'{path} holds {size} bytes, which is not a whole number of records of '
                              f'{self.record_bytes} bytes; {remedy}')
         try:
-            with open(path, 'rb') as stream:  # record after record, so that not the whole file is in memory
+            with named(path), open(path, 'rb') as stream:
+                # Record after record, so that not the whole file is in memory.
                 labels = np.array([stream.read(self.record_bytes)[self.label]
                                    for _ in range(size // self.record_bytes)])
         except OSError as error:

@@ -99,7 +99,7 @@ class CopiedVariables(UpdateMode):
             return super().apply(update, counter)
 
     def copied(self):
-        return self.copies.variables
+        return [self.copies.variables]
 
     def _copy_of(self, k):
         """Returns the number of the copy that tower k uses."""

@@ -67,6 +67,7 @@ class Local(CopiedVariables):
         # Names of primaries:
         self._scaling = set()  # a loss scale and its count of good steps
         self._frozen = set()  # those that no update changes
+        self._state = Copies(len(devices.groups))  # of the momentum, for each group of devices
 
     def build(self, tower_fn, make_optimizer, global_step, **options):
         step = super().build(tower_fn, make_optimizer, global_step, **options)
@@ -84,6 +85,9 @@ class Local(CopiedVariables):
         # The first update also increments the global step, which any tower may read: it waits for all.
         return [Update(tower.gradients, tower.statistics, [tower] if tower.k else towers, device)
                 for tower, device in zip(towers, self.copy_devices)]
+
+    def copied(self):
+        return [self.copies.variables, self._state.variables]
 
     def averages_after(self, step: int) -> bool:
         """Returns whether an average is on schedule after a step, given by its number."""
@@ -144,7 +148,6 @@ class Local(CopiedVariables):
           that update the state in such an average).
         """
         trained = [primary.op.name for primary in self.copies.trainable[0] if primary.op.name in means[0]]
-        state = Copies(len(means))
         with tf.device('/cpu:0'):
             averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.constant_initializer(-1), trainable=False)
             last = averaged_at.read_value()
@@ -157,7 +160,7 @@ class Local(CopiedVariables):
             starts.append({})
             for name in trained:
                 with tf.device(copy[name].device):
-                    with state.created(group):
+                    with self._state.created(group):
                         start, velocity = [
                             tf.get_variable(f'{name}/{each}', copy[name].shape, tf.float32, tf.zeros_initializer(),
                                             trainable=False) for each in (START, VELOCITY)]

@@ -78,7 +78,7 @@ class Mirrored(UpdateMode):
 
     def copied(self):
         found = [self._per_replica(variable) for variable in tf.global_variables()]
-        return [list(copy) for copy in zip(*[each for each in found if len(each) == self.devices.num_towers])]
+        return [list(zip(*[each for each in found if len(each) == self.devices.num_towers]))]
 
     def scope(self):
         return self._strategy.scope()

@@ -195,8 +195,8 @@ class UpdateMode:
         moved = move([(variable, value, keep) for (value, variable), keep in zip(update.statistics, first.keeps)])
         return tf.group(first.optimizer.apply_gradients(update.gradients, counter), *moved)
 
-    def copied(self) -> list[list[tf.Variable]]:
-        """Returns for each copy of the variables its variables, in the same order; nothing in a mode without copies."""
+    def copied(self) -> list[list[list[tf.Variable]]]:
+        """Returns groups of copies that must be equal: for each copy its variables, in the same order."""
         return []
 
     def scope(self) -> AbstractContextManager:

@@ -11,8 +11,10 @@ import json
 import sys
 
 from cifar10.base import console, plots, signals, startup
+from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags, program
+from cifar10.run.stuck import StuckWatch
 from cifar10.settings.definition import setting
 from cifar10.settings.training import GROUPS
 from cifar10.training import api
@@ -63,10 +65,11 @@ def _check(given):
     signals.Termination()
     if settings.run.plot:
         plots.check_plot(settings.run.plot)
-    startup.start_tensorflow()
-    from cifar10.tools.check import check
-    console.say_all(lines)
-    check(settings)
+    with StuckWatch(settings.run.stuck_secs), doing('in the check', OF_FIRST_STEP):
+        startup.start_tensorflow()
+        from cifar10.tools.check import check
+        console.say_all(lines)
+        check(settings)
 
 
 def _check_as_json(given):

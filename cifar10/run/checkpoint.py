@@ -8,8 +8,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import doing
 from cifar10.base.console import Output
-from cifar10.base.errors import RunError, UsageError, reason
-from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
+from cifar10.base.errors import RunError, UsageError, listed, reason
+from cifar10.base.names import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
 from cifar10.parallel.session_config import LOST
 from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
@@ -101,9 +101,9 @@ class Checkpoints:
         with tf.device('/cpu:0'), tf.name_scope('checkpoint'):
             self._saver = tf.train.Saver(variables)
             self._step, = (v.read_value() for v in variables if v.op.name == tf.GraphKeys.GLOBAL_STEP)
-            floats = [v.read_value() for v in variables if v.dtype.base_dtype.is_floating]
             self._values = {v.op.name: v.read_value() for v in variables}
-            self._finite = tf.reduce_all([tf.reduce_all(tf.is_finite(value)) for value in floats])
+            self._finite = {name: tf.reduce_all(tf.is_finite(value)) for name, value in self._values.items()
+                            if value.dtype.is_floating}
         if start:
             shapes = reader(start).get_variable_to_shape_map()
             # Not `directory`, which is another one where a start is only tried.
@@ -170,11 +170,16 @@ class Checkpoints:
         self.refuse_divergence(session, step)
         with self._writing(step):
             self._saver.save(session, prefix, step, write_meta_graph=False, write_state=False)
+            self._proved(session, f'{prefix}-{step}')
 
     def refuse_divergence(self, session: tf.Session, step: int) -> None:
         """Raises a RunError if a variable is not finite in the step that the session is at."""
-        if not session.run(self._finite):
-            raise diverged(self._directory, step, 'a variable is not finite, so no checkpoint is written',
+        wrong = [name for name, is_finite in session.run(self._finite).items() if not is_finite]
+        if wrong:
+            found = listed(wrong)
+            if all(name.endswith(AVERAGE) for name in wrong):
+                found += ', although what it averages is: something has computed wrongly'
+            raise diverged(self._directory, step, f'a variable is not finite, so no checkpoint is written ({found})',
                            self._repeatable)
 
     @contextlib.contextmanager

@@ -3,7 +3,9 @@
 Where GPUs cannot reach each other, a collective does not fail: it hangs, and keeps its process. So `--check` tries it
 in a process of its own, before it uses a GPU itself.
 """
+import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cifar10.base import console, startup
+from cifar10.base.activity import doing
 from cifar10.base.errors import UsageError, listed
 from cifar10.settings.training import TrainSettings, completed
 
@@ -30,18 +33,19 @@ def refuse_broken(settings: TrainSettings) -> None:
     process = subprocess.Popen([sys.executable, '-c', _CHILD.format(sys.path)], stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        problem, errors = process.communicate(json.dumps(settings.flat()), _LIMIT_SECS)
-        status = process.returncode
+        with doing('while the GPUs are tried', math.inf):
+            problem, errors = process.communicate(json.dumps(settings.flat()), _LIMIT_SECS)
     except subprocess.TimeoutExpired:
-        status = _HANGS
+        raise UsageError(f'the GPUs have not started and computed a gradient within {_LIMIT_SECS} s; one of them may '
+                         'hang: see what nvidia-smi and dmesg tell of it') from None
     finally:
         process.kill()  # and nobody waits for its end: the kernel may hold it
-    if status == _HANGS:
+    if process.returncode == _HANGS:
         raise UsageError(
             f'the GPUs have not exchanged gradients within {_EXCHANGE_SECS} s; set NCCL_P2P_DISABLE=1 (their machine '
             'may keep them from each other) or NCCL_SOCKET_IFNAME (a network interface), or use '
             '--variable_update=parameter_server, which needs no NCCL')
-    if status:
+    if process.returncode:
         raise UsageError(f"the GPUs cannot exchange gradients: {(errors.splitlines() or ['no reason'])[-1]}")
     if problem:
         raise UsageError(f'{problem}; leave that GPU out, and test it')
@@ -69,7 +73,8 @@ def _build(plan, learnt):
         return dict(total_loss=tf.reduce_sum(variable * numbers[k]))
     step = plan.mode.build(tower, lambda: tf.train.GradientDescentOptimizer(-1.0),
                            tf.train.get_or_create_global_step())
-    copies = [variable for copy in plan.mode.copied() for variable in copy if 'exchanged' in variable.name]
+    copies = [variable for copy in itertools.chain(*plan.mode.copied()) for variable in copy
+              if variable.op.name.endswith('exchanged')]
     places = map(plan.devices.place, range(len(copies))) if copies else ['/cpu:0']
     looks = [(place, variable.read_value()) for place, variable in zip(places, copies or [step.gradients[0][1]])]
     return _Exchange(step, looks, np.mean(numbers, 0) if plan.mode.synchronous else np.sum(numbers, 0),
@@ -81,13 +86,23 @@ def _wrong_exchange(plan):
     from cifar10.training.run import Run
     run = Run(plan, is_new=False, build=_build)
     with run.opened():
-        step = run.graph.step
-        run.session.run(step.train_ops)
-        if step.average:
-            run.session.run(step.average.equalise)
-        found = run.session.run([tensor for _, tensor in run.graph.looks])
+        # From here on, since GPUs may need a minute to start.
+        limit = threading.Timer(_EXCHANGE_SECS, os._exit, [_HANGS])
+        limit.daemon = True
+        limit.start()
+        found = _exchanged(run)
+        limit.cancel()
     return [place for (place, _), value in zip(run.graph.looks, found)
             if not np.allclose(value, run.graph.expected, rtol=1e-5)]
+
+
+def _exchanged(run):
+    """Takes a step; returns what the numbers are after it, at each place."""
+    step = run.graph.step
+    run.session.run(step.train_ops)
+    if step.average:
+        run.session.run(step.average.equalise)
+    return run.session.run([tensor for _, tensor in run.graph.looks])
 
 
 def _wrong_computing(plan):
@@ -116,12 +131,7 @@ def main() -> None:
         with console.Output(lambda line: None).used():
             begun = trainer.prepared(completed(json.load(sys.stdin)))
             start.decide(begun)
-            limit = threading.Timer(_EXCHANGE_SECS, os._exit, [_HANGS])
-            limit.daemon = True
-            limit.start()
-            wrong = _wrong_exchange(begun.plan)
-            limit.cancel()
-            if wrong:
+            if wrong := _wrong_exchange(begun.plan):
                 output.write(f'gradients that were exchanged are wrong on {listed(wrong)}')
             elif wrong := _wrong_computing(begun.plan):
                 output.write(f'for the same batch, the gradient of {listed(wrong)} is another than elsewhere')

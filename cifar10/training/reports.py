@@ -156,6 +156,7 @@ class Reports:
         run = self._run
         candidate = self._best.candidate(self._directory.path) if self._best else None
         with workers.paused():
+            self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
             step, values = run.last_step_taken(), run.variables(self._validation.names)
             if candidate:
                 self.checkpoints.copy(run.session, candidate)

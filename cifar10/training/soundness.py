@@ -28,10 +28,10 @@ class Soundness(Reporter):
     def __init__(self, run: Run):
         self._run = run
         with run.adding(), tf.device('/cpu:0'), tf.name_scope('soundness'):
-            copies = run.plan.mode.copied()
-            self._names = [variable.op.name for variable in copies[0]] if copies else []
+            copied = run.plan.mode.copied()
+            self._names = [[variable.op.name for variable in copies[0]] for copies in copied]
             self._state = dict(step=run.graph.global_step.read_value(), examples=run.graph.examples_seen.read_value(),
-                               copies=[checksums(copy) for copy in copies],
+                               copied=[[checksums(copy) for copy in copies] for copies in copied],
                                trained=checksums([variable for _, variable in run.graph.step.gradients]))
             self._place = tf.placeholder(tf.int64, [])
             self._rate, *_ = run.plan.recipe.learning_rates(self._place)
@@ -60,7 +60,7 @@ class Soundness(Reporter):
         step = state['step']
         if step == self._saved:
             return
-        self._compare_copies(step, state['copies'])
+        self._compare_copies(step, state['copied'])
         steps, examples = step - first['step'], state['examples'] - first['examples']
         expected = steps * self._run.plan.examples_per_step
         if examples != expected:
@@ -78,9 +78,10 @@ class Soundness(Reporter):
                 say(f'warning: no variable has changed in {steps:,} steps; are all gradients 0?')
         self._saved = step
 
-    def _compare_copies(self, step, checksums_of_copies):
-        """Raises a RunError if copies of a variable differ."""
-        for name, sums in zip(self._names, zip(*checksums_of_copies)):
+    def _compare_copies(self, step, copied):
+        """Raises a RunError if copies of a variable differ, by their checksums."""
+        found = [each for names, copies in zip(self._names, copied) for each in zip(names, zip(*copies))]
+        for name, sums in found:
             if len(set(sums)) > 1:
                 usual, _ = collections.Counter(sums).most_common(1)[0]
                 places = [self._run.plan.devices.place(k) for k, each in enumerate(sums) if each != usual]

@@ -96,11 +96,13 @@ class Witness(Reporter):
         contradicting = [place for place, one, other in zip(places, (first, second), again) if (one != other).any()]
         if contradicting or k == j:
             found = f'{(contradicting or places)[0]} gave two results for the same input'
+            excluded = 'that device'
         else:
             found = (f'{places[0]} and {places[1]} always give different results for the same input; one of them '
                      'computes wrongly, or they are of different types')
+            excluded = 'one of them'
         raise RunError(f'step {step}: the gradients of tower {k} are not those of its witness: {found}. Nothing of the '
-                       'step is saved; start again to continue from the newest checkpoint, without that device')
+                       f'step is saved; start again to continue from the newest checkpoint, without {excluded}')
 
     def doubt(self, step: int, losses: Sequence[float], prefix: str | None) -> None:
         """Takes the steps since a checkpoint again, after a step with a loss that is not finite.
@@ -136,7 +138,8 @@ class Witness(Reporter):
                 f'{again[k]:g} when the steps after step {step_of(prefix)} are taken again: that device or another one '
                 'has computed wrongly since then. Nothing of these steps is saved; start again to continue from the '
                 'newest checkpoint')
-        say(f'doubted    the loss of step {step} is {again[wrong[0]]} again, so no device has computed wrongly')
+        say(f'doubted    the loss of step {step} is {again[wrong[0]]} again, so no passing error of a device is its '
+            'cause')
 
     def _second_tower(self):
         """Returns the number of the tower that computes for the present one."""
