@@ -226,6 +226,7 @@ def test_an_archive_that_a_start_could_not_download_is_its_problem_in_the_same_w
     assert problem == str(refused.value)
 
 
+@pytest.mark.stress
 def test_a_start_finds_the_same_too_little_room_as_a_check(settings, tmp_path, capsys, monkeypatch):
     def lines(function, config):
         capsys.readouterr()
@@ -284,6 +285,7 @@ def test_images_that_are_not_converted_yet_count_as_files(tmp_path, capsys):
     assert 'class eel has no training image' in capsys.readouterr().out
 
 
+@pytest.mark.stress
 def test_other_images_that_are_not_read_yet_are_refused_as_a_start_refuses_them(settings, tmp_path, capsys):
     flags = dict(dataset=f'{tmp_path}/own/', tower_device='cpu')
 
@@ -356,6 +358,7 @@ def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
             assert looking.closed  # it has waited for the look
 
 
+@pytest.mark.stress
 @pytest.mark.parametrize('child, secs, problem', [
     ('exchange._EXCHANGE_SECS = 1; exchange._exchanged = lambda run: time.sleep(1000); main()', 100,
      'the GPUs have not exchanged gradients within 60 s; set NCCL_P2P_DISABLE=1 .* NCCL_SOCKET_IFNAME'),

@@ -285,6 +285,7 @@ runpy.run_path(sys.argv[0], run_name='__main__')
 """
 
 
+@pytest.mark.stress
 def test_a_task_that_does_not_reach_itself_is_refused(small, free_addresses):
     hosts = ','.join(free_addresses(2))
     command = script_command('multi_gpu_train.py', tower_device='cpu', job_name='worker', worker_hosts=hosts, **small)
@@ -328,22 +329,25 @@ except TimeoutError:
     assert (result.stdout, result.stderr) == ("b'' b''\nstill connected\n", '')
 
 
-@pytest.mark.parametrize('trouble, said', [
+# What a machine has of its own: code -> a pattern of what is said of it.
+TROUBLES = {
     # The name service is away once the peer was found.
-    ('''
+    '''
 real = socket.getaddrinfo
 def gone(host, *arguments, **options):
     if host == "localhost":
         raise socket.gaierror(-3, "try again")
     return real(host, *arguments, **options)
 socket.getaddrinfo = gone
-''', ''),
+''': '',
     # No file or socket can be opened any more.
-    ('resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 4096))',
-     r'warning: this machine cannot ask for worker 1 at localhost:\d+ \(Too many open files\), .*\n')],
-    ids=['names', 'descriptors'])
-def test_a_trouble_of_this_machine_is_no_loss_of_a_peer(trouble, said):
-    code = f'''
+    'resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, 4096))':
+        r'warning: this machine cannot ask for worker 1 at localhost:\d+ \(Too many open files\), .*\n',
+}
+
+
+def test_a_trouble_of_this_machine_is_no_loss_of_a_peer():
+    processes = [subprocess.Popen([sys.executable, '-c', f'''
 import os, resource, socket, time
 from cifar10.cluster.watch import Watch
 listening = socket.socket()
@@ -355,9 +359,10 @@ time.sleep(1.5)
 time.sleep(4)
 print("still there", flush=True)
 os._exit(0)
-'''
-    result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
-    assert (result.returncode, result.stderr) == (0, '') and re.fullmatch(f'{said}still there\n', result.stdout)
+'''], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) for trouble in TROUBLES]
+    for process, said in zip(processes, TROUBLES.values()):
+        output, errors = process.communicate()
+        assert (process.returncode, errors) == (0, '') and re.fullmatch(f'{said}still there\n', output)
 
 
 def test_a_watch_ends_its_process_where_nobody_reads_it_any_more(free_addresses):

@@ -75,7 +75,7 @@ def test_a_wrong_device_is_found_at_the_next_witness(mode, num_gpus, when, said,
 
 
 @pytest.mark.parametrize('feature, mode', all_with(MODES, [
-    ('random numbers', 'parameter_server'), ('linear', 'replicated'), ('linear', 'local')]))
+    ('random numbers', 'parameter_server'), ('linear', 'local')]))
 @pytest.mark.parametrize('num_towers', [2, pytest.param(4, marks=pytest.mark.stress)])
 def test_a_sound_run_takes_the_same_steps_with_it(feature, mode, num_towers, settings, tmp_path):
     # Every sixth step has both a witness and a summary.
