@@ -412,7 +412,7 @@ inside.tower_loss = wrong
       for mode in ('parameter_server', 'replicated', 'local', 'mirrored')),
     ('no_answer', 'replicated', 'problem    the GPUs have not exchanged gradients within 60 s; set NCCL_P2P_DISABLE=1'),
     ('wrong', 'replicated', 'problem    gradients that were exchanged are wrong on /gpu:1; leave that GPU out'),
-    ('computes', 'replicated', 'the gradient of /gpu:0, /gpu:1 is another than elsewhere; leave that GPU out')])
+    ('computes', 'replicated', 'the gradients of /gpu:0, /gpu:1 differ; test them all')])
 def test_a_check_tries_how_gpus_exchange_gradients(state, mode, told, gpus, data_dir, tmp_path):
     (tmp_path / 'sitecustomize.py').write_text(
         f"import sys\nif 'cifar10.tools.exchange' in ' '.join(sys.orig_argv):\n    exec({BROKEN[state]!r})\n")

@@ -22,6 +22,7 @@ from cifar10.settings.training import TrainSettings, completed
 _SIZE = 1 << 20  # numbers of a tower
 _EXCHANGE_SECS = 60
 _LIMIT_SECS = 300  # for all, with the start of TensorFlow and of the GPUs
+_REMEDY = 'leave that GPU out, and test it'
 _HANGS = 75  # the status of the child where the exchange takes longer
 _DIFFERENCE = 0.05  # of the norm of a gradient: far above rounding, in any precision
 # With the parent's modules, and none of the working directory.
@@ -48,7 +49,7 @@ def refuse_broken(settings: TrainSettings) -> None:
     if process.returncode:
         raise UsageError(f"the GPUs cannot exchange gradients: {(errors.splitlines() or ['no reason'])[-1]}")
     if problem:
-        raise UsageError(f'{problem}; leave that GPU out, and test it')
+        raise UsageError(problem)
 
 
 class _Exchange(NamedTuple):
@@ -132,6 +133,9 @@ def main() -> None:
             begun = trainer.prepared(completed(json.load(sys.stdin)))
             start.decide(begun)
             if wrong := _wrong_exchange(begun.plan):
-                output.write(f'gradients that were exchanged are wrong on {listed(wrong)}')
+                output.write(f'gradients that were exchanged are wrong on {listed(wrong)}; {_REMEDY}')
             elif wrong := _wrong_computing(begun.plan):
-                output.write(f'for the same batch, the gradient of {listed(wrong)} is another than elsewhere')
+                said = f'for the same batch, the gradient of {listed(wrong)} is another than elsewhere; {_REMEDY}'
+                if len(wrong) == len(begun.plan.devices.groups):  # no majority is alike
+                    said = f'for the same batch, the gradients of {listed(wrong)} differ; test them all'
+                output.write(said)
