@@ -264,7 +264,7 @@ def test_a_photo_that_cannot_be_read_is_named(tmp_path_factory, data_dir, tmp_pa
 @pytest.fixture
 def small(data_dir, tmp_path):
     """The flags of a small run that does not end by itself."""
-    return dict(conftest.small(data_dir, tmp_path), max_steps=10 ** 6, log_frequency=1)
+    return dict(conftest.small(data_dir, tmp_path), max_steps=10 ** 6, log_frequency=1, learning_rate=0.001)
 
 
 @pytest.mark.stress

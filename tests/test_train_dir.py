@@ -99,9 +99,13 @@ def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tm
     assert not [name for name in os.listdir(tmp_path) if 'ckpt-2' in name]
 
 
-def test_a_file_that_cannot_be_replaced_is_named(tmp_path):
+@pytest.mark.parametrize('write', [lambda path, other: files.replace(path, 'x' * 2 ** 21),
+                                   lambda path, other: shutil.copyfile(other, path)], ids=['replaced', 'copied'])
+def test_a_file_that_cannot_be_written_for_want_of_room_is_named(write, tmp_path):
+    other = tmp_path / 'file'
+    other.write_bytes(bytes(2 ** 21))
     with small_disk(tmp_path / 'disk', 1) as disk, pytest.raises(OSError) as raised:
-        files.replace(f'{disk}/config.json', 'x' * 2 ** 21)
+        write(f'{disk}/config.json', other)
     assert describe_os_error(raised.value).startswith(f'{disk}/config.json: No space left on device')
 
 

@@ -71,10 +71,11 @@ def difference(before: Sequence[str], now: Sequence[str]) -> str:
 
 def describe_os_error(error: OSError) -> str:
     """Returns an OSError as a phrase: the file and what happened to it."""
-    cause = error.strerror or str(error)
+    cause, file = error.strerror or str(error), error.filename
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         cause += '; free some space and start again'
-    return f'{error.filename}: {cause}' if error.filename else cause
+        file = error.filename2 or file  # of a copy, the one that is written
+    return f'{file}: {cause}' if file else cause
 
 
 def reason(error: Exception, with_task: bool = False) -> str:

@@ -1,5 +1,6 @@
 """Export of a trained model as a SavedModel, for TensorFlow 2 programs and TensorFlow Serving."""
 import os
+import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,9 @@ def export(settings: EvalSettings) -> None:
                     session, [tf.saved_model.tag_constants.SERVING], clear_devices=True, strip_default_attrs=True,
                     signature_def_map=signatures)
                 builder.save()
+                left = os.path.join(temporary, 'variables', 'variables_temp')
+                if os.path.exists(left):  # TensorFlow does not say that it could not remove it
+                    shutil.rmtree(left)
     say(f'exported   {prefix}, step {step}, to {target}')
 
 
