@@ -125,9 +125,11 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
 
 def test_a_notebook_whose_debugger_nobody_has_started_ends():
     # Its kernel imports the module at once.
-    status, output, _ = ended(watched('import types\n'
-                                      'sys.modules["pydevd"] = types.SimpleNamespace(get_global_debugger=lambda: None)\n'
-                                      'time.sleep(1000)'))
+    status, output, _ = ended(watched("""
+import types
+sys.modules['pydevd'] = types.SimpleNamespace(get_global_debugger=lambda: None)
+time.sleep(1000)
+"""))
     assert status == 75 and 'stuck      1 s at work' in output
 
 
