@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.cluster import address, listener, member, membership
 from cifar10.cluster.address import reachable
+from cifar10.programs import local_cluster
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, patient, read_until, script_command
 
@@ -431,6 +433,37 @@ def test_the_local_cluster_starts_a_task_again_that_does_not_answer_another(tmp_
     assert result.returncode == 0 and sorted(result.stdout.splitlines()) == [
         f'worker 0 | ended with status 75; {again}', f'worker 0 | {lines[0]}',
         f'worker 1 | does not answer, so it is killed; {again}', f'worker 2 | {lines[1]}'], result
+
+
+@pytest.fixture
+def silent():
+    """The tasks of a local cluster: one, of which another one says that it does not answer."""
+    tasks = local_cluster._Tasks({'worker 0': [sys.executable, '-c', f'import time; time.sleep({2 * SECONDS})']}, 2)
+    tasks.start('worker 0')
+    tasks._silent['worker 0'] = time.monotonic()
+    process = tasks._processes['worker 0']
+    yield tasks, process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_signal_while_a_silent_task_is_killed_leaves_nothing_to_start_again(silent, monkeypatch):
+    tasks, process = silent
+    monkeypatch.setattr(process, 'kill', lambda: tasks.stop(signal.SIGTERM))
+    tasks.statuses()
+    assert not tasks._due
+
+
+def test_a_silent_task_that_the_kernel_holds_keeps_nothing_from_going_on(silent, monkeypatch):
+    tasks, process = silent
+    monkeypatch.setattr(process, 'kill', lambda: None)
+    monkeypatch.setattr(process, 'wait', lambda: pytest.fail('waits without a limit'))
+    tasks._delay['worker 0'] = 0
+    for _ in range(3):  # others go on to name it
+        assert tasks.statuses() == {'worker 0': None}
+        tasks._silent['worker 0'] = time.monotonic()
+    monkeypatch.undo()
+    assert tasks._processes['worker 0'] is process and tasks._restarts_left == {'worker 0': 1}
 
 
 def test_the_local_cluster_names_a_task_that_was_killed():

@@ -81,7 +81,8 @@ NOT_STUCK = {
     'debugged':
         'import bdb; sys.settrace(lambda *event: lambda *event: None)\n(lambda: time.sleep(3))(); sys.settrace(None)',
     # So does the debugger of VS Code and PyCharm, which traces in a way of its own.
-    'debugged in an editor': 'sys.modules["pydevd"] = sys; time.sleep(3)',
+    'debugged in an editor':
+        'import types; sys.modules["pydevd"] = types.SimpleNamespace(get_global_debugger=object); time.sleep(3)',
     # gdb waits for a person.
     'traced':
         f'tracer = subprocess.Popen([sys.executable, "-c", {ATTACH!r}, str(os.getpid())], stdout=subprocess.PIPE)\n'
@@ -120,6 +121,16 @@ with doing('in another part', questions=lambda: questions, folder={str(tmp_path)
     stacks = (tmp_path / 'stuck.txt').read_text()
     assert stacks.startswith('stuck      5 s in another part: three is silent') and stacks.count('in silent') == 2
     assert os.listdir(tmp_path) == ['stuck.txt']  # and not what it has tried to write
+
+
+def test_a_notebook_whose_debugger_nobody_has_started_ends():
+    # Its kernel imports the module at once.
+    status, output, _ = ended(watched("""
+import types
+sys.modules['pydevd'] = types.SimpleNamespace(get_global_debugger=lambda: None)
+time.sleep(1000)
+"""))
+    assert status == 75 and 'stuck      1 s at work' in output
 
 
 def test_on_a_terminal_the_last_line_is_below_the_bar():

@@ -152,14 +152,14 @@ class _Tasks:
             name, since = self._silent.popitem()
             process = self._processes.get(name)
             # It may be another process by now.
-            if process and process.poll() is None and self._began[name] < since and self._restarts_left[name] > 0:
-                process.kill()
-                process.wait()
+            if process and name not in self._due and process.poll() is None and self._began[name] < since \
+                    and self._restarts_left[name] > 0:
                 self._plan_restart(name, 'does not answer, so it is killed')
+                process.kill()
         statuses.update(dict.fromkeys(self._due))
         for name, moment in list(self._due.items()):
-            if time.monotonic() > moment:
-                del self._due[name]
+            # One that was killed has its port until it has ended, which the kernel may delay; a signal empties `_due`.
+            if time.monotonic() > moment and self._processes[name].poll() is not None and self._due.pop(name, None):
                 self.start(name)
         return statuses
 
