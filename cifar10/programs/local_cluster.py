@@ -151,9 +151,9 @@ class _Tasks:
         while self._silent:
             name, since = self._silent.popitem()
             process = self._processes.get(name)
-            # It may be another process by now.
-            if process and name not in self._due and process.poll() is None and self._began[name] < since \
-                    and self._restarts_left[name] > 0:
+            if process is None or name in self._due or self._began[name] > since:
+                continue  # it has no such task, or another process by now
+            if process.poll() is None and self._restarts_left[name] > 0:
                 self._plan_restart(name, 'does not answer, so it is killed')
                 process.kill()
         statuses.update(dict.fromkeys(self._due))

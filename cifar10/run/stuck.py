@@ -196,7 +196,8 @@ def _say(line):
 def _is_debugged():
     """Returns whether a debugger has this process: another one such as gdb, or one of Python."""
     # Of VS Code and PyCharm. A notebook has the module as well, for a debugger that may come.
-    if getattr(sys.modules.get('pydevd'), 'get_global_debugger', bool)():
+    pydevd = sys.modules.get('pydevd')
+    if hasattr(pydevd, 'get_global_debugger') and pydevd.get_global_debugger():
         return True
     if 'bdb' in sys.modules and any(frame.f_trace for frame in sys._current_frames().values()):
         return True
