@@ -96,7 +96,7 @@ def test_where_towers_update_on_their_own_a_wrong_device_is_found_too(num_gpus, 
         trainer.train(config)
 
 
-@pytest.mark.parametrize('feature', mostly_stress(list(FEATURES), 'linear'))
+@pytest.mark.parametrize('feature', mostly_stress(list(FEATURES), 'linear', 'fast'))
 def test_where_towers_update_on_their_own_a_sound_run_ends(feature, settings):
     config = settings(**flags_of(feature, 'async', 20, witness_steps=3))
     trainer.train(config)

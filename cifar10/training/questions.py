@@ -17,7 +17,8 @@ def of_step(run: Run) -> list[list[Question]]:
     """
     devices, graph, session = run.plan.devices, run.graph, run.session
     photos = _Photos(run) if run.plan.data.reads_late else None
-    fed = {tensor: np.zeros([size or 1 for size in tensor.shape.as_list()], tensor.dtype.as_numpy_dtype)
+    side = run.plan.recipe.augmentation.image_sizes()[0]  # where images grow, their shape does not have it
+    fed = {tensor: np.zeros([size or side for size in tensor.shape.as_list()], tensor.dtype.as_numpy_dtype)
            for batch in graph.batches for tensor in batch}
     turns = graph.step.turns
     # In the thread that asks: what hangs may have taken all threads of TensorFlow.

@@ -152,7 +152,9 @@ class Witness(Reporter):
         """Returns batches of noise that follow from the step, the same for all towers."""
         images, labels, _ = self._run.graph.batches[0]
         random = np.random.default_rng(step)
-        batch = (random.standard_normal(images.shape.as_list()).astype(images.dtype.as_numpy_dtype),
+        side = self._run.plan.recipe.augmentation.image_sizes()[0]  # where images grow, their shape does not have it
+        shape = [size or side for size in images.shape.as_list()]
+        batch = (random.standard_normal(shape).astype(images.dtype.as_numpy_dtype),
                  random.integers(len(self._run.plan.data.classes), size=labels.shape.as_list()), 0)
         return [batch] * len(self._checksums)
 
