@@ -6,7 +6,7 @@ import os
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.run import metrics, saved
+from cifar10.run import best, metrics, saved
 from cifar10.run.best import Best
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
@@ -192,17 +192,19 @@ def test_a_replay(run, tmp_path):  # noqa: F811
                     read_tree(run[1]), compare, 60, tmp_path)
 
 
-@pytest.mark.parametrize('function', ['read', 'last'])
-def test_records_that_cannot_be_read_are_named(function, run, tmp_path):  # noqa: F811
+@pytest.mark.parametrize('code, name', [
+    ('metrics.read(folder, "train")', metrics.NAME), ('metrics.last(folder, "train")', metrics.NAME),
+    ('best.Best(folder, {}, "--train_dir").figures()', f'{best.BEST}/{best.FIGURES}')])
+def test_what_cannot_be_read_is_named(code, name, run, tmp_path):  # noqa: F811
     folder, log = tmp_path / 'run', tmp_path / 'log'
-    write_tree(folder, read_tree(run[1]))
-    command = command_of('-c', f'from cifar10.run import metrics; metrics.{function}({str(folder)!r}, "train")')
+    write_tree(folder, {**read_tree(run[1]), best.BEST: None, f'{best.BEST}/{best.FIGURES}': b'{}'})
+    command = command_of('-c', f'from cifar10.run import best, metrics; folder = {str(folder)!r}; {code}')
     assert run_traced(command, folder, '--reads', log=log).returncode == 0
     reads = [number for number, line in enumerate(open(log), 1) if json.loads(line)[0] == 'read']
     assert reads
     for number in reads:
         result = run_traced(command, folder, '--reads', f'--fail={number}', f'--errno={errno.EIO}', log=log)
-        assert result.stderr.endswith(f"OSError: [Errno 5] Input/output error: '{folder / metrics.NAME}'\n")
+        assert result.stderr.endswith(f"OSError: [Errno 5] Input/output error: '{folder / name}'\n")
 
 
 def torn(content, size):

@@ -130,13 +130,14 @@ class Best:
                 os.remove(os.path.join(self.path, name))
 
     def _stored(self):
-        """Returns what best.json holds, or None if it cannot be read as this program's."""
+        """Returns what best.json holds, or None if there is none, or it is not this program's."""
+        path = os.path.join(self.path, FIGURES)
         try:
-            with open(files.opened(os.path.join(self.path, FIGURES))) as stream:
+            with files.named(path), open(files.opened(path)) as stream:
                 figures = json.load(stream)
             is_valid = isinstance(figures['precision'], float) and isinstance(figures['step'], int) and isinstance(
                 figures[_EVALUATION], dict)
-        except (OSError, ValueError, KeyError, TypeError, UsageError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, UsageError):
             return None
         return figures if is_valid else None
 
