@@ -331,7 +331,7 @@ except TimeoutError:
     assert (result.stdout, result.stderr) == ("b'' b''\nstill connected\n", '')
 
 
-# What a machine has of its own: code -> a pattern of what is said of it.
+# Troubles of this machine alone, as code, and a pattern of what is said of each.
 TROUBLES = {
     # The name service is away once the peer was found.
     '''
