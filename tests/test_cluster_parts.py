@@ -1,20 +1,17 @@
-"""The parts of a cluster: its members, the addresses that a task listens at, and the local cluster for testing."""
+"""The parts of a cluster: its members, the addresses that a task listens at, and its watch over the others."""
 import json
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.cluster import address, listener, member, membership
 from cifar10.cluster.address import reachable
-from cifar10.programs import local_cluster
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, Tasks, patient, read_until, script_command
 
@@ -375,166 +372,3 @@ def test_a_watch_ends_its_process_where_nobody_reads_it_any_more(free_addresses)
     result = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 75 and result.stderr.count('\n') == 1
     assert f'worker 1 at {address} cannot be reached after 1 s' in result.stderr
-
-
-def local(*arguments, **options):
-    command = [sys.executable, '-m', 'cifar10', 'local_cluster', *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, cwd=ROOT, **options)
-
-
-def test_the_local_cluster_names_each_line_and_ends_with_the_first_failure(tmp_path):
-    # The ps fails last, because its failure ends the others.
-    script = ('import os, sys, time; folder, *flags = sys.argv[1:]; print(*flags[:2], flush=True)\n'
-              'if "--job_name=ps" not in flags: sys.exit(os.mkdir(folder + "/" + flags[1]))\n'
-              'while len(os.listdir(folder)) < 2: time.sleep(0.01)\n'
-              'sys.exit(7)')
-    result = local('--workers=2', '--ps=1', '--', sys.executable, '-c', script, str(tmp_path))
-    assert result.returncode == 7, result.stderr
-    assert sorted(result.stdout.splitlines()) == [
-        'ps 0     | --job_name=ps --task_index=0', 'worker 0 | --job_name=worker --task_index=0',
-        'worker 1 | --job_name=worker --task_index=1']
-
-
-def test_the_local_cluster_ends_the_others_when_one_fails():
-    script = f'import sys, time; "--task_index=1" in sys.argv and sys.exit(3); time.sleep({2 * SECONDS})'
-    assert local('--workers=3', '--', sys.executable, '-c', script).returncode == 3
-
-
-@pytest.mark.parametrize('restarts, status, said', [
-    (2, 0, ['ended with status 75; starts again in 1 s (restarts left: 1)',
-            'ended with status 75; starts again in 2 s (restarts left: 0)', 'trained']),
-    (1, 75, ['ended with status 75; starts again in 1 s (restarts left: 0)',
-             'ended with status 75; ending the others']),
-    (0, 75, ['ended with status 75; ending the others'])])
-def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, said, tmp_path):
-    # Task 1 ends with 75 twice; the other one lasts as long as it.
-    script = ('import os, sys, time; folder, name = sys.argv[1], sys.argv[3]\n'
-              'if name == "--task_index=0":\n'
-              '    while not os.path.exists(folder + "/2"): time.sleep(0.01)\n'
-              '    sys.exit()\n'
-              'count = len(os.listdir(folder)); os.mkdir(f"{folder}/{count}")\n'
-              'sys.exit(75) if count < 2 else print("trained")')
-    result = local('--workers=2', f'--restarts={restarts}', '--', sys.executable, '-c', script, str(tmp_path))
-    assert result.returncode == status and result.stdout.splitlines() == [f'worker 1 | {line}' for line in said], result
-
-
-def test_the_local_cluster_starts_a_task_again_that_does_not_answer_another(tmp_path):
-    # Worker 1 is silent. Worker 2 names an earlier process of worker 0, and one that does not exist.
-    said = 'stuck      {} s in step 3: {} (127.0.0.1:1) does not answer, {} (127.0.0.1:2) does not answer'
-    lines = said.format(0, 'ps 0', 'worker 1'), said.format(9999, 'worker 0', 'worker 7')
-    script = ('import os, signal, sys, time; folder, name = sys.argv[1], sys.argv[3]\n'
-              f'if name == "--task_index=2": sys.exit(print({lines[1]!r}))\n'
-              'if os.path.exists(folder + "/again"): sys.exit()\n'
-              'if name == "--task_index=1": os.mkdir(folder + "/begun"); os.kill(os.getpid(), signal.SIGSTOP)\n'
-              'while not os.path.exists(folder + "/begun"): time.sleep(0.01)\n'
-              f'os.mkdir(folder + "/again"); print({lines[0]!r}); sys.exit(75)')
-    result = local('--workers=3', '--restarts=1', '--', sys.executable, '-c', script, str(tmp_path))
-    again = 'starts again in 1 s (restarts left: 0)'
-    assert result.returncode == 0 and sorted(result.stdout.splitlines()) == [
-        f'worker 0 | ended with status 75; {again}', f'worker 0 | {lines[0]}',
-        f'worker 1 | does not answer, so it is killed; {again}', f'worker 2 | {lines[1]}'], result
-
-
-@pytest.fixture
-def silent():
-    """The tasks of a local cluster: one, of which another one says that it does not answer."""
-    tasks = local_cluster._Tasks({'worker 0': [sys.executable, '-c', f'import time; time.sleep({2 * SECONDS})']}, 2)
-    tasks.start('worker 0')
-    tasks._silent['worker 0'] = time.monotonic()
-    process = tasks._processes['worker 0']
-    yield tasks, process
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def test_a_signal_while_a_silent_task_is_killed_leaves_nothing_to_start_again(silent, monkeypatch):
-    tasks, process = silent
-    monkeypatch.setattr(process, 'kill', lambda: tasks.stop(signal.SIGTERM))
-    tasks.statuses()
-    assert not tasks._due
-
-
-def test_a_silent_task_that_the_kernel_holds_keeps_nothing_from_going_on(silent, monkeypatch):
-    tasks, process = silent
-    monkeypatch.setattr(process, 'kill', lambda: None)
-    monkeypatch.setattr(process, 'wait', lambda: pytest.fail('waits without a limit'))
-    tasks._delay['worker 0'] = 0
-    for _ in range(3):  # others go on to name it
-        assert tasks.statuses() == {'worker 0': None}
-        tasks._silent['worker 0'] = time.monotonic()
-    monkeypatch.undo()
-    assert tasks._processes['worker 0'] is process and tasks._restarts_left == {'worker 0': 1}
-
-
-def test_the_local_cluster_names_a_task_that_was_killed():
-    script = ('import os, sys, time\n'
-              'if "--task_index=1" in sys.argv: os.kill(os.getpid(), 9)\n'
-              f'time.sleep({2 * SECONDS})')
-    result = local('--workers=2', '--', sys.executable, '-c', script)
-    assert (result.returncode, result.stdout) == (137, 'worker 1 | killed by SIGKILL; ending the others\n'), result
-
-
-def test_the_local_cluster_starts_nothing_again_that_has_failed_or_was_ended():
-    script = 'import sys; sys.exit(3)'
-    result = local('--workers=1', '--restarts=3', '--', sys.executable, '-c', script)
-    assert result.returncode == 3 and result.stdout == ''
-
-
-@pytest.mark.stress
-def test_the_local_cluster_asks_twice_before_it_kills(tmp_path):
-    # Two signals at once arrive as one at a task that waits for them, as this one does, only now and then.
-    script = ('import os, signal, sys, time; blocked = [signal.SIGTERM]\n'
-              'if "--task_index=1" in sys.argv:\n'
-              '    while not os.listdir(sys.argv[1]): time.sleep(0.01)\n'
-              '    sys.exit(3)\n'
-              'signal.pthread_sigmask(signal.SIG_BLOCK, blocked); os.mkdir(sys.argv[1] + "/ready")\n'
-              'while not signal.sigpending(): time.sleep(0.01)\n'
-              'signal.sigwait(blocked); signal.sigwait(blocked); print("asked twice")')
-    result = local('--workers=2', '--', sys.executable, '-c', script, str(tmp_path))
-    assert result.returncode == 3 and result.stdout.splitlines() == [
-        'worker 1 | ended with status 3; ending the others', 'worker 0 | asked twice']
-
-
-def test_the_local_cluster_ends_when_nobody_reads_it():
-    script = 'import itertools\nfor i in itertools.count(): print(i, "." * 100, flush=True)'
-    command = [sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', sys.executable, '-c', script]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.wait(timeout=patient(30)) == 141 and process.stderr.read() == ''
-    process.stderr.close()
-
-
-def test_the_local_cluster_passes_signals_on():
-    script = ('import signal, sys, time\n'
-              'signal.signal(signal.SIGINT, lambda *event: sys.exit(print("ended", flush=True)))\n'
-              'print("begun", flush=True)\n'
-              'while True: time.sleep(0.1)')  # a signal just before a sleep is handled after it
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', sys.executable,
-                                '-c', script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
-    for _ in range(2):
-        read_until(process, 'begun')
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 0 and sorted(output.splitlines()) == ['worker 0 | ended', 'worker 1 | ended']
-
-
-@pytest.mark.stress
-def test_a_signal_to_the_local_cluster_ends_the_training_in_good_order(small):
-    command = script_command('multi_gpu_train.py', tower_device='cpu', **dict(small, max_steps=100000))
-    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=2', '--', *command],
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
-    read_until(process, 'step 10,')
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=SECONDS)
-    assert process.returncode == 3 and 'worker 0 | saved ' in output
-
-
-@pytest.mark.parametrize('arguments, said', [
-    ([], 'there is no command'), (['--workers=1', 'python', 'train.py', '--max_steps=3'], 'put -- before it'),
-    (['--worker=1', '--', 'true'], 'unknown flag --worker'), (['--workers=0', '--', 'true'], 'the minimum is 1'),
-    (['--', '/nowhere/command'], '/nowhere/command cannot be run'), (['--', '/tmp'], '/tmp cannot be run')])
-def test_the_local_cluster_says_what_is_wrong(arguments, said):
-    result = local(*arguments)
-    line, = result.stderr.splitlines()
-    assert result.returncode == 2 and said in line
