@@ -214,3 +214,8 @@ def _remedy(text):
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
     return next((f'; {remedy}' for pattern, remedy in _REMEDIES if re.search(pattern, text)), '')
+
+
+@contextlib.contextmanager
+def unseeded():
+    yield

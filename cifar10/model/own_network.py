@@ -46,5 +46,5 @@ def _inference(name: str, function: Callable, images: tf.Tensor, training: bool 
 def check(name: str, *arguments) -> list[str]:
     """Raises a UsageError if the network breaks a rule; returns warnings. The arguments are as for `rehearse`."""
     with own.usage_errors(_FLAG, name):
-        found = rehearse(*arguments, functools.partial(own.execute_again, name.rpartition(':')[0]))
+        found = rehearse(*arguments, execute_again=functools.partial(own.execute_again, name.rpartition(':')[0]))
     return [f'warning: --network={name}: {warning}' for warning in found]

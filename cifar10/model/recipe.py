@@ -106,7 +106,7 @@ class Recipe:
             images = session.run(self.augmentation.plain(planes))
         return self._network.learn(images)
 
-    def check(self, batch_size: int, dtype: tf.DType) -> None:
+    def check(self, batch_size: int, dtype: tf.DType, has_copies: bool = False) -> None:
         """Raises a UsageError if the network or the recipe cannot be trained.
 
         A user's own network breaks a rule, weight decay leaves nothing of variables, or `freeze` finds no variable or
@@ -115,6 +115,7 @@ class Recipe:
         Args:
           batch_size: images in a tower's batch.
           dtype: the type that the towers compute in.
+          has_copies: whether they have copies of the variables, as `UpdateMode.has_copies` says.
         """
         rate, decay, pattern = self._settings.learning_rate, self._settings.weight_decay, self._settings.freeze
         if decay and rate * decay >= 1:
@@ -129,7 +130,7 @@ class Recipe:
                 raise UsageError(f'--freeze={pattern} is found in the names of all variables that are trained, so '
                                  'nothing would be learnt; leave some out')
         sizes = self.augmentation.image_sizes()
-        found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed)
+        found = NETWORKS.check(self._settings.network, self.inference, batch_size, sizes, dtype, self._seed, has_copies)
         self.warnings = found or []
 
     def variables(self, batch_size: int, dtype: tf.DType) -> dict[str, tf.Variable]:

@@ -1,8 +1,4 @@
-"""Builds a user's own network before a run, for training and for evaluation, and checks the rules of towers.
-
-The network is built for two towers in training, but without devices, an update mode or real images. Only the graph for
-evaluation is run, on random numbers.
-"""
+"""Builds a user's own network before a run, for training and for evaluation, and checks the rules of towers."""
 import collections
 import contextlib
 import re
@@ -12,16 +8,16 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.base.own import BrokenRule
 from cifar10.base.own_files import place_of
-from cifar10.model.network_draws import at_position
+from cifar10.model import rehearsed_steps
 from cifar10.model.parts import divided, with_inputs
-from cifar10.parallel.towers import shared_variables
+from cifar10.model.rehearsed_steps import FED, SCOPE, relative
 
-_SCOPE = 'rehearsed_tower'
 _FOR_STATISTICS = ('use cifar10.model.batch_normalisation(x, training), or '
                    'cifar10.model.add_moving_statistic(variable, value, keep)')
 _FOR_REGULARIZER = ('in place of regularizer= write tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(1e-4, '
@@ -33,22 +29,25 @@ _DRAWS = re.compile(
     r'Random(Crop|Gamma|Poisson|Shuffle|StandardNormal|Uniform|UniformInt)(V2)?|(Parameterized)?TruncatedNormal'
     r'|Stateful(Random|Standard|Truncated|Uniform)\w*|Rng\w*Skip|Multinomial|\w*CandidateSampler'
     r'|SampleDistortedBoundingBox(V2)?')
+_STATELESS = re.compile(r'Stateless(Random|Truncated|Parameterized)\w*')  # these draw the same numbers again
 # Types of operations that wait for others, or for initialisers, which no tower runs.
 _SOURCES = re.compile(r'\w*(Queue|Reader|HashTable|LookupTable|Iterator|Unstage|Barrier)\w*')
 _NEVER_NEGATIVE = ('Relu', 'Relu6', 'Softplus')  # types of operations
 _SCALES = (1, 1, 100)  # of the random variables with which outputs are looked at
+_ROUNDING = 1e-3  # of logits, relative to the largest
 
 
 def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: tf.DType, seed: int,
-             execute_again: Callable = lambda: None) -> list[str]:
-    """Builds a network in a training graph and in an evaluation graph and checks the rules.
+             has_copies: bool = False, execute_again: Callable = lambda: None) -> list[str]:
+    """Builds a network in two towers for training, and for evaluation, and checks the rules.
 
     Args:
       inference: function (images, training) -> logits.
       batch_size: images in a training batch.
       sizes: their heights and widths in the course of a run; evaluation uses the last.
       dtype: the type of training images.
-      seed: the seed of the training graph.
+      seed: the seed of the run.
+      has_copies: whether towers have copies of the variables, as `UpdateMode.has_copies` says.
       execute_again: executes the user's file again, so that `inference` is as in another process.
 
     Returns:
@@ -57,58 +56,68 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
     Raises:
       BrokenRule: the network breaks a rule.
     """
-    def build(k):
-        side = sizes[0] if len(sizes) == 1 else None
-        images, first = tf.placeholder(dtype, [batch_size, side, side, 3]), tf.constant(k * batch_size, tf.int64)
-        with tf.name_scope(f'{_SCOPE}_{k}' if k else _SCOPE) as scope, shared_variables(k), at_position(seed, first):
-            return images, inference(images, True), scope
-
     def build_for_evaluation():
-        images = tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3])
-        with tf.name_scope(_SCOPE):
+        images = tf.placeholder(tf.float32, [None, sizes[-1], sizes[-1], 3], FED)
+        with tf.name_scope(SCOPE):
             return images, inference(images, False)
 
-    warnings = []
+    warnings, added = [], []
+
+    def check(tower):
+        if not added:
+            _check_variables()
+            _check_collections(tower.scope)
+            _check_operations()
+            _check_gradients(tower.logits)
+            warnings.extend([*_unwritten_summaries(), *_unread_collections(tower.logits)])
+        added.append({key: collections.Counter(entry.name.removeprefix(tower.scope).split(':')[0]
+                                               for entry in tf.get_collection(key))
+                      for key in (tf.GraphKeys.LOSSES, MOVING_STATISTICS)})
+
+    batch_size = rehearsed_steps.batch_size(batch_size, sizes[0], dtype)
+    for copies in sorted({False, has_copies}):  # where there are more towers than devices, some share a copy
+        warnings.clear()
+        added.clear()
+        with seeded_graph(seed):
+            tf.train.get_or_create_global_step()
+            towers = rehearsed_steps.build(inference, 2, batch_size, sizes[0] if len(sizes) == 1 else None, dtype, seed,
+                                           copies, check)
+            _check_second_tower(*added)
+            rehearsed_steps.refuse_another_network(*towers)
+            variables, drawn = _variables(), _draws(_DRAWS)
+            if not drawn and copies == has_copies:
+                warnings += rehearsed_steps.compare(inference, towers, dtype, sizes[0], seed, bool(_draws(_STATELESS)))
     with seeded_graph(seed), divided() as division:
-        tf.train.get_or_create_global_step()
-        images, logits, scope = build(0)
-        parts = division.parts
-        _check_variables()
-        _check_collections(scope)
-        _check_operations(images)
-        _check_gradients(logits)
-        drawn = _stateful_draws()
-        if summaries := tf.get_collection(tf.GraphKeys.SUMMARIES):
-            warnings.append(f'its summary {_relative(summaries[0].name.split(":")[0])} is not written; add the tensor '
-                            'to tf.GraphKeys.ACTIVATIONS to see its histogram')
-        *_, second_scope = build(1)
-        _check_second_tower(scope, second_scope)
-        variables = _variables()
-    with seeded_graph(), divided() as division:
         images, logits = build_for_evaluation()
         _check_variables()
-        _check_operations(images)
+        _check_operations()
         _check_evaluation(variables, _variables())
-        if division.parts != parts:
-            raise BrokenRule(f'its number of parts is {parts} in training, but {division.parts} in evaluation; call '
-                             'next_part as often in both')
-        if drawn_in_evaluation := _stateful_draws():
+        if division.parts != towers[0].parts:
+            raise BrokenRule(f'its number of parts is {towers[0].parts} in training, but {division.parts} in '
+                             'evaluation; call next_part as often in both')
+        if drawn_in_evaluation := _draws(_DRAWS):
             warnings.append(f'its operation {drawn_in_evaluation[0]} draws random numbers in evaluation too, so '
                             'predictions change from one time to the next; use it only where `training` is true')
         else:
             warnings += _check_outputs(images, logits)
-        constants = again = _constants()
+        built = _constants(), _initial_values()
     if drawn and not drawn_in_evaluation:
         warnings.append(f'its operation {drawn[0]} draws other random numbers after a resume, so the run does not end '
                         'with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)')
-    with seeded_graph():
-        with contextlib.suppress(Exception):  # a file that cannot be executed twice is not compared; it breaks no rule
-            execute_again()
-            build_for_evaluation()
-            again = _constants()
-        for name, _ in [*(constants - again), *(again - constants)]:
-            raise BrokenRule(f'its constant {_relative(name)} is another one each time that the file is run'
-                             f'{place_of(name)}; give random numbers a fixed seed, as in np.random.default_rng(0)')
+    # The generators of Python and NumPy are seeded while the user's code runs, so that initial values repeat. But their
+    # order need not be that of training in evaluation, so nothing else may depend on them.
+    for context, compared in ((own.unseeded(), built[:1]), (contextlib.nullcontext(), built)):
+        with context, seeded_graph(seed):
+            again = compared
+            with contextlib.suppress(Exception):  # a file that cannot be executed twice is not compared
+                execute_again()
+                build_for_evaluation()
+                again = _constants(), _initial_values()
+            for before, now in zip(compared, again):
+                for name, _ in [*(before - now), *(now - before)]:
+                    raise BrokenRule(f'its constant {relative(name)} is another one each time that the file is run'
+                                     f'{place_of(name)}; give random numbers a fixed seed, as in '
+                                     'np.random.default_rng(0)')
     return warnings
 
 
@@ -127,7 +136,7 @@ def _variables():
 def _check_variables():
     """Variables come from `tf.get_variable`, are saved in checkpoints, and are float32 if they are trained."""
     for variable in tf.global_variables():
-        name = _relative(variable.op.name)
+        name = relative(variable.op.name)
         if name != variable.op.name:  # `tf.get_variable` ignores name scopes, such as that of a tower
             if name.endswith('/ExponentialMovingAverage'):
                 raise BrokenRule(f'tf.train.ExponentialMovingAverage makes {name}, and each tower would have its own; '
@@ -146,7 +155,7 @@ def check_saved() -> None:
     """Variables of the current graph are resource variables that checkpoints hold; for networks and optimizers."""
     saved = {variable.op.name for variable in tf.global_variables()}
     for operation in tf.get_default_graph().get_operations():
-        name = _relative(operation.name)
+        name = relative(operation.name)
         if operation.type in ('VariableV2', 'VarHandleOp') and operation.name not in saved:
             raise BrokenRule(f'the variable {name} is not in the collection tf.GraphKeys.GLOBAL_VARIABLES, so it is '
                              'neither initialised nor saved; leave out collections=')
@@ -158,8 +167,9 @@ def _check_collections(scope):
     """Only collections that towers understand are used, with entries that the tower of a name scope can use."""
     for collection, remedy in ((tf.GraphKeys.REGULARIZATION_LOSSES, _FOR_REGULARIZER),
                                (tf.GraphKeys.UPDATE_OPS, _FOR_STATISTICS)):
-        if tf.get_collection(collection):
-            raise BrokenRule(f'it adds to the collection {collection}, which towers do not share; {remedy}')
+        for entry in tf.get_collection(collection):
+            raise BrokenRule(f'it adds to the collection {collection}, which towers do not share'
+                             f'{place_of(entry.name.split(":")[0])}; {remedy}')
     for loss in tf.get_collection(tf.GraphKeys.LOSSES):
         if not isinstance(loss, tf.Tensor) or loss.dtype != tf.float32 or loss.shape.rank != 0:
             raise BrokenRule(f'it adds {describe(loss)} to the collection tf.GraphKeys.LOSSES; add float32 scalars')
@@ -175,22 +185,42 @@ def _check_collections(scope):
                                  'tf.name_scope(None) and scopes that end with /')
 
 
-def _check_second_tower(scope, second_scope):
-    """Every tower adds the same losses and moving statistics."""
-    for collection in (tf.GraphKeys.LOSSES, MOVING_STATISTICS):
-        first, second = (collections.Counter(entry.name.removeprefix(tower).split(':')[0]
-                                             for entry in tf.get_collection(collection, tower))
-                         for tower in (scope, second_scope))
-        for name in (first - second) + (second - first):
+def _check_second_tower(first, second):
+    """Every tower adds the same losses and moving statistics: a Counter of names for each collection."""
+    for collection in first:
+        for name in (first[collection] - second[collection]) + (second[collection] - first[collection]):
             raise BrokenRule(f'it adds {name} to the collection {collection} in one tower and not in the other; add '
                              'the same each time it is called, whether variables are reused or not')
 
 
-def _check_operations(images):
+def _unwritten_summaries():
+    """Returns a warning if the network makes summaries."""
+    return [f'its summary {relative(summary.op.name)} is not written; add the tensor to tf.GraphKeys.ACTIVATIONS to '
+            'see its histogram' for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)[:1]]
+
+
+def _unread_collections(logits):
+    """Returns warnings about collections of the network's own that look like losses and are none."""
+    known = {MOVING_STATISTICS, *(value for value in vars(tf.GraphKeys).values() if isinstance(value, str))}
+    losses = tf.get_collection(tf.GraphKeys.LOSSES)
+    used = {operation.name for operation in with_inputs([logits.op, *[loss.op for loss in losses]])}
+    warnings = []
+    for key in set(tf.get_default_graph().get_all_collection_keys()) - known:
+        # Scalars are losses; variables that are collected are often meant for one outside the function.
+        unread = [entry for entry in tf.get_collection(key) if (
+            entry.shape.rank == 0 and entry.op.name not in used if isinstance(entry, tf.Tensor)
+            else not losses and any(entry is variable for variable in tf.trainable_variables()))]
+        if unread:
+            warnings.append(f'it adds to the collection {key}, which nothing reads{place_of(unread[0].op.name)}; add '
+                            'losses to tf.GraphKeys.LOSSES')
+    return warnings
+
+
+def _check_operations():
     """Nothing waits for what no tower feeds or starts, and no operation but an initialiser changes a variable."""
     for operation in _operations(initialisers=True):
-        name = _relative(operation.name)
-        if operation.op in ('Placeholder', 'PlaceholderWithDefault') and operation.name != images.op.name:
+        name = relative(operation.name)
+        if operation.op in ('Placeholder', 'PlaceholderWithDefault') and not operation.name.startswith(FED):
             raise BrokenRule(f'it makes the placeholder {name}, which nothing feeds; make it a constant, or use the '
                              'argument `training`')
         if _SOURCES.fullmatch(operation.op):
@@ -199,7 +229,7 @@ def _check_operations(images):
                              'of a table tf.gather from a constant')
     for operation in _operations():
         if _WRITES.fullmatch(operation.op):
-            raise BrokenRule(f'its operation {_relative(operation.name)} changes a variable, and each update mode '
+            raise BrokenRule(f'its operation {relative(operation.name)} changes a variable, and each update mode '
                              'would run it a different number of times; leave it out, or for moving statistics '
                              f'{_FOR_STATISTICS}')
 
@@ -228,7 +258,7 @@ def _check_evaluation(in_training, in_evaluation):
 def _check_outputs(images, logits):
     """Logits depend on the images. Returns warnings of outputs that cannot be logits."""
     variables, random = tf.trainable_variables(), np.random.default_rng(0)
-    outputs = []
+    outputs, warnings = [], []
     try:
         with cpu_session(tf.get_default_graph()) as session:
             session.run(tf.global_variables_initializer())
@@ -238,6 +268,11 @@ def _check_outputs(images, logits):
                     session.run(variable.initializer, {variable.initializer.inputs[1]: value})
                 fed = random.standard_normal([2, *images.shape.as_list()[1:]], np.float32)
                 outputs.append(session.run(logits, {images: fed}))
+                alone = session.run(logits, {images: fed[:1]})
+                if not warnings and np.abs(alone - outputs[-1][:1]).max() > _ROUNDING * np.abs(outputs[-1]).max():
+                    warnings.append('the logits of an image depend on the other images of its batch in evaluation too, '
+                                    'so predictions change with the batch; use statistics of the batch only where '
+                                    '`training` is true')
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
         return []
     values = np.concatenate(outputs)
@@ -245,23 +280,31 @@ def _check_outputs(images, logits):
     least, most = values.min(initial=np.inf), values.max(initial=-np.inf)
     if logits.op.type in _NEVER_NEGATIVE or -1 <= least < most <= 1:
         kind = 'add up to 1' if np.allclose(values.sum(1), 1, atol=1e-3) else 'are bounded'
-        return [f'the outputs of an image {kind}, whatever the variables are{place_of(logits.op.name)}; '
+        return [*warnings, f'the outputs of an image {kind}, whatever the variables are{place_of(logits.op.name)}; '
                 'return logits, as they are before a softmax, sigmoid or ReLU']
     if all((output[0] == output[1]).all() and output.any() for output in outputs):
         raise BrokenRule(f'its logits do not depend on the images{place_of(logits.op.name)}; use the argument '
                          '`images`')
-    return []
+    return warnings
 
 
-def _stateful_draws():
-    """Returns the names of the random operations that are not stateless."""
-    return [_relative(operation.name) for operation in _operations() if _DRAWS.fullmatch(operation.op)]
+def _draws(types):
+    """Returns the names of the random operations of such types."""
+    return [relative(operation.name) for operation in _operations() if types.fullmatch(operation.op)]
 
 
 def _constants():
     """Counts the (name, value) pairs of the graph's constants."""
     return collections.Counter((node.name, node.attr['value'].SerializeToString())
                                for node in _operations() if node.op == 'Const')
+
+
+def _initial_values():
+    """Counts the (name, constants and seeds) pairs of the operations that compute initial values."""
+    definitions = [operation.node_def for operation in with_inputs(
+        variable.initializer for variable in tf.global_variables())]
+    return collections.Counter((node.name, tuple(node.attr[name].SerializeToString() for name in (
+        'value', 'seed', 'seed2') if name in node.attr)) for node in definitions)
 
 
 def _operations(initialisers=False):
@@ -273,11 +316,6 @@ def _operations(initialisers=False):
     for function in definition.library.function:  # branches of a tf.cond, the body of a tf.while_loop
         operations += function.node_def
     return operations
-
-
-def _relative(name):
-    """Returns the name that an operation or a variable has within its tower."""
-    return name.removeprefix(_SCOPE + '/')
 
 
 def describe(value: Any) -> str:

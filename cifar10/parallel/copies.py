@@ -22,12 +22,10 @@ class Copies:
 
     Attributes:
       variables: for each copy the variables created so far, slots included; all copies create them in the same order.
-      trainable: for each copy its trained variables.
     """
 
     def __init__(self, count: int):
         self.variables = [[] for _ in range(count)]
-        self.trainable = [[] for _ in range(count)]
         self._primary_values = []  # reads of copy 0's variables, in the order of their creation
 
     @contextlib.contextmanager
@@ -39,25 +37,33 @@ class Copies:
           reuse: whether `tf.get_variable` returns variables that the copy has already.
         """
         def creator(next_creator, **arguments):
-            trained = arguments.get('trainable') is not False
             if copy > 0:
                 # Local variables are initialised after the primaries were initialised or restored, so the copies
                 # follow a restore by themselves.
-                arguments.update(collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False,
-                                 initial_value=self._primary_values[len(self.variables[copy])])
+                arguments.update(initial_value=self._primary_values[len(self.variables[copy])])
             variable = next_creator(**arguments)
             self.variables[copy].append(variable)
-            if trained:
-                self.trainable[copy].append(variable)
             if copy == 0:
                 with tf.control_dependencies(None):
                     self._primary_values.append(variable.read_value())
             return variable
 
         scope = f'replica_{copy}' if copy else tf.get_variable_scope()
+        count = len(self.variables[copy])
         with tf.variable_creator_scope(creator), \
                 tf.variable_scope(scope, reuse=reuse, auxiliary_name_scope=False):
             yield
+        if copy > 0:  # who builds the copy finds its variables where those of copy 0 are, and nobody else does
+            _make_local(self.variables[copy][count:])
+
+
+def _make_local(variables):
+    """Takes variables out of all collections and adds them to LOCAL_VARIABLES."""
+    for key in tf.get_default_graph().get_all_collection_keys():
+        entries = tf.get_collection_ref(key)
+        entries[:] = [entry for entry in entries if not any(entry is variable for variable in variables)]
+    for variable in variables:
+        tf.add_to_collection(tf.GraphKeys.LOCAL_VARIABLES, variable)
 
 
 class CopiedVariables(UpdateMode):
@@ -90,9 +96,6 @@ class CopiedVariables(UpdateMode):
     def tower_variables(self, k):
         copy = self._copy_of(k)
         return self.copies.created(copy, reuse=k != copy)
-
-    def trainable_variables(self, k):
-        return self.copies.trainable[self._copy_of(k)]
 
     def apply(self, update, counter):
         with self.tower_variables(update.towers[0].k):  # each copy has slots of its own

@@ -67,6 +67,7 @@ class Local(CopiedVariables):
         # Names of primaries:
         self._scaling = set()  # a loss scale and its count of good steps
         self._frozen = set()  # those that no update changes
+        self._trained = []  # those that have gradients
         self._state = Copies(len(devices.groups))  # of the momentum, for each group of devices
 
     def build(self, tower_fn, make_optimizer, global_step, **options):
@@ -82,6 +83,7 @@ class Local(CopiedVariables):
     def reduce(self, towers):
         moved = [variable for value, variable in towers[0].gradients + towers[0].statistics if value is not None]
         self._frozen = _names(self.copies.variables[0]) - self._scaling - _names(moved)  # the slots do not exist yet
+        self._trained = [variable.op.name for value, variable in towers[0].gradients if value is not None]
         # The first update also increments the global step, which any tower may read: it waits for all.
         return [Update(tower.gradients, tower.statistics, [tower] if tower.k else towers, device)
                 for tower, device in zip(towers, self.copy_devices)]
@@ -147,7 +149,6 @@ class Local(CopiedVariables):
           (what the copies of each group start from after an average on schedule, in the form of `means`; the operations
           that update the state in such an average).
         """
-        trained = [primary.op.name for primary in self.copies.trainable[0] if primary.op.name in means[0]]
         with tf.device('/cpu:0'):
             averaged_at = tf.get_variable(AVERAGED_AT, [], tf.int64, tf.constant_initializer(-1), trainable=False)
             last = averaged_at.read_value()
@@ -158,7 +159,7 @@ class Local(CopiedVariables):
         starts = []
         for group, (copy, mean) in enumerate(zip(self._copies(), means)):
             starts.append({})
-            for name in trained:
+            for name in self._trained:
                 with tf.device(copy[name].device):
                     with self._state.created(group):
                         start, velocity = [

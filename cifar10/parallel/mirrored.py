@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 from cifar10.base.names import MOVING_STATISTICS
+from cifar10.parallel.own_collections import OwnCollections
 from cifar10.parallel.towers import average_gradients, dense
 from cifar10.parallel.update import Step, UpdateMode, move, stacked
 
@@ -36,14 +37,15 @@ class Mirrored(UpdateMode):
         optimizer = make_optimizer()
         num_replicas = self.devices.num_towers
         names = []
+        collections = OwnCollections()
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
             with tf.name_scope(f'tower_{k}') as scope:
-                with tf.variable_creator_scope(_create_averaged):
+                with tf.variable_creator_scope(_create_averaged), collections.of_tower(k):
                     scalars = tower_fn(k, scope)
-                pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
-                                                          gate_gradients, colocate_gradients_with_ops=True))
+                    pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
+                                                              gate_gradients, colocate_gradients_with_ops=True))
                 values = [variable.read_value() for _, variable in pairs]
                 # The strategy sums gradients over the replicas; towers are averaged.
                 shares = [(None if gradient is None else gradient / num_replicas, v) for gradient, v in pairs]

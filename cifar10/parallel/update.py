@@ -128,7 +128,7 @@ class UpdateMode:
             with tf.control_dependencies([turns.begin(k)]):
                 scalars = dict(tower_fn(k, scope))
                 gradients = dense(optimizers[k].compute_gradients(
-                    scalars['total_loss'], self.trainable_variables(k), gate_gradients,
+                    scalars['total_loss'], tf.trainable_variables(), gate_gradients,
                     colocate_gradients_with_ops=True))
             triples = tf.get_collection(MOVING_STATISTICS, scope)
             statistics = [(value, variable) for variable, value, _ in triples]
@@ -179,11 +179,6 @@ class UpdateMode:
     def tower_variables(self, k: int) -> AbstractContextManager:
         """Returns the context in which tower k gets its variables."""
         return shared_variables(k)
-
-    def trainable_variables(self, k: int) -> list | None:
-        """Returns tower k's variables that are trained; None: the collection TRAINABLE_VARIABLES."""
-        del k
-        return None
 
     def reduce(self, towers: list) -> list:
         """Reduces the gradients and statistics of K Towers to a list of Updates."""

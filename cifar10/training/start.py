@@ -182,7 +182,7 @@ def decide(start: Start) -> list[str]:
     stored = start.directory.record_of(step) if prefix else None
     settings = undecided.decided(start.settings, start.devices, stored.settings.flat() if stored else {})
     plan = plan_of(settings, start.data, start.devices, prefix, step)
-    plan.recipe.check(settings.towers.batch_size, plan.precision.dtype)
+    plan.recipe.check(settings.towers.batch_size, plan.precision.dtype, plan.mode.has_copies)
     plan.recipe.check_parts(settings.towers.gpus_per_tower)
     if examples_seen is None:
         examples_seen = plan.assumed_examples

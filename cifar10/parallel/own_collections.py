@@ -1,0 +1,117 @@
+"""The graph's collections, one tower at a time: a network finds in them what it would find if it were built alone.
+
+Networks read collections: `tf.trainable_variables()` for an L2 loss, or one that they fill themselves. A tower must not
+find there the variables and losses of the towers before it.
+"""
+import contextlib
+from collections.abc import Iterator, Mapping
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.own_files import place_of
+
+# Operations that hand on the value of a variable, which the towers may share.
+_READS = ('ReadVariableOp', 'Identity')
+
+
+class OwnCollections:
+    """The collections of the current graph, for towers that are built one after the other.
+
+    Attributes:
+      variables: for each tower built so far, the variables that it has got from `tf.get_variable`, by their names.
+    """
+
+    def __init__(self):
+        self.variables = []
+        self._before = _contents()
+        self._keys = {}  # id of a variable that a tower has made -> the collections that it was added to
+        self._tower_of = {}  # name of an operation -> the tower that has made it
+
+    @contextlib.contextmanager
+    def of_tower(self, k: int) -> Iterator[None]:
+        """Context in which tower k is built; call it in the order of the towers, within their scopes of variables.
+
+        At its begin the collections are as they were before the first tower. A variable enters those that it belongs to
+        when the tower gets it, whether it makes the variable or shares it. What all towers have added is there in the
+        end.
+
+        Raises:
+          ValueError: the tower does not get the variables that tower 0 got, or uses what another tower has made.
+        """
+        graph, others = tf.get_default_graph(), _contents()
+        scope, count = tf.get_variable_scope(), len(graph.get_operations())
+        got = {}
+
+        def get(getter, name, *args, **kwargs):
+            variable = getter(name, *args, **kwargs)
+            name = name.removeprefix(f'{scope.name}/')
+            if name not in got:
+                for key in self._keys.get(id(variable), ()):
+                    tf.add_to_collection(key, variable)
+            got[name] = variable
+            return variable
+
+        if k:
+            # A network that asks for the global step makes it if there is none, but not for each tower.
+            step = {tf.GraphKeys.GLOBAL_STEP: others.get(tf.GraphKeys.GLOBAL_STEP, [])}
+            _set_contents({**self._before, **step})
+        with tf.variable_scope(scope, custom_getter=get, auxiliary_name_scope=False):
+            yield
+        self.variables.append(got)
+        operations = graph.get_operations()[count:]
+        self._tower_of.update((operation.name, k) for operation in operations)
+        for name in sorted((got.keys() ^ self.variables[0].keys()) - {tf.GraphKeys.GLOBAL_STEP}):
+            which, other = (k, 0) if name in got else (0, k)
+            raise ValueError(f'tower {which} gets the variable {name}, and tower {other} does not; get the same '
+                             'variables in each call, whether they are reused or not')
+        self._refuse_tensors_of_others(k, operations)
+        contents = _contents()
+        for key, entries in contents.items():
+            for variable in got.values():
+                if _has(entries, variable) and not _has(self._before.get(key, ()), variable):
+                    self._keys.setdefault(id(variable), {})[key] = None
+        if k:
+            for key, entries in contents.items():
+                there, before = others.setdefault(key, []), self._before.get(key, ())
+                there += [entry for entry in entries if not _has(before, entry) and not _has(there, entry)]
+            _set_contents(others)
+
+    def _refuse_tensors_of_others(self, k, operations):
+        """Raises a ValueError if an operation of tower k uses what another tower has made; initialisers may."""
+        variables = self.variables[k].values()
+        handles = {variable.op.name for variable in [*variables, *tf.get_collection(tf.GraphKeys.GLOBAL_STEP)]}
+        for operation in set(operations) - _with_inputs([variable.initializer for variable in variables]):
+            for tensor in operation.inputs:
+                source = tensor.op
+                while source.type in _READS:
+                    source = source.inputs[0].op
+                if self._tower_of.get(source.name, k) != k and source.name not in handles:
+                    raise ValueError(f'{operation.name} uses {source.name}, which another tower has made'
+                                     f'{place_of(operation.name)}; keep no tensors or variables between two calls of '
+                                     'the function')
+
+
+def _with_inputs(operations):
+    """Returns operations and all that they compute with."""
+    found, pending = set(), list(operations)
+    while pending:
+        operation = pending.pop()
+        if operation not in found:
+            found.add(operation)
+            pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    return found
+
+
+def _contents() -> Mapping[str, list]:
+    """Returns what the collections of the current graph contain, by their names."""
+    return {key: tf.get_collection(key) for key in tf.get_default_graph().get_all_collection_keys()}
+
+
+def _set_contents(contents):
+    """Gives the collections of the current graph their contents; others are empty."""
+    for key in {*contents, *tf.get_default_graph().get_all_collection_keys()}:
+        tf.get_collection_ref(key)[:] = contents.get(key, [])
+
+
+def _has(entries, entry):
+    return any(each is entry for each in entries)

@@ -1,0 +1,307 @@
+"""Network functions as people write them for TensorFlow 1: how they collect losses, find variables and draw numbers.
+
+Each is small, and what comes of it is in `test_idioms.py`.
+"""
+import itertools
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+KEPT = {}
+COUNT = itertools.count(1)
+DRAWN_IN_THE_FILE = np.random.normal(0, 0.1, [3, 10]).astype('float32')
+TEMPLATE = tf.make_template('template', lambda x, n: x @ tf.get_variable('w', [3, n]))
+
+
+def _pooled(images):
+    return tf.reduce_mean(images, [1, 2])
+
+
+def _linear(x, n, name='w', **options):
+    return x @ tf.get_variable(name, [x.shape[-1], n], **options)
+
+
+def _hidden(images, name='k', **options):
+    kernel = tf.get_variable(name, [3, 3, 3, 8], **options)
+    return tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME')), [1, 2])
+
+
+def _add_loss(value):
+    tf.add_to_collection(tf.GraphKeys.LOSSES, tf.multiply(0.5, value, name='weight_loss'))
+
+
+# Weight decay.
+
+def over_trainable_variables(images, n, training):
+    logits = _linear(_hidden(images), n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()]))
+    return logits
+
+
+def over_names(images, n, training):
+    logits = _linear(_hidden(images, 'conv/kernel'), n, 'dense/kernel') + tf.get_variable('dense/bias', [n])
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables() if 'bias' not in v.name]))
+    return logits
+
+
+def over_names_that_end(images, n, training):
+    logits = _linear(_hidden(images, 'conv/kernel'), n, 'dense/kernel') + tf.get_variable('dense/bias', [n])
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables() if v.op.name.endswith('kernel')]))
+    return logits
+
+
+def over_a_scope_by_its_name(images, n, training):
+    logits = _linear(_hidden(images, 'conv/kernel'), n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables('conv')]))
+    return logits
+
+
+def over_a_scope_by_itself(images, n, training):
+    with tf.variable_scope('conv') as scope:
+        x = _hidden(images)
+    logits = _linear(x, n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, scope.name)]))
+    return logits
+
+
+def over_the_layers_so_far(images, n, training):
+    x = _hidden(images)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()]))
+    return _linear(x, n)
+
+
+def over_global_variables(images, n, training):
+    logits = _linear(_hidden(images), n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.global_variables() if v.trainable]))
+    return logits
+
+
+def over_model_variables(images, n, training):
+    keys = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES]
+    logits = _linear(_hidden(images, collections=keys), n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.model_variables()]))
+    return logits
+
+
+def over_variables_to_average(images, n, training):
+    keys = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MOVING_AVERAGE_VARIABLES]
+    logits = _linear(_hidden(images, collections=keys), n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.moving_average_variables()]))
+    return logits
+
+
+def from_a_collection(images, n, training):
+    def decayed(name, shape):
+        variable = tf.get_variable(name, shape)
+        tf.add_to_collection('wd', tf.nn.l2_loss(variable))
+        return variable
+    x = tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, decayed('k', [3, 3, 3, 8]), 2, 'SAME')), [1, 2])
+    logits = x @ decayed('w', [8, n])
+    _add_loss(tf.add_n(tf.get_collection('wd')))
+    return logits
+
+
+def from_a_collection_of_variables(images, n, training):
+    kernel = tf.get_variable('k', [3, 3, 3, 8], collections=[tf.GraphKeys.GLOBAL_VARIABLES, 'decayed'])
+    logits = _linear(tf.reduce_mean(tf.nn.relu(tf.nn.conv2d(images, kernel, 2, 'SAME')), [1, 2]), n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.get_collection('decayed')]))
+    return logits
+
+
+def as_the_tutorial(images, n, training):
+    weights = tf.get_variable('w', [8, n])
+    tf.add_to_collection('losses', tf.multiply(tf.nn.l2_loss(weights), 0.04, name='weight_loss'))
+    return _hidden(images) @ weights
+
+
+def tf_losses(images, n, training):
+    logits = _linear(_hidden(images), n)
+    tf.losses.add_loss(0.1 * tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()]))
+    return logits
+
+
+def losses_doubled_in_place(images, n, training):
+    logits = _linear(_hidden(images), n)
+    _add_loss(tf.nn.l2_loss(tf.trainable_variables()[0]))
+    tf.get_collection_ref(tf.GraphKeys.LOSSES)[:] = [2.0 * loss for loss in tf.get_collection(tf.GraphKeys.LOSSES)]
+    return logits
+
+
+def frozen_in_place(images, n, training):
+    x = _hidden(images)
+    tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES).clear()
+    return _linear(x, n)
+
+
+def regularizer(images, n, training):
+    return _linear(_pooled(images), n, regularizer=lambda w: 0.1 * tf.nn.l2_loss(w))
+
+
+def ignored_losses(images, n, training):
+    logits = _linear(_hidden(images), n)
+    tf.add_to_collection('wd_losses', tf.nn.l2_loss(tf.trainable_variables()[0]))
+    return logits
+
+
+def ignored_variables(images, n, training):
+    x = _hidden(images)
+    tf.add_to_collection('WEIGHT_DECAY', tf.trainable_variables()[0])
+    return _linear(x, n)
+
+
+# Layers, scopes and variables.
+
+def batch_normalised(images, n, training):
+    x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME')
+    from cifar10.model import batch_normalisation
+    return _linear(tf.reduce_mean(tf.nn.relu(batch_normalisation(x, training)), [1, 2]), n)
+
+
+def batch_statistics(images, n, training):
+    x = tf.nn.conv2d(images, tf.get_variable('k', [3, 3, 3, 8]), 2, 'SAME')
+    mean, variance = tf.nn.moments(x, [0, 1, 2])
+    return _linear(tf.reduce_mean(tf.nn.relu((x - mean) * tf.rsqrt(variance + 1e-3)), [1, 2]), n)
+
+
+def images_mixed(images, n, training):
+    x = tf.transpose(images, [1, 0, 2, 3])
+    return _linear(_pooled(tf.reshape(x, [-1, 24, 24, 3])), n)
+
+
+def shared_within(images, n, training):
+    with tf.variable_scope('shared') as scope:
+        first = _linear(_pooled(images), n)
+        scope.reuse_variables()
+        return first + _linear(_pooled(images[:, :12]), n)
+
+
+def scopes_by_default_names(images, n, training):
+    x = _pooled(images)
+    for _ in range(2):
+        with tf.variable_scope(None, 'block'):
+            x = _linear(x, 3)
+    return _linear(x, n)
+
+
+def reused_automatically(images, n, training):
+    with tf.variable_scope('net', reuse=tf.AUTO_REUSE):
+        return _linear(_hidden(images), n)
+
+
+def template_within(images, n, training):
+    return tf.make_template('net', _linear)(_pooled(images), n)
+
+
+def custom_getter(images, n, training):
+    def normalised(getter, *args, **kwargs):
+        return tf.nn.l2_normalize(getter(*args, **kwargs), 0)
+    with tf.variable_scope('net', custom_getter=normalised):
+        logits = _linear(_hidden(images), n)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.trainable_variables()]))
+    return logits
+
+
+def embedding(images, n, training):
+    table = tf.get_variable('table', [16, n])
+    rows = tf.cast(tf.clip_by_value(_pooled(images) * 4 + 8, 0, 15), tf.int32)
+    return tf.reduce_sum(tf.nn.embedding_lookup(table, rows), 1)
+
+
+def unused(images, n, training):
+    tf.get_variable('unused', [5])
+    return _linear(_pooled(images), n)
+
+
+def loop(images, n, training):
+    _, x = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 0.9), [0, _pooled(images)])
+    return _linear(x, n)
+
+
+def attention(images, n, training):
+    x = tf.nn.conv2d(images, tf.get_variable('conv', [3, 3, 3, 8]), 2, 'SAME')
+    q = tf.reshape(x, [-1, x.shape[1] * x.shape[2], 8])
+    return _linear(tf.reduce_mean(tf.matmul(tf.nn.softmax(tf.matmul(q, q, transpose_b=True)), q), 1), n)
+
+
+# What a call remembers of another.
+
+def only_first(images, n, training):
+    logits = _linear(_pooled(images), n)
+    return logits if tf.get_variable_scope().reuse else logits + tf.get_variable('more', [n])
+
+
+def only_second(images, n, training):
+    logits = _linear(_pooled(images), n)
+    with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
+        return logits + tf.get_variable('more', [n]) if next(COUNT) % 2 else logits
+
+
+def kept_tensor(images, n, training):
+    logits = _linear(_hidden(images), n)
+    losses = KEPT.setdefault(tf.get_default_graph(), [])
+    losses.append(tf.nn.l2_loss(tf.trainable_variables()[0]))
+    _add_loss(tf.add_n(losses))
+    return logits
+
+
+def kept_variable(images, n, training):
+    variables = KEPT.setdefault(tf.get_default_graph(), {})
+    if 'w' not in variables:
+        variables['w'] = tf.get_variable('w', [3, n])
+    return _pooled(images) @ variables['w']
+
+
+def counted_names(images, n, training):
+    return _linear(_pooled(images), n, f'w{next(COUNT)}')
+
+
+def counted_constant(images, n, training):
+    return _linear(_pooled(images) * next(COUNT), n)
+
+
+def template_of_the_file(images, n, training):
+    return TEMPLATE(_pooled(images), n)
+
+
+# Random numbers and initial values.
+
+def drawn_in_the_function(images, n, training):
+    initial = np.random.normal(0, 0.1, [3, n]).astype('float32')
+    return _pooled(images) @ tf.get_variable('w', initializer=initial)
+
+
+def drawn_in_the_file(images, n, training):
+    return _pooled(images) @ tf.get_variable('w', initializer=tf.constant_initializer(DRAWN_IN_THE_FILE), shape=[3, n])
+
+
+def drawn_by_a_generator_of_its_own(images, n, training):
+    initial = np.random.default_rng().normal(0, 0.1, [3, n]).astype('float32')
+    return _pooled(images) @ tf.get_variable('w', initializer=initial)
+
+
+def begun_with_the_time(images, n, training):
+    return _linear(_pooled(images), n) + tf.get_variable('b', initializer=np.full([n], time.time() % 1, 'float32'))
+
+
+def random_constant(images, n, training):
+    return _linear(_pooled(images) * np.random.normal(), n)
+
+
+def dropped(images, n, training):
+    from cifar10.model import dropout
+    return _linear(dropout(_hidden(images), 0.4, training), n)
+
+
+# Losses that depend on how the examples are divided.
+
+def summed_activity(images, n, training):
+    x = _hidden(images)
+    _add_loss(1e-2 * tf.nn.l2_loss(x))
+    return _linear(x, n)
+
+
+def averaged_activity(images, n, training):
+    x = _hidden(images)
+    _add_loss(tf.reduce_mean(tf.square(x)))
+    return _linear(x, n)

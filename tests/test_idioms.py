@@ -1,0 +1,138 @@
+"""Networks as people write them: on any number of towers they have the variables of one tower, or they are refused.
+
+What is right for one network must be right for any, so the table has idioms and not features: a new one is a line.
+"""
+import itertools
+
+import numpy as np
+import pytest
+
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import UPDATE_MODES
+from cifar10.data import records
+from cifar10.model import own_network
+from cifar10.parallel import devices
+from cifar10.settings.training import train_settings
+from cifar10.training.run import Run
+from tests import idioms
+from tests.helpers import ROOT, mostly_stress, plan_of, tf, update_mode
+
+STEPS, GLOBAL_BATCH = 5, 8
+
+TRAINED = [
+    'over_trainable_variables', 'over_names', 'over_names_that_end', 'over_a_scope_by_itself',
+    'over_the_layers_so_far', 'over_global_variables', 'over_model_variables', 'over_variables_to_average',
+    'from_a_collection', 'from_a_collection_of_variables', 'as_the_tutorial', 'tf_losses', 'losses_doubled_in_place',
+    'frozen_in_place', 'shared_within', 'scopes_by_default_names', 'reused_automatically', 'template_within',
+    'custom_getter', 'embedding', 'unused', 'loop', 'attention', 'drawn_in_the_function', 'drawn_in_the_file',
+    'dropped', 'averaged_activity']
+QUICK = ['over_trainable_variables', 'over_the_layers_so_far', 'from_a_collection', 'frozen_in_place', 'attention']
+# Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
+BY_BATCH = ['batch_normalised', 'batch_statistics']
+WARNED = {
+    'ignored_losses': 'it adds to the collection wd_losses, which nothing reads (line ',
+    'ignored_variables': 'it adds to the collection WEIGHT_DECAY, which nothing reads (line ',
+    'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
+    'images_mixed': 'the logits of an image depend on the other images of its batch in evaluation too',
+    'summed_activity': 'depends on how images are divided into batches'}
+REFUSED = {
+    'regularizer': 'in place of regularizer= write',
+    'only_first': 'tower 0 gets the variable more, and tower 1 does not',
+    'only_second': 'tower ',
+    'kept_tensor': 'another tower has made (line ',
+    'counted_names': 'w',
+    'counted_constant': 'its second call builds another network than its first',
+    'template_of_the_file': '',
+    'drawn_by_a_generator_of_its_own': 'is another one each time that the file is run (line ',
+    'begun_with_the_time': 'is another one each time that the file is run (line ',
+    'random_constant': 'is another one each time that the file is run (line '}
+# Names of variables begin with that of their copy, which a network can see.
+REFUSED_WITH_COPIES = {
+    'over_a_scope_by_its_name': 'where each device has a copy of the variables, their names begin with replica_1/',
+    'kept_variable': 'tower 0 gets the variable w, and tower 1 does not'}
+
+
+def name_of(network):
+    return f'{ROOT}/tests/idioms.py:{network}'
+
+
+def warnings_of(network, has_copies=False):
+    """Returns the warnings of a rehearsal, without the name of the network."""
+    name = name_of(network)
+    return own_network.check(name, own_network.network(name).inference, 4, [24], tf.float32, 0, has_copies)
+
+
+@pytest.fixture(scope='module')
+def data(data_dir):
+    return records.prepare('shapes', data_dir)
+
+
+@pytest.fixture
+def after_steps(data, data_dir, tmp_path):
+    """A function that takes steps with a network; returns (its variables before, after)."""
+    def run(network, mode, towers, batch_size, before=None):
+        config = train_settings(
+            network=name_of(network), dataset='shapes', data_dir=data_dir, train_dir=str(tmp_path), num_gpus=towers,
+            batch_size=batch_size, tower_device='cpu', max_steps=STEPS, summary_steps=0, variable_update=mode)
+        chosen = devices.choose(towers, 'cpu')
+        with tf.Graph().as_default():
+            plan = plan_of(config, data, chosen, update_mode(mode, chosen, *[1] * (mode == 'local')))
+            taken = Run(plan)
+        with taken.opened(before):
+            before = taken.variables(taken.saved)
+            for _ in range(STEPS):
+                taken.take()
+                taken.average(scheduled=False)
+            return before, taken.variables(taken.saved)
+    return run
+
+
+@pytest.fixture(scope='module')
+def one_tower():
+    return {}
+
+
+@pytest.mark.parametrize('network, mode, towers', mostly_stress(
+    itertools.product(TRAINED, UPDATE_MODES, (1, 2, 4)), *[(network, 'replicated', 2) for network in QUICK]))
+def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
+    assert warnings_of(network, mode in ('replicated', 'local')) == []
+    if network not in one_tower:
+        one_tower[network] = after_steps(network, 'parameter_server', 1, GLOBAL_BATCH)
+    before, expected = one_tower[network]
+    share = GLOBAL_BATCH if mode == 'async' else GLOBAL_BATCH // towers  # one tower of `async` takes the steps here
+    found, again = (after_steps(network, mode, towers, share, before)[1] for _ in range(2))
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+        assert found[name].tobytes() == again[name].tobytes(), name
+    assert any(value.ndim and not np.array_equal(value, before[name]) for name, value in expected.items())
+
+
+@pytest.mark.parametrize('mode', mostly_stress(UPDATE_MODES, 'parameter_server'))
+@pytest.mark.parametrize('network', BY_BATCH)
+def test_towers_that_normalise_by_batch_have_the_same_bits_twice(network, mode, after_steps):
+    before, found = after_steps(network, mode, 2, 4)
+    _, again = after_steps(network, mode, 2, 4, before)
+    assert {name: value.tobytes() for name, value in found.items()} == {
+        name: value.tobytes() for name, value in again.items()}
+
+
+@pytest.mark.parametrize('has_copies', [False, True])
+@pytest.mark.parametrize('network', WARNED)
+def test_what_is_hardly_meant_is_told(network, has_copies):
+    assert any(WARNED[network] in warning for warning in warnings_of(network, has_copies))
+
+
+@pytest.mark.parametrize('network, has_copies', [
+    *[(network, has_copies) for network in REFUSED for has_copies in (False, True)],
+    *[(network, True) for network in REFUSED_WITH_COPIES]])
+def test_what_cannot_be_right_on_several_towers_is_refused(network, has_copies):
+    with pytest.raises(UsageError) as refused:
+        warnings_of(network, has_copies)
+    assert {**REFUSED, **REFUSED_WITH_COPIES}[network] in str(refused.value)
+    assert '\n' not in str(refused.value)
+
+
+def test_every_idiom_is_in_a_table():
+    tables = {*TRAINED, *BY_BATCH, *WARNED, *REFUSED, *REFUSED_WITH_COPIES}
+    assert tables == {name for name, value in vars(idioms).items()
+                      if getattr(value, '__module__', None) == idioms.__name__ and not name.startswith('_')}
