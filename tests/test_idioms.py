@@ -34,6 +34,7 @@ WARNED = {
     'ignored_variables': 'it adds to the collection WEIGHT_DECAY, which nothing reads (line ',
     'batch_statistics': 'the logits of an image depend on the other images of its batch in evaluation too',
     'images_mixed': 'the logits of an image depend on the other images of its batch in evaluation too',
+    'cropped': 'CropAndResizeGradImage has other bits each time',
     'summed_activity': 'depends on how images are divided into batches'}
 REFUSED = {
     'regularizer': 'in place of regularizer= write',

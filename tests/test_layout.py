@@ -72,26 +72,6 @@ def test_nothing_but_the_door_opens_a_training_session():
                       'parallel/session_config.py'}
 
 
-def modules_of(path):
-    """Returns the files of the package that a file imports."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[0] == 'cifar10':
-            for name in [node.module, *(f'{node.module}.{alias.name}' for alias in node.names)]:
-                found |= {ROOT / f'{name.replace(".", "/")}{end}' for end in ('.py', '/__init__.py')}
-    return {each for each in found if each.exists()}
-
-
-def test_a_newcomer_who_follows_the_imports_of_the_loop_comes_to_an_end():
-    reached, pending = set(), [PACKAGE / 'training' / name for name in ('graph.py', 'loop.py', 'run.py')]
-    while pending:
-        path = pending.pop()
-        if path not in reached:
-            reached.add(path)
-            pending += modules_of(path)
-    assert sum(len(path.read_text().splitlines()) for path in reached) < 5150
-
-
 def test_update_modes_know_nothing_of_images_or_networks():
     for path in (PACKAGE / 'parallel').glob('*.py'):
         assert imports_of(path) <= {'parallel', 'base'}, path

@@ -168,7 +168,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
         ('tf.while_loop(lambda i: i < 3, lambda i: i + tf.cast(state.assign_add(1.0).read_value(), tf.int32), [0])',
          'AssignAddVariableOp'))],
     ('None if tf.get_variable_scope().reuse else tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(weights))',
-     'pixels @ weights', 'it adds L2Loss to the collection losses in one tower and not in the other'),
+     'pixels @ weights', 'its second call builds another network than its first: only one of them has the '),
     ('tf.reshape(images, [images.shape[0], -1])', 'pixels @ weights', 'the number of images is unknown in evaluation'),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),
 ])
