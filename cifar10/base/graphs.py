@@ -1,6 +1,6 @@
-"""Graphs that may hold random operations, of this program or of a user's own functions."""
+"""Graphs that may hold random operations, and what an operation needs."""
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -18,3 +18,14 @@ def seeded_graph(seed: int = 0) -> Iterator[tf.Graph]:
     with tf.Graph().as_default() as graph:
         tf.set_random_seed(seed)
         yield graph
+
+
+def with_inputs(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """Returns operations and all that they need."""
+    found, pending = set(), list(operations)
+    while pending:
+        operation = pending.pop()
+        if operation not in found:
+            found.add(operation)
+            pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
+    return found

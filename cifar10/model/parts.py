@@ -5,9 +5,11 @@ parts wait for.
 """
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
+
+from cifar10.base.graphs import with_inputs
 
 # Operations whose result is their input in the same memory.
 _ALIASES = ('Identity', 'IdentityN', 'Reshape', 'Squeeze', 'ExpandDims', 'StopGradient')
@@ -129,17 +131,6 @@ def _gated(x, forward, backward):
     def cut(x):
         return after(forward, x), lambda dy: after(backward, dy)
     return cut(x)
-
-
-def with_inputs(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
-    """Returns operations and all that they need."""
-    found, pending = set(), list(operations)
-    while pending:
-        operation = pending.pop()
-        if operation not in found:
-            found.add(operation)
-            pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-    return found
 
 
 def _between(images, logits):

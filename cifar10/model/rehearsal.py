@@ -10,12 +10,12 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
 from cifar10.base.cpu_session import cpu_session
-from cifar10.base.graphs import seeded_graph
+from cifar10.base.graphs import seeded_graph, with_inputs
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.base.own import BrokenRule
 from cifar10.base.own_files import place_of
 from cifar10.model import rehearsed_steps
-from cifar10.model.parts import divided, with_inputs
+from cifar10.model.parts import divided
 from cifar10.model.rehearsed_steps import FED, SCOPE, relative
 from cifar10.parallel import determinism
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.graphs import with_inputs
 from cifar10.base.own_files import place_of
 
 # Operations that hand on the value of a variable, which the towers may share.
@@ -80,8 +81,9 @@ class OwnCollections:
         """Raises a ValueError if an operation of tower k uses what another tower has made; initialisers may."""
         variables = self.variables[k].values()
         handles = {variable.op.name for variable in [*variables, *tf.get_collection(tf.GraphKeys.GLOBAL_STEP)]}
-        for operation in set(operations) - _with_inputs([variable.initializer for variable in variables]):
-            for tensor in operation.inputs:
+        initialisers = with_inputs(variable.initializer for variable in variables)
+        for operation in operations:
+            for tensor in () if operation in initialisers else operation.inputs:
                 source = tensor.op
                 while source.type in _READS:
                     source = source.inputs[0].op
@@ -89,17 +91,6 @@ class OwnCollections:
                     raise ValueError(f'{operation.name} uses {source.name}, which another tower has made'
                                      f'{place_of(operation.name)}; keep no tensors or variables between two calls of '
                                      'the function')
-
-
-def _with_inputs(operations):
-    """Returns operations and all that they compute with."""
-    found, pending = set(), list(operations)
-    while pending:
-        operation = pending.pop()
-        if operation not in found:
-            found.add(operation)
-            pending += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
-    return found
 
 
 def _contents() -> Mapping[str, list]:
