@@ -186,7 +186,7 @@ def test_what_training_would_refuse_is_a_problem(settings, capsys, tmp_path):
             check(settings(**changes))
         line, = [line for line in capsys.readouterr().out.splitlines() if line.startswith('problem')]
         return line
-    assert 'holds a run with seed=0 (now 1)' in problem(seed=1)
+    assert 'a finished run of --seed=0. For --seed=1 use another' in problem(seed=1)
     (tmp_path / 'mine.py').write_text('def network(images, num_classes, training): return images')
     other = str(tmp_path / 'other')
     assert 'it returns a tensor float32' in problem(network=f"{tmp_path / 'mine.py'}:network", train_dir=other)

@@ -186,7 +186,7 @@ def test_an_error_of_the_chief_ends_all(small, settings):
     train(settings(train_dir=small['train_dir'], seed=7))
     with Tasks(2, 0, seed=0, **small) as tasks:
         ends = tasks.ends()
-    assert ends['worker 0'][0] == 2 and 'holds a run with seed=7 (now 0)' in ends['worker 0'][1]
+    assert ends['worker 0'][0] == 2 and 'run of --seed=7. For --seed=0 use' in ends['worker 0'][1]
     assert ends['worker 1'][0] == 1 and 'the chief, worker 0 at ' in ends['worker 1'][1]
 
 

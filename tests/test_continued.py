@@ -14,9 +14,9 @@ from cifar10.programs import flags
 from cifar10.run import trust
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
-from cifar10.settings.definition import Of, fields
+from cifar10.settings.definition import Of, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.training import GROUPS, train_settings
+from cifar10.settings.training import GROUPS, ClusterSettings, train_settings
 from cifar10.training.continued import settings_of
 from cifar10.training.start import refuse_another_run
 from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, run_forked, run_script
@@ -172,17 +172,25 @@ def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
     assert TrainDir(str(again)).stored().run == TrainDir(str(whole)).stored().run
 
 
-GO_ON = 'go on with it by python multi_gpu_train.py --train_dir='
+COMMAND = 'python multi_gpu_train.py --train_dir='
 OTHER = 'use another --train_dir'
+FURTHER = f'{OTHER}, or --restart to delete that run; to train it further: {COMMAND}'
 
 
 @pytest.mark.parametrize('run, now, parts, absent', [
-    (dict(max_steps=9), dict(seed=1), [f'(now 1); {GO_ON}', '--max_steps=9 ', f', or {OTHER}, or --restart'],
-     '--warm_start'),
-    (dict(max_steps=9), dict(network='fast'), [f'(now fast); {GO_ON}', f', or {OTHER} (there --warm'], 'ended'),
-    (dict(max_steps=2), dict(seed=1), [f'; it has ended, so {GO_ON}', '--max_steps=4 ', '--warm_start='], '=2 '),
-    (dict(max_steps=2), dict(seed=1, max_steps=3), [f'; it has ended, so {GO_ON}', '--max_steps=3 '], '=2 '),
-    (dict(epochs=1.0, schedule='cosine'), dict(seed=1), [f'(now 1); {OTHER} (there --warm_start='], 'go on')])
+    (dict(max_steps=9), dict(seed=1),
+     [f' has an unfinished run of --seed=0. For --seed=1 {OTHER}, or --restart to delete that run; to continue it: ',
+      COMMAND, '--max_steps=9 '], '--warm_start'),
+    (dict(max_steps=9), dict(network='fast', seed=1),
+     [' run of --seed=0 --network=linear. For --seed=1 --network=fast', f' {OTHER} (there --warm_start='], 'further'),
+    (dict(max_steps=2, dataset='shapes'), dict(dataset='cifar10'),
+     [f' has a finished run of --dataset=shapes. For --dataset=cifar10 {FURTHER}', '--max_steps=4 '], '=2 '),
+    (dict(max_steps=2, dataset='shapes'), dict(dataset='/photos/'), [f'/photos/ {OTHER} (there --warm'], '=2 '),
+    (dict(max_steps=2), dict(seed=1, max_steps=3), [FURTHER, '--max_steps=3 '], '=2 '),
+    (dict(max_steps=2), dict(freeze='^local', seed=1),
+     ['run of --seed=0 without --freeze. For --seed=1 --freeze=', FURTHER], 'none'),
+    (dict(max_steps=2, freeze='^local'), dict(freeze=None), [f'. For a run without --freeze {FURTHER}'], 'none'),
+    (dict(epochs=1.0, schedule='cosine'), dict(seed=1), [f'--seed=1 {OTHER}, or --restart'], COMMAND)])
 def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
     config = settings().replace(**{'max_steps': None, **run})
     directory = TrainDir(config.run.train_dir)
@@ -208,3 +216,21 @@ def test_a_check_says_what_a_start_would_take(data_dir, tmp_path):
     result = run_script('multi_gpu_train.py', **machine, max_steps=2, check=True)
     assert result.returncode == 0 and 'taken      from the run: --dataset=shapes' in result.stdout
     assert 'resumed at step 1 of 2' in result.stdout
+
+
+def test_the_page_names_all_flags_that_are_not_taken():
+    page = (ROOT / 'docs' / 'flags.md').read_text()
+    machine, start = re.search(r'Not taken are\n\n- flags of the machine: (.*?);\n- flags of one start: (.*?), and those'
+                               r' of a cluster\.\n', page, re.S).groups()
+    of = {kind: {flag_of(field) for field in fields(*GROUPS) if field.metadata['of'] is kind} for kind in Of}
+    assert set(re.findall(r'`(--\w+)`', machine)) == of[Of.MACHINE] - {'--data_dir'}  # which is taken where it exists
+    cluster = set(map(flag_of, fields(ClusterSettings)))
+    # --use_fp16 stands for a --precision, which is taken.
+    assert set(re.findall(r'`(--\w+)`', start)) == of[Of.START] - cluster - {'--train_dir', '--use_fp16'}
+
+
+def test_a_run_that_may_wait_without_a_limit_may_when_it_goes_on(data_dir, tmp_path):
+    run = dict(train_dir=str(tmp_path), data_dir=data_dir, dataset='shapes', network='linear', batch_size=8)
+    cifar10.train(max_steps=1, stuck_secs=0, tower_device='cpu', **run)
+    stored = TrainDir(str(tmp_path)).stored()
+    assert settings_of(dict(train_dir=str(tmp_path)))[0].run.stuck_secs == 0 and '--stuck_secs=0' in stored.command

@@ -218,7 +218,7 @@ def test_a_start_does_not_delete_the_best_checkpoint_where_it_is_the_only_one(ti
         train(tiny(**KEEPING))
     figures, step, _ = best_of(folder)
     best = os.path.join(folder, 'best')
-    with pytest.raises(UsageError, match='holds a run with seed=0 .now 5.; .* or --restart to delete that run'):
+    with pytest.raises(UsageError, match='run of --seed=0. For --seed=5 use .* or --restart to delete that run'):
         trainer.train(tiny(**KEEPING, seed=5))
     capsys.readouterr()
     check(tiny(**KEEPING))

@@ -118,6 +118,17 @@ def test_what_a_package_index_shows_needs_no_checkout():
         ROOT / 'README.md').read_text()
 
 
+def test_the_readme_sets_up_with_two_commands_which_are_its_first_blocks():
+    # They are what .ci/run takes from it and runs.
+    set_up, tests, *_ = re.findall(r'^```\n(.*?)^```$', (ROOT / 'README.md').read_text(), re.M | re.S)
+    assert tests == '.venv/bin/python -m pytest\n'
+    steps = set_up.removesuffix('\n').split(' &&\n')
+    assert not any('\n' in step for step in steps)  # one command: what fails ends it
+    assert 'python3 -m venv .venv && .venv/bin/python -m pip install -e ' in steps[0]
+    folders = [re.search(r' --train_dir=(\S+)', step)[1] for step in steps[1:]]
+    assert len(folders) == 2 and len(set(folders)) == 1 and f' {folders[0]} ' in (ROOT / '.ci' / 'run').read_text()
+
+
 def table(section):
     """Returns the (flag, default) rows of the table of a script's flags in docs/flags.md."""
     text = (ROOT / 'docs' / 'flags.md').read_text().split(f'## `{section}`')[1].split('\n## ')[0]

@@ -109,12 +109,13 @@ def begun(flags):
 
 
 @pytest.mark.parametrize('changed, message', [
-    (dict(widths='8,16'), r'holds a run with widths=8 \(now 8,16\)'),
-    (dict(optimizer='nesterov'), r'holds a run with optimizer=muon \(now nesterov\)'),
-    (dict(sizes='16:0.4,20'), r'holds a run with sizes=16:0.5,20 \(now 16:0.4,20\)'),
-    (dict(schedule='staircase'), r'holds a run with schedule=linear \(now staircase\)'),
-    (dict(epochs=0.2), r'holds a run with epochs=0.064 \(now 0.2\), at whose end the learning rate reaches 0'),
-    (dict(preset='classic', widths=None, sizes=None, epochs=None), r'holds a run with preset=fast \(now classic\)')])
+    (dict(widths='8,16'), r'an unfinished run of --widths=8\. For --widths=8,16 use'),
+    (dict(optimizer='nesterov'), r'an unfinished run of --optimizer=muon\. For --optimizer=nesterov use'),
+    (dict(sizes='16:0.4,20'), r'an unfinished run of --sizes=16:0.5,20\. For --sizes=16:0.4,20 use'),
+    (dict(schedule='staircase'), r'an unfinished run of --schedule=linear\. For --schedule=staircase use'),
+    (dict(epochs=0.2), r'run of --epochs=0.064, at whose end the learning rate reaches 0\. For --epochs=0.2 use'),
+    (dict(preset='classic', widths=None, sizes=None, epochs=None),
+     r'an unfinished run of --preset=fast\. For --preset=classic use')])
 def test_another_recipe_is_another_run(changed, message, fast):
     begun(fast)
     with pytest.raises(UsageError, match=message):
@@ -124,7 +125,7 @@ def test_another_recipe_is_another_run(changed, message, fast):
 def test_images_that_grew_do_not_shrink_in_a_longer_run(fast):
     config = dict(fast, schedule='staircase')
     directory = begun(config)
-    message = r'holds a run with epochs=0.064 \(now 0.2\), which the image sizes divide into parts; go on with'
+    message = r'of --epochs=0.064, which the image sizes divide into parts\. For --epochs=0.2 use .*; to continue it: '
     with pytest.raises(UsageError, match=message):
         refuse_another_run(directory, train_settings(**dict(config, epochs=0.2)))
     one_size = dict(config, sizes='20')

@@ -173,8 +173,8 @@ def test_offline_the_error_says_what_to_do(tmp_path, closed_network):
     error, = result.stderr.strip().splitlines()
     assert error.endswith(
         f'{URL} cannot be reached through the proxy http://127.0.0.1:9 of https_proxy ([Errno 111] Connection refused)'
-        f"; put cifar-10-binary.tar.gz (SHA-256 {SHA256}) into {tmp_path / 'new'} by hand, or use --dataset=shapes, "
-        'which needs no network')
+        f"; put cifar-10-binary.tar.gz (SHA-256 {SHA256}) into {tmp_path / 'new'} by hand, or use --dataset=shapes "
+        '--train_dir=/tmp/shapes, which needs no network')
     assert os.listdir(tmp_path) == ['new'] and os.listdir(tmp_path / 'new') == []
 
 

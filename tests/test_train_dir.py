@@ -234,14 +234,14 @@ def test_a_run_that_failed_before_its_first_checkpoint_is_replaced(settings, cap
     shown = EventAccumulator(settings().run.train_dir).Reload().Scalars('train/total_loss')
     assert [(point.step, math.isclose(point.value, 2.3, abs_tol=0.2)) for point in shown] == [(1, True), (2, True)]
     assert [record['step'] for record in metrics.read(settings().run.train_dir, metrics.TRAIN)] == [1, 2]
-    with pytest.raises(UsageError, match='holds a run with seed=5'):
+    with pytest.raises(UsageError, match='a finished run of --seed=5'):
         trainer.train(settings())
 
 
 def test_what_can_be_refused_before_the_data_are_fetched_is(one_step, settings, tmp_path):
     (tmp_path / 'file').write_text('')
     for changes, part in ((dict(train_dir=str(tmp_path / 'file')), 'file is not a directory'),
-                          (dict(seed=5), 'holds a run with seed=0'),
+                          (dict(seed=5), 'a finished run of --seed=0'),
                           (dict(network='missing.py:f', train_dir=str(tmp_path / 'other')), 'there is no file'),
                           (dict(network='classic', num_gpus=3, gpus_per_tower=3, train_dir=str(tmp_path / 'other')),
                            'has 2 parts')):

@@ -28,7 +28,6 @@ from cifar10.settings.definition import (
     absolute_utf8,
     checked,
     fields,
-    flag_of,
     no_wildcard,
     setting,
     utf8,
@@ -107,8 +106,8 @@ class RunSettings:
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     stuck_secs: int = setting(
-        600, 'seconds without a move after which the process says what it waits for and ends; 0: never', minimum=0,
-        of=Of.START)
+        600, 'seconds without a move after which a training, --check or --explain says what it waits for and ends; 0: '
+        'never', minimum=0)
     witness_steps: int = setting(
         0, "steps between comparisons of one tower's gradients with another device's; 0: none", minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
@@ -313,10 +312,14 @@ def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
                  batch_size=PRESETS[preset]['batch_size'])
     if not OPTIMIZERS.is_own(optimizer):
         usual.update(default_rates(preset, optimizer)._asdict())
-    shown = {flag_of(field): values[field.name] for field in fields(*GROUPS)
-             if field.metadata['of'] in kinds and values[field.name] not in (None, usual[field.name])}
-    return [f"{flag}={shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))}"
-            for flag, value in shown.items()]
+    return as_flags({field.name: values[field.name] for field in fields(*GROUPS)
+                     if field.metadata['of'] in kinds and values[field.name] != usual[field.name]})
+
+
+def as_flags(values: Mapping[str, Any]) -> list[str]:
+    """Returns settings as flags, for a shell; a setting that is None has no flag."""
+    return [f"--{name}={shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))}"
+            for name, value in values.items() if value is not None]
 
 
 def completed(stored: Mapping[str, Any]) -> TrainSettings:

@@ -25,12 +25,12 @@ from cifar10.run.names import step_of
 from cifar10.run.record import RunRecord, own_sha256, versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Change, Of, fields
-from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings
+from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings, as_flags
 from cifar10.training import undecided
 from cifar10.training.plan import Plan, plan_of
 
 # Settings that determine which variables there are, so that another value asks for a new run with those that fit.
-_OF_THE_VARIABLES = {'preset', 'network', 'widths', 'dataset', 'image_size'}
+_OF_THE_VARIABLES = {'preset', 'network', 'widths', 'image_size'}
 
 
 @dataclasses.dataclass
@@ -135,7 +135,8 @@ def offering_shapes(start: Start) -> Iterator[None]:
     except DownloadError as error:
         if start.settings.run.warm_start or start.directory.checkpoints():
             raise
-        raise UsageError(f'{error}, or use --dataset=shapes, which needs no network') from error
+        raise UsageError(f'{error}, or use --dataset=shapes --train_dir=/tmp/shapes, '
+                         'which needs no network') from error
 
 
 def check_directory(start: Start) -> list[str]:
@@ -236,25 +237,37 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     checkpoints = directory.checkpoints()
     if stored is None or not checkpoints and not deletion.only_best(directory):
         return
-    changes = stored.difference_to(_chosen(settings, Change.NEVER))
-    # Phrases such as 'epochs=3 (now 5)', or None.
-    other_preset, other_epochs = (
-        stored.difference_to({name: settings.flat()[name]}).get(name) for name in ('preset', 'epochs'))
-    if other_epochs and not changes and settings.recipe.schedule in TO_THE_END:
-        changes = dict(epochs=f'{other_epochs}, at whose end the learning rate reaches 0')
-    elif other_epochs and not changes and ',' in (settings.recipe.sizes or ''):
-        changes = dict(epochs=f'{other_epochs}, which the image sizes divide into parts')
-    if other_preset and len(changes) > 1:
-        changes = dict(preset=other_preset, **{name: changes[name] for name in ('dataset', 'seed') if name in changes})
-    if changes:
+    before, now = stored.settings.flat(), settings.flat()
+    names, reason = list(stored.difference_to(_chosen(settings, Change.NEVER))), ''
+    others = stored.difference_to({name: now[name] for name in ('preset', 'epochs')})
+    if 'epochs' in others and not names and settings.recipe.schedule in TO_THE_END:
+        names, reason = ['epochs'], ', at whose end the learning rate reaches 0'
+    elif 'epochs' in others and not names and ',' in (settings.recipe.sizes or ''):
+        names, reason = ['epochs'], ', which the image sizes divide into parts'
+    if 'preset' in others and len(names) > 1:
+        names = ['preset', *(name for name in ('dataset', 'seed') if name in names)]
+    if names:
         has_ended = stored.last_step is not None and max(map(step_of, checkpoints), default=0) >= stored.last_step
-        remedy = deletion.remedy(directory, has_ended or bool(_OF_THE_VARIABLES & changes.keys()))
-        raise UsageError(f"{directory.given} holds a run with {', '.join(changes.values())}; "
-                         f'{_how_to_go_on(stored, has_ended, settings)}{remedy}')
+        offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
+        raise UsageError(f"{directory.given} has {'a finished' if has_ended else 'an unfinished'} run "
+                         f"{_phrase(before, names, 'of ')}{reason}. For {_phrase(now, names, '', 'a run')} "
+                         f'{deletion.remedy(directory, bool(offers_variables))}'
+                         f'{_how_to_go_on(stored, has_ended, settings)}')
+
+
+def _phrase(values, names, begin, otherwise=''):
+    """Returns the flags of some settings: 'of --seed=5 without --freeze', where 'of ' is `begin`.
+
+    Without `begin` where none is given, but with `otherwise`.
+    """
+    given = as_flags({name: values[name] for name in names})
+    missing = listed([f'--{name}' for name in names if values[name] is None])
+    parts = [begin + ' '.join(given) if given else otherwise, f'without {missing}' if missing else '']
+    return ' '.join(filter(None, parts))
 
 
 def _how_to_go_on(stored, has_ended, settings):
-    """Returns the beginning of a remedy: the command that goes on with a run, if any does.
+    """Returns the end of a remedy: the command that goes on with a run, if any does.
 
     Args:
       stored: the record of the run.
@@ -262,14 +275,14 @@ def _how_to_go_on(stored, has_ended, settings):
       settings: of a start that would be another run; its length is taken if it is the longer one.
     """
     if not has_ended:
-        return f'go on with it by {stored.command}, or '
+        return f'; to continue it: {stored.command}'
     recipe = stored.settings.recipe
     if recipe.schedule in TO_THE_END or ',' in (recipe.sizes or ''):  # whose length is a part of the recipe
         return ''
     steps = settings.run.max_steps or 0
     longer = steps if steps > stored.last_step else 2 * stored.last_step
     command = stored._replace(settings=stored.settings.replace(max_steps=longer, epochs=None)).command
-    return f'it has ended, so go on with it by {command}, or '
+    return f'; to train it further: {command}'
 
 
 def _chosen(settings, *changes):
