@@ -57,7 +57,6 @@ REFUSED = [
         ('--train_dir=', '--train_dir is empty'),
         ('--train_dir=%(file)s', 'is not a directory', 'another directory'),
         ('--train_dir=/proc/train', '--train_dir=/proc/train'),
-        ('--train_dir=/tmp/a[1]', 'wildcards', 'another directory'),
         ('--data_dir=%(file)s', '--data_dir=%(file)s'),
         ('--data_dir=/proc/data', '--data_dir=/proc/data'),
         ('--tower_device=gpu', '--tower_device=cpu'),

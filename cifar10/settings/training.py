@@ -29,7 +29,6 @@ from cifar10.settings.definition import (
     checked,
     fields,
     flag_of,
-    no_wildcard,
     setting,
     utf8,
 )
@@ -95,7 +94,7 @@ class RunSettings:
     TITLE = 'Run'
     train_dir: str = setting(
         TRAIN_DIR, 'directory for checkpoints and TensorBoard files; a run found there is resumed',
-        checks=[no_wildcard, utf8], of=Of.START)
+        is_path=True, checks=[utf8], of=Of.START)
     max_steps: int = setting(
         None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
@@ -103,7 +102,7 @@ class RunSettings:
         checks=[_above_0, _countable])
     warm_start: str = setting(
         None, 'checkpoint, or directory with checkpoints, of a model whose variables a new run takes where they fit',
-        checks=[no_wildcard, absolute_utf8], of=Of.START)
+        is_path=True, checks=[absolute_utf8], of=Of.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     stuck_secs: int = setting(
@@ -113,7 +112,8 @@ class RunSettings:
         0, "steps between comparisons of one tower's gradients with another device's; 0: none", minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
-    plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib', of=Of.START)
+    plot: str = setting(
+        None, 'PNG file for the timeline of --explain; requires matplotlib', is_path=True, of=Of.START)
     restart: bool = setting(False, "delete this program's files in train_dir and start a new run", of=Of.START)
 
 
@@ -122,7 +122,8 @@ class DataSettings:
     """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
-        DATA_DIR, 'directory of the data set, created if necessary', checks=[absolute_utf8], of=Of.MACHINE)
+        DATA_DIR, 'directory of the data set, created if necessary', is_path=True, checks=[absolute_utf8],
+        of=Of.MACHINE)
     dataset: str = setting(
         'cifar10', 'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ contains your own images',
         choices=DATASETS, change=Change.NEVER, checks=[utf8])
