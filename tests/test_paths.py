@@ -81,13 +81,16 @@ def test_a_start_writes_to_the_home_and_goes_on_there(settings, tmp_path, monkey
     assert os.listdir(tmp_path) == ['run']
 
 
-@pytest.mark.parametrize('folder', ['in[1]', 'a*?', 'b\\c'])
+@pytest.mark.parametrize('folder', ['in[1]', 'a*?', "b\\c d'e"])
 def test_wildcards_in_the_working_directory(folder, settings, tmp_path, monkeypatch):
     (tmp_path / folder).mkdir()
     monkeypatch.chdir(tmp_path / folder)
     given = dict(settings(max_steps=1).flat(), train_dir='out')
     given = {name: value for name, value in given.items() if value is not None and name != 'use_fp16'}
-    train(**given)
+    lines = []
+    train(**given, say=lines.append)
+    watch, = [shlex.split(line) for line in lines if line.startswith('watch ')]
+    assert watch == ['watch', 'tensorboard', '--logdir', str(tmp_path / folder / 'out')]
     assert train(**{**given, 'train_dir': 'new', 'warm_start': 'out'}).step == 1
     record = json.loads((tmp_path / folder / 'new' / 'config.json').read_text())
     assert record['settings']['warm_start'] == str(tmp_path / folder / 'out' / 'model.ckpt-1')

@@ -75,7 +75,6 @@ _between_0_and_1 = _unless(lambda value: 0 < value < 1, (
     'leaves no images for training or none for testing; give a number between 0 and 1'))
 _at_most_largest = _unless(lambda value: value <= LARGEST_IMAGE, f'is too large; the maximum is {LARGEST_IMAGE}')
 _below_1 = _unless(lambda value: value < 1, 'leaves no probability for the label itself; give a number below 1')
-_clips = _unless(bool, 'makes all gradients 0; give a number above 0, or leave it out')
 _above_0 = _unless(bool, 'trains nothing; give a number above 0')
 _countable = _unless(lambda value: value <= 1e9, 'is too large; the maximum is 1e9')  # its images are counted in int64
 
@@ -159,8 +158,8 @@ class RecipeSettings:
         0.01, "adamw's weight decay, of variables with two or more dimensions", change=Change.REPORTED,
         only_with=('optimizer', 'adamw'))
     clip_norm: float = setting(
-        None, "largest norm of all variables' gradients together; larger ones are scaled down", change=Change.REPORTED,
-        checks=[_clips])
+        None, "largest norm of all variables' gradients together; larger ones are scaled down; 0: any",
+        change=Change.REPORTED)
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
     warmup_epochs: float = setting(
         None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
@@ -309,7 +308,8 @@ def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
     """
     values = settings.flat()
     preset, optimizer = values['preset'], values['optimizer']
-    usual = _with_preset({name: values[name] for name in ('preset', 'image_size')}).flat()
+    given = {'preset', 'image_size'} if preset != CLASSIC['preset'] else {'image_size'}  # as the flags will give them
+    usual = _with_preset({name: values[name] for name in given}).flat()
     usual.update(preset=CLASSIC['preset'], image_size=PRESETS[preset].get('image_size', DataSettings.image_size),
                  batch_size=PRESETS[preset]['batch_size'])
     if not OPTIMIZERS.is_own(optimizer):
@@ -326,6 +326,7 @@ def completed(stored: Mapping[str, Any]) -> TrainSettings:
     Nothing is checked.
     """
     values = {**CLASSIC, **stored}
+    values['clip_norm'] = values['clip_norm'] or 0.0  # earlier versions recorded None
     return _grouped({**values, **dict.fromkeys(meaningless(values))})
 
 
