@@ -94,6 +94,34 @@ def test_ready_means_that_the_start_takes_its_first_step(settings, tmp_path, cap
         trainer.train(config)
 
 
+@pytest.mark.parametrize('name', [
+    'checkpoint', 'trace-40-50.json', '.model.ckpt-5.index', '.config.json.abcdefgh', 'model.ckpt-20.index',
+    'metrics.jsonl', 'best/.model.ckpt-5.index'])
+def test_a_folder_where_a_start_writes_or_removes_a_file_is_a_problem(settings, name, capsys):
+    config = settings(max_steps=2, eval_steps=2, keep_best=True)
+    folder = os.path.join(config.run.train_dir, name)
+    os.makedirs(folder)
+    with pytest.raises(UsageError, match=ONE_PROBLEM):
+        check(config)
+    problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
+    assert problem.startswith(folder) and problem.endswith('move it away')
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        trainer.train(config)
+
+
+def test_a_best_folder_on_a_disk_that_is_not_there_is_a_problem(settings, tmp_path, capsys):
+    config = settings(max_steps=2, eval_steps=2, keep_best=True)
+    os.makedirs(config.run.train_dir)
+    os.symlink(tmp_path / 'scratch', os.path.join(config.run.train_dir, 'best'))
+    for start in (check, trainer.train):
+        with pytest.raises(UsageError):
+            start(config)
+    assert 'problem    --keep_best: ' in capsys.readouterr().out
+    (tmp_path / 'scratch').mkdir()
+    trainer.train(config)
+    assert 'model.ckpt-2.index' in os.listdir(tmp_path / 'scratch')
+
+
 def test_what_is_not_tried_is_named(settings, tmp_path, capsys, reachable):
     check(settings(profile_steps='2:9'))
     lines = dict(lines_of(capsys.readouterr().out))

@@ -1,7 +1,9 @@
 """What outlives the newest checkpoints: those that are kept for good, and single ones that are evaluated and used."""
+import contextlib
 import functools
 import json
 import os
+import pathlib
 import re
 import shutil
 
@@ -12,6 +14,7 @@ from cifar10.base.errors import UsageError
 from cifar10.evaluation import classification, evaluation, export
 from cifar10.evaluation.validation import Validation
 from cifar10.run import metrics
+from cifar10.run.best import Best
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
@@ -208,6 +211,51 @@ def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_bet
         json.dump(dict(figures, precision=0.0), stream)
     train(tiny(**dict(flags, max_steps=9)))
     assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
+
+
+def test_a_checkpoint_that_a_user_puts_into_best_stays(tiny, tmp_path):
+    folder = tiny().run.train_dir
+    best = os.path.join(folder, 'best')
+    train(tiny(**dict(KEEPING, max_steps=4)))
+    first = best_of(folder)[1]
+    for suffix in ('.index', '.data-00000-of-00001'):
+        shutil.copy(f'{best}/model.ckpt-{first}{suffix}', f'{best}/model.ckpt-999{suffix}')
+    shutil.copy(f'{best}/model.ckpt-{first}.data-00000-of-00001', f'{best}/model.ckpt-998.data-00000-of-00001')
+    figures = json.loads(open(os.path.join(best, 'best.json')).read())
+    with open(os.path.join(best, 'best.json'), 'w') as stream:
+        json.dump(dict(figures, precision=0.0), stream)  # so that the next one is better
+    train(tiny(**dict(KEEPING, max_steps=6)))
+    assert json.loads(open(os.path.join(best, 'best.json')).read())['step'] == 6
+    assert steps(best) == [6, 999] and 'model.ckpt-998.data-00000-of-00001' in os.listdir(best)
+
+
+@pytest.mark.parametrize('moment', range(1, 8))
+def test_a_kill_at_any_moment_leaves_one_best_checkpoint_after_the_next(tmp_path, moment, monkeypatch):
+    def keep(step, precision):
+        best = Best(str(tmp_path), dict(run='r'), '--train_dir')
+        candidate = best.candidate(str(tmp_path))
+        for suffix in ('.data-00000-of-00001', '.index'):
+            pathlib.Path(f'{candidate}-{step}{suffix}').write_text(str(step))
+        best.keep(step, precision)
+
+    def killed(function):
+        def call(*arguments):
+            calls.append(function)
+            if len(calls) == moment:
+                raise KeyboardInterrupt
+            return function(*arguments)
+        return call
+    calls = []
+    keep(30, 0.1)
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        for name in ('replace', 'rename', 'remove'):
+            patch.setattr(os, name, killed(getattr(os, name)))
+        keep(25, 0.2)  # an earlier step, of a run that went another way
+    best = Best(str(tmp_path), dict(run='r'), '--train_dir')
+    assert best.figures()['step'] in (25, 30)
+    keep(40, 0.3)
+    assert sorted(os.listdir(tmp_path / 'best')) == [
+        'best.json', 'model.ckpt-40.data-00000-of-00001', 'model.ckpt-40.index']
 
 
 @pytest.mark.stress

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 import re
+import resource
 import tracemalloc
 
 import pytest
@@ -103,6 +104,21 @@ def test_a_full_disk_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     with pytest.raises(OSError) as refused:
         Metrics(str(tmp_path)).add(TRAIN, 1)
     assert refused.value.errno == errno.ENOSPC
+
+
+def test_a_line_that_a_limit_cuts_off_is_named_by_its_cause(tmp_path):
+    kept = Metrics(str(tmp_path))
+    kept.add(TRAIN, 1)
+    before = (tmp_path / NAME).read_bytes()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, limit[1]))
+    try:
+        with pytest.raises(OSError) as refused:
+            kept.add(TRAIN, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert (refused.value.errno, refused.value.filename) == (errno.EFBIG, str(tmp_path / NAME))
+    assert (tmp_path / NAME).read_bytes() == before
 
 
 def test_figures_keep_seven_digits(tmp_path):

@@ -363,3 +363,104 @@ def test_cifar100_has_two_labels_a_record(settings, tmp_path, dataset, classes, 
     rows.tofile(folder / 'train.bin')
     with pytest.raises(UsageError, match=f'label {classes} in record 7'):
         records.prepare(dataset, str(tmp_path))
+
+
+def split_of(path, size, fraction):
+    """Returns, for each part, the names of the pictures in it, below the folder; sorted."""
+    parts = {part: records.prepare(path, '/nowhere', part, fraction, size) for part in (records.TRAIN, records.TEST)}
+    if size > 64:
+        return {part: [data.name_of(i) for i in range(data.count)] for part, data in parts.items()}
+    return {part: (labels(data), [pathlib.Path(file).read_bytes() for file in data.files])
+            for part, data in parts.items()}
+
+
+@pytest.mark.parametrize('size', [32, 72])
+@pytest.mark.parametrize('fraction', [0.01, 0.3, 0.6])
+def test_a_file_that_is_no_picture_changes_no_split(folder, tmp_path, size, fraction):
+    path = folder(*numbered('ant', 'bee', 'eel', n=7))
+    clean = split_of(path, size, fraction)
+    for name in os.listdir(path):
+        if name.startswith('cifar-bin'):
+            shutil.rmtree(path + name)
+    for name in ('ant', 'bee', 'eel'):  # of so many files, some would be drawn for testing
+        for i in range(9):
+            (tmp_path / 'mine' / name / f'Thumbs{i}.db').write_bytes(b'x')
+    assert split_of(path, size, fraction) == clean
+
+
+def test_the_split_of_folders_of_pictures_is_that_of_earlier_versions(folder):
+    # The first of each class, in the order of the digests of their paths, are for testing.
+    path = folder(*numbered('ant', 'bee', n=9))
+    found = split_of(path, 72, 0.3)
+    for name in ('ant', 'bee'):
+        ordered = sorted((f'{name}/{i}.png' for i in range(9)), key=lambda file: hashlib.sha256(file.encode()).digest())
+        assert [file for file in found[records.TEST] if file.startswith(name)] == ordered[:3]
+        assert [file for file in found[records.TRAIN] if file.startswith(name)] == ordered[3:]
+
+
+def test_only_a_remedy_that_can_help_is_offered(folder, tmp_path):
+    path = folder(*numbered('ant', 'bee'), 'eel/1.png', *(f'eel/{i}.txt' for i in range(8)))
+    for size in (32, 72):
+        with pytest.raises(UsageError) as refused:
+            records.prepare(path, '/nowhere', test_fraction=0.1, image_size=size)
+        assert 'class eel has no training image, because its only image is held out' in str(refused.value)
+        assert '8 of its files cannot be read' in str(refused.value) and '--test_fraction' not in str(refused.value)
+    (tmp_path / 'mine' / 'eel' / '2.png').write_bytes(file_of(5))
+    with pytest.raises(UsageError, match='class eel has no training image .*, lower --test_fraction'):
+        records.prepare(path, '/nowhere', test_fraction=0.8)
+    assert records.prepare(path, '/nowhere', test_fraction=0.7).count == 3 + 3 + 1
+
+
+@pytest.mark.parametrize('size', [32, 72])
+def test_a_link_that_cannot_be_followed_is_left_out_and_listed(folder, tmp_path, size, capsys):
+    path = folder(*numbered('ant', 'bee'))
+    for link, target in (('ant/loop.png', 'loop.png'), ('ant/none.png', 'gone.png'), ('loop', 'loop')):
+        os.symlink(target, path + link)
+    assert records.prepare(path, '/nowhere', test_fraction=0.1, image_size=size).count == 18
+    listed = next((tmp_path / 'mine').glob('cifar-bin*/left-out.txt')).read_text().splitlines()
+    assert listed == [f'{path}ant/loop.png (Too many levels of symbolic links)',
+                      f'{path}ant/none.png (No such file or directory)',
+                      f'{path}loop (beside the class directories, not in one)']
+    capsys.readouterr()
+    records.prepare(path, '/nowhere', test_fraction=0.1, image_size=size)
+    assert 'warning' not in capsys.readouterr().out  # of links that led nowhere when the files were made
+
+
+def test_a_link_into_a_folder_that_may_not_be_entered_is_left_out():
+    with tempfile.TemporaryDirectory() as path:  # not in one that is the user's alone
+        for i, name in enumerate(numbered('mine/ant', 'mine/bee') + ['secret/a.png']):
+            os.makedirs(os.path.dirname(f'{path}/{name}'), exist_ok=True)
+            pathlib.Path(path, name).write_bytes(file_of(i))
+        os.symlink('../../secret/a.png', f'{path}/mine/ant/link.png')
+        os.chmod(path, 0o755)
+        os.chmod(f'{path}/secret', 0o600)
+        try:
+            if os.getuid() == 0:  # which may read all
+                os.chown(f'{path}/mine', 2 ** 16 - 2, -1)
+                os.seteuid(2 ** 16 - 2)
+            assert records.prepare(f'{path}/mine/', '/nowhere', test_fraction=0.1).count == 18
+        finally:
+            os.seteuid(os.getuid())
+            os.chmod(f'{path}/secret', 0o755)
+        listed = pathlib.Path(path, 'mine', 'cifar-bin-0.1', 'left-out.txt').read_text()
+        assert listed == f'{path}/mine/ant/link.png (Permission denied)\n'
+
+
+@pytest.mark.parametrize('change', ['replaced', 'removed'])
+def test_a_picture_behind_a_link_that_changes_is_warned_of_as_a_file_is(folder, tmp_path, change, capsys):
+    path = folder(*numbered('ant', 'bee'))
+    os.makedirs(tmp_path / 'links' / 'ant')
+    os.symlink(path + 'bee', tmp_path / 'links' / 'bee')
+    for i in range(10):
+        os.symlink(f'{path}ant/{i}.png', tmp_path / 'links' / 'ant' / f'{i}.png')
+    os.symlink('nowhere', tmp_path / 'links' / 'ant' / '.#lock')  # of an editor: hidden, so not read
+    linked = f"{tmp_path / 'links'}/"
+    for _ in range(2):
+        records.prepare(linked, '/nowhere', test_fraction=0.1)
+        assert 'warning' not in capsys.readouterr().out
+    if change == 'replaced':
+        os.utime(f'{path}ant/3.png', (2 ** 31, 2 ** 31))
+    else:
+        os.remove(f'{path}ant/3.png')
+    records.prepare(linked, '/nowhere', test_fraction=0.1)
+    assert 'warning: images were added, removed or changed after' in capsys.readouterr().out

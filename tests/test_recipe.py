@@ -211,6 +211,6 @@ def test_a_run_keeps_its_rate_and_needs_no_advice(settings):
     assert lines['rate'].startswith('0.02, ') and 'advice' not in lines
     assert lines['changed'] == 'num_towers=1 (now 4)'
     lines = lines_of(settings(max_steps=2, optimizer='adam', clip_norm=1.0))
-    assert lines['changed'] == 'no clip_norm (now 1.0)'
+    assert lines['changed'] == 'clip_norm=0.0 (now 1.0)'
     lines = lines_of(settings(max_steps=2, optimizer='adam', learning_rate=0.01))
     assert lines['rate'].startswith('0.01, ') and lines['changed'] == 'learning_rate=0.02 (now 0.01)'

@@ -19,6 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from cifar10.base import console, files
 from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
+from cifar10.data import records
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, deletion, metrics, saved
 from cifar10.run.names import step_of
@@ -536,6 +537,24 @@ def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
     for suffix in ('', '.txt'):
         plain, ours = ((tmp_path / (name + suffix)).stat() for name in ('plain', 'ours'))
         assert (ours.st_mode, ours.st_gid) == (plain.st_mode, plain.st_gid)
+
+
+def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_path):
+    given = settings(train_dir=str(tmp_path / 'a' / 'b' / 'run'), max_steps=1, eval_steps=1, keep_best=True)
+    path = given.run.train_dir
+    before = os.umask(0)
+    try:
+        for steps in (1, 2):
+            train(given.replace(max_steps=steps))
+            evaluate(eval_settings(train_dir=path, run_once=True, tower_device='cpu', num_examples=10))
+        TrainDir(f'{path}/best').check()
+        records.prepare('shapes', str(tmp_path / 'data'))
+        TrainDir(str(tmp_path / 'data')).check()
+    finally:
+        os.umask(before)
+    os.chmod(path, 0o777)
+    with pytest.raises(UsageError, match=f'{path} is writable for everybody .chmod o-w {path} mends that.'):
+        train(given.replace(max_steps=3))
 
 
 def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_run(settings, tmp_path):

@@ -7,11 +7,14 @@ The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fr
 class is set apart for testing.
 """
 import collections
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import os
+import pickle
 import tempfile
 import unicodedata
 import warnings
@@ -88,19 +91,22 @@ class _ImageFolder(Dataset):
         if not os.access(self.path, os.W_OK):
             raise UsageError(f'--dataset={self.path} is not writable, but what is made of its images is stored there; '
                              'use a writable directory with symbolic links to its class directories')
+        labels = {part: [label for label, _ in pairs] for part, pairs in files.items()}
+        labels = _check_counts(self.path, classes, labels, self.test_fraction)
         _refuse_unreadable(self.path, classes, files, self.test_fraction)
-        return tuple(classes), {part: len(pairs) for part, pairs in files.items()}
+        return tuple(classes), {part: len(of_part) for part, of_part in labels.items()}
 
     def notices(self):
-        left_out = os.path.join(self.folder, _LEFT_OUT)
-        if os.path.exists(left_out):
-            with named(left_out), open(left_out, encoding='utf-8') as stream:
-                yield f'files      {sum(1 for _ in stream)} left out, as {left_out} lists'
+        path, left_out = os.path.join(self.folder, _LEFT_OUT), ''
+        if os.path.exists(path):
+            with named(path), open(path, encoding='utf-8') as stream:
+                left_out = stream.read()
+            yield f'files      {len(left_out.splitlines())} left out, as {path} lists'
         folders = [self.path]
         if self.is_divided:
             folders = [os.path.join(self.path, part) for part in (TRAIN, TEST)]
         class_folders = [os.path.join(folder, name) for folder in folders for name in _class_names(folder)]
-        newest = max(map(self._last_change, class_folders), default=0)
+        newest = max((self._last_change(folder, left_out) for folder in class_folders), default=0)
         if newest > os.path.getmtime(self.folder):
             known = records.read_classes(self.folder)
             names = sorted({os.path.basename(folder) for folder in class_folders}.difference(known))
@@ -110,17 +116,25 @@ class _ImageFolder(Dataset):
                    'classes and number of training images)')
 
     @staticmethod
-    def _last_change(class_folder):
-        """Returns when the last file was added to a folder, removed from it or changed."""
-        files = [entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(class_folder)]
-        return max([os.path.getmtime(class_folder), *files])
+    def _last_change(class_folder, left_out):
+        """Returns when the last file, which may be behind a link, was added to a folder, removed from it or changed."""
+        times = [os.path.getmtime(class_folder)]
+        for entry in _entries(class_folder):
+            try:
+                times.append(entry.stat().st_mtime)
+            except OSError:  # a link to nothing: it is new, unless it led nowhere when the files were made
+                times.append(0 if f'{pictures.shown(entry.path)} (' in left_out else math.inf)
+        return max(times)
 
 
 @dataclasses.dataclass(frozen=True)
 class _PhotoFolder(_ImageFolder):
     """The images below a folder, which stay in their files."""
     _MOST_CLASSES = math.inf
-    _last_change = staticmethod(os.path.getmtime)  # the manifest has the times of the files
+
+    @staticmethod
+    def _last_change(class_folder, left_out):
+        return os.path.getmtime(class_folder)  # the manifest has the times of the files
 
     def records(self, name, folder, part, classes, image_size):
         return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self.path)
@@ -134,9 +148,16 @@ def _entries(folder):
         raise UsageError(f'{describe_os_error(error)}; make the folder readable, or remove it') from error
 
 
+def _is_dir(entry):
+    """Returns whether an entry of a folder is a folder; a link that cannot be followed is none."""
+    with contextlib.suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
-    return sorted(entry.name for entry in _entries(folder) if entry.is_dir() and not (
+    return sorted(entry.name for entry in _entries(folder) if _is_dir(entry) and not (
         entry.name.startswith(_CONVERTED) and os.path.isfile(os.path.join(entry.path, CLASSES_FILE))))
 
 
@@ -182,50 +203,54 @@ def _layout(path, test_fraction):
 
 
 def _examples(path, test_fraction):
-    """Finds the files below `path`; raises a UsageError if they have another layout or are too few.
+    """Finds the files below `path`; raises a UsageError if they have another layout.
 
     Returns:
       (the names of the classes, {part: (label, path) pairs}, (path, reason) of whatever else is in the folders).
-      The order of the pairs looks random but is always the same.
+      The order of the pairs looks random but is always the same. The parts are those of `_layout`.
     """
     classes, folders = _layout(path, test_fraction)
     files, misplaced = {}, []
     for part, folder in folders.items():
         entries = [(label, entry) for label, name in enumerate(classes)
                    for entry in _entries(os.path.join(folder, name))]
-        misplaced += [(entry.path, 'a directory') for _, entry in entries if entry.is_dir()]
+        misplaced += [(entry.path, 'a directory') for _, entry in entries if _is_dir(entry)]
         misplaced += [(entry.path, 'beside the class directories, not in one') for entry in _entries(folder)
-                      if entry.is_file()]
+                      if not _is_dir(entry)]
 
         def digest(labelled_path, folder=folder):
             _, path = labelled_path
             return hashlib.sha256(os.fsencode(os.path.relpath(path, folder))).digest()
         # Not class after class: networks that look at some images before training take the first ones.
-        files[part] = sorted(((label, entry.path) for label, entry in entries if not entry.is_dir()), key=digest)
-    if test_fraction is not None:
-        files = _divide(files[TRAIN], test_fraction)
-    _check_counts(path, classes, {part: [label for label, _ in pairs] for part, pairs in files.items()}, test_fraction)
+        files[part] = sorted(((label, entry.path) for label, entry in entries if not _is_dir(entry)), key=digest)
     return classes, files, misplaced
 
 
-def _divide(examples, test_fraction):
-    """Returns the examples of each part: of every class a fraction is for testing, but at least one example."""
-    counts = collections.Counter(label for label, _ in examples)
+def _divided(part, labels, test_fraction):
+    """Returns {part: for each of some images, whether it is in it}. Only images count, so other files change nothing.
+
+    Of every class a fraction is for testing, but at least one image; None: all are in `part`.
+    """
+    if test_fraction is None:
+        return {part: [True] * len(labels)}
+    counts = collections.Counter(labels)
     tests_to_come = {label: max(round(test_fraction * count), 1) for label, count in counts.items()}
-    parts = {TRAIN: [], TEST: []}
-    for label, path in examples:
-        parts[TEST if tests_to_come[label] > 0 else TRAIN].append((label, path))
+    are_tests = []
+    for label in labels:
+        are_tests.append(tests_to_come[label] > 0)
         tests_to_come[label] -= 1
-    return parts
+    return {TRAIN: [not is_test for is_test in are_tests], TEST: are_tests}
 
 
 def _check_counts(path, classes, labels, test_fraction, left_out=()):
-    """Raises a UsageError if a part or a class has too few images.
+    """Returns {part: the labels of its images}; raises a UsageError if a part or a class has too few.
 
     Args:
-      labels: {part: the labels of its images}.
+      labels: the labels of the images, for each part of `_layout`.
       left_out: (path, reason) of each file that is no image.
     """
+    labels = {part: list(itertools.compress(found, chosen)) for whole, found in labels.items()
+              for part, chosen in _divided(whole, found, test_fraction).items()}
     for part in labels:
         for missing in set(range(len(classes))) - set(labels[part]):
             count = sum(part_labels.count(missing) for part_labels in labels.values())
@@ -235,14 +260,15 @@ def _check_counts(path, classes, labels, test_fraction, left_out=()):
             why = ''
             if part == TRAIN and test_fraction is not None and count == 1:
                 why = ', because its only image is held out for testing'
-            elif files:
-                why = (f' ({len(files)} of its files cannot be read; the first is {pictures.shown(files[0][0])}, '
+            if files:
+                why += (f' ({len(files)} of its files cannot be read; the first is {pictures.shown(files[0][0])}, '
                        f"{files[0][1]}; what is read is {', '.join(pictures.formats())})")
             raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image{why}; give it '
                              f'more{change}, or remove its directory (images in directories below it are not read)')
     if len(labels[TRAIN]) < _LEAST_IMAGES:
         raise UsageError(f'--dataset={path} has {len(labels[TRAIN])} training images; at least {_LEAST_IMAGES} are '
                          'needed')
+    return labels
 
 
 class _Looker(pictures.Reader):
@@ -253,41 +279,40 @@ class _Looker(pictures.Reader):
 
 
 def _refuse_unreadable(path, classes, files, test_fraction):
-    """Raises a UsageError if no file of a class can be read, before any is converted. `files` is of `_examples`."""
+    """Raises a UsageError if a class has too few files that can be read, before any is converted.
+
+    `files` is of `_examples`.
+    """
     look, left_out, labels = _Looker(), [], {}
+    enough = 1 if test_fraction is None else 2  # images, of which one is for testing
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', module=r'PIL\.')
         for part, pairs in files.items():
-            readable = set()
+            readable = collections.Counter()
             for label, file in pairs:
-                if label not in readable:
+                if readable[label] < enough:
                     try:
                         look(file)
-                        readable.add(label)
+                        readable[label] += 1
                     except pictures.NoPicture as error:
                         left_out.append((file, str(error)))
-            labels[part] = [label for label, _ in pairs if label in readable]
+            too_few = [label for label, count in readable.items() if 0 < count < enough]
+            labels[part] = [*(label for label, _ in pairs if readable[label] == enough), *too_few]
     _check_counts(path, classes, labels, test_fraction, left_out)
 
 
 def _convert(path, test_fraction, size, folder):
     """Converts the images below `path` to records of square images of a size in a new folder."""
-    def write(temporary, part, examples):
-        with tempfile.TemporaryFile(dir=temporary) as stream:
-            for label, image in examples:
-                stream.write(bytes([label]) + image.transpose(2, 0, 1).tobytes())
-            record_bytes = 1 + 3 * size ** 2
-            count = stream.tell() // record_bytes
-            stream.seek(0)
-            names = {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part]
-            records.write(temporary, names, count, iter(lambda: stream.read(record_bytes), b''))
+    def write(temporary, part, count, examples):
+        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
+        records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], count, rows)
     _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
           lambda temporary: pictures.Decoder(Preparation(size, Augmentation(), size)), write)
 
 
 def _make_manifest(path, test_fraction, folder):
     """Examines the images below `path`, and writes a manifest of them into a new folder."""
-    def write(temporary, part, examples):
+    def write(temporary, part, count, examples):
         manifest.write(os.path.join(temporary, f'{part}.tsv'), path, examples)
     _make(path, test_fraction, folder, 'examining ', '; later runs look only at sizes and times',
           lambda temporary: Examiner(temporary, folder), write)
@@ -299,7 +324,8 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
     Args:
       doing, how: what the line says of it, before and after the files.
       new_reader: function (temporary folder) -> a `pictures.Reader`.
-      write: function (temporary folder, part, (label, what the reader made) pairs) that writes the files of a part.
+      write: function (temporary folder, part, their number, (label, what the reader made) pairs) that writes the files
+        of a part.
     """
     classes, files, misplaced = _examples(path, test_fraction)
     folders = sum(os.path.isdir(entry) for entry, _ in misplaced)
@@ -308,9 +334,17 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
     with new_folder(folder) as temporary:
         reader = new_reader(temporary)
         left_out = list(misplaced)
-        labels = {part: [] for part in files}
-        for part, pairs in files.items():
-            write(temporary, part, _read(reader, pairs, labels[part], left_out))
+        labels = {}
+        for whole, pairs in files.items():
+            found = labels[whole] = []
+            with tempfile.TemporaryFile(dir=temporary) as stream:  # until it is known which of the files are images
+                for label, made in _read(reader, pairs, left_out):
+                    found.append(label)
+                    pickle.dump(made, stream)
+                for part, chosen in _divided(whole, found, test_fraction).items():
+                    stream.seek(0)
+                    examples = ((label, pickle.load(stream)) for label in found)
+                    write(temporary, part, sum(chosen), itertools.compress(examples, chosen))
         records.write_classes(temporary, classes)
         if left_out:
             lines = [f'{pictures.shown(path)} ({reason})' for path, reason in sorted(left_out)]
@@ -323,13 +357,12 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
             f'lists; the first is {lines[0]}')
 
 
-def _read(reader, pairs, labels, left_out):
+def _read(reader, pairs, left_out):
     """Yields (label, what a reader makes) of files; those that it refuses are added to `left_out`, with the reason.
 
     Args:
       reader: a `pictures.Reader`.
       pairs: (label, path) of each file.
-      labels: a list to which the label of each example is added.
       left_out: a list of (path, reason).
     """
     results = reader.each([path for _, path in pairs], progress=True)
@@ -337,5 +370,4 @@ def _read(reader, pairs, labels, left_out):
         if isinstance(result, pictures.NoPicture):
             left_out.append((path, str(result)))
         else:
-            labels.append(label)
             yield label, result

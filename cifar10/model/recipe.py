@@ -61,6 +61,8 @@ class Recipe:
         if settings.widths:
             self._options['widths'] = parse_widths(settings.widths)
         self.total_examples = round(epochs * count) if epochs and count else None
+        if self.total_examples == 0:
+            raise UsageError(f'--epochs={epochs:g} of {count:,} images is less than one image; give more')
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
         self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)
@@ -204,7 +206,7 @@ class Recipe:
         make = OPTIMIZERS.load(settings.optimizer)
         options = dict(auxiliary_rate=auxiliary_rate, weight_decay=settings.weight_decay)
         given = {name: value for name, value in options.items() if value is not None}
-        if settings.clip_norm is None:
+        if not settings.clip_norm:
             return lambda: make(rate, **given)
         return lambda: Clipped(make(rate, **given), settings.clip_norm)
 

@@ -10,7 +10,7 @@ import sys
 
 from cifar10.base import console, plots, startup
 from cifar10.programs import flags, program
-from cifar10.settings.definition import setting
+from cifar10.settings.definition import checked, setting
 from cifar10.settings.training import GROUPS, train_settings
 
 
@@ -18,7 +18,7 @@ from cifar10.settings.training import GROUPS, train_settings
 class OutputSettings:
     """The file of the plot."""
     TITLE = 'Output'
-    out: str = setting('inputs.png', 'PNG file to write; requires matplotlib')
+    out: str = setting('inputs.png', 'PNG file to write; requires matplotlib', is_path=True)
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     often = ('out', 'dataset', 'data_dir', 'image_size', 'preset', 'augmentation', 'sizes', 'network', 'batch_size',
              'seed')
     given = flags.parse([OutputSettings, *GROUPS], __doc__, sys.argv[1:], often)
-    out = given.pop('out', OutputSettings.out)
+    out = checked([OutputSettings], dict(out=given.pop('out', OutputSettings.out)))['out']
     settings = train_settings(**given)
     plots.check_plot(out)
     startup.start_tensorflow()

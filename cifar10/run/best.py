@@ -18,6 +18,7 @@ from cifar10.run.names import FIGURES, SETTINGS, is_unfinished, parts, step_of, 
 from cifar10.run.train_dir import TrainDir
 
 _EVALUATION = 'of'  # the key in best.json under which the evaluation is
+_STEPS = 'steps'  # and the steps of the checkpoints that this program has put beside it: a kill may leave two
 
 
 class Best:
@@ -63,7 +64,7 @@ class Best:
             self._has_reported = True
             return None
         if not os.path.isdir(self.path):
-            os.makedirs(self.path)
+            files.make_folders(self.path)
             files.sync(self._directory)
         self._tidy()
         self._settings = None
@@ -102,31 +103,31 @@ class Best:
         if best and (best['precision'] >= precision or best['step'] == step):
             self._folder.remove_checkpoint(candidate)
             return False
-        text = json.dumps({'step': step, 'precision': precision, **figures, _EVALUATION: self._evaluation}, indent=2)
+        new = {'step': step, 'precision': precision, **figures, _EVALUATION: self._evaluation}
         if self._settings:
             files.replace(os.path.join(self.path, SETTINGS), self._settings)
-        if not best:
-            self._write(text)  # first, so that a checkpoint in the folder is known to be this program's
+        steps = [best['step'], step] if best else [step]
+        self._write(best or new, steps)  # first, so that a checkpoint in the folder is known to be this program's
         self._folder.publish(step)
-        self._write(text)  # last, so that the figures are those of a checkpoint that is there
-        self._remove_all_but(step)
+        self._write(new, steps)  # then, so that the figures are those of a checkpoint that is there
+        if best:
+            self._folder.remove_checkpoint(f'{self._folder.checkpoint_prefix}-{best["step"]}')
+            self._write(new, [step])
         return True
 
-    def _write(self, figures):
-        files.replace(os.path.join(self.path, FIGURES), figures + '\n')
-
-    def _remove_all_but(self, step):
-        for prefix in self._folder.checkpoints():
-            if step_of(prefix) != step:
-                self._folder.remove_checkpoint(prefix)
+    def _write(self, figures, steps):
+        text = json.dumps({**figures, _STEPS: steps}, indent=2)
+        files.replace(os.path.join(self.path, FIGURES), text + '\n')
 
     def _tidy(self):
-        """Removes what killed processes left: checkpoints that are not in best.json, and files without an index."""
-        best = self.figures()
-        step = best['step'] if best else None
-        self._remove_all_but(step)
+        """Removes what killed processes left: of the checkpoints that best.json names all but the best."""
+        stored, best = self._stored() or {}, self.figures() or {}
+        steps = [step for step in (*stored.get(_STEPS, ()), stored.get('step')) if step != best.get('step')]
+        for prefix in self._folder.checkpoints():
+            if step_of(prefix) in steps:
+                self._folder.remove_checkpoint(prefix)
         for name in os.listdir(self.path):
-            if is_unfinished(name) or step_without_index(name) not in (None, step):
+            if is_unfinished(name) or step_without_index(name) in steps:
                 os.remove(os.path.join(self.path, name))
 
     def _stored(self):
@@ -136,7 +137,7 @@ class Best:
             with files.named(path), open(files.opened(path)) as stream:
                 figures = json.load(stream)
             is_valid = isinstance(figures['precision'], float) and isinstance(figures['step'], int) and isinstance(
-                figures[_EVALUATION], dict)
+                figures[_EVALUATION], dict) and isinstance(figures.get(_STEPS, []), list)
         except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, UsageError):
             return None
         return figures if is_valid else None

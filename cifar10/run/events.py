@@ -2,6 +2,7 @@
 import contextlib
 import io
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -10,8 +11,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
-from cifar10.base.errors import RunError, reason
+from cifar10.base.errors import RunError, describe_os_error, reason
 from cifar10.run.names import EVENTS_SUFFIX
+
+_SECONDS = re.compile(r'events\.out\.tfevents\.(\d+)')  # in the name of an event file
 
 
 class Events:
@@ -21,12 +24,9 @@ class Events:
     """
 
     def __init__(self, directory: str):
-        # As TensorFlow names it. The process number keeps two files apart that were made on one machine in the same
-        # second.
-        name = f'events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}.{os.getpid()}{EVENTS_SUFFIX}'
         # A `tf.summary.FileWriter` writes in a thread, whose errors would be shown with a traceback.
         with _errors():
-            self._writer = tf.io.TFRecordWriter(os.path.join(directory, name))
+            self._writer = tf.io.TFRecordWriter(_new_file(directory))
         self._write(file_version='brain.Event:2')
 
     def add_graph(self, graph: tf.Graph) -> None:
@@ -75,9 +75,26 @@ class Events:
             self._writer.flush()
 
 
+def _new_file(directory):
+    """Makes an empty event file, named as TensorFlow names it; returns its path.
+
+    TensorBoard reads files in the order of their names, so the name is behind all that are there, though the clock may
+    be behind or two files be made in one second.
+    """
+    while True:
+        seconds = [int(found[1].ljust(10, '0')) for found in map(_SECONDS.match, os.listdir(directory)) if found]
+        second = max([int(time.time()), *(second + 1 for second in seconds)])
+        path = os.path.join(
+            directory, f'events.out.tfevents.{second:010}.{socket.gethostname()}.{os.getpid()}{EVENTS_SUFFIX}')
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            open(path, 'x').close()
+            return path
+
+
 @contextlib.contextmanager
 def _errors():
     try:
         yield
-    except tf.errors.OpError as error:
-        raise RunError(f'the file for TensorBoard cannot be written ({reason(error)})') from error
+    except (tf.errors.OpError, OSError) as error:
+        why = describe_os_error(error) if isinstance(error, OSError) else reason(error)
+        raise RunError(f'the file for TensorBoard cannot be written ({why})') from error

@@ -1,6 +1,5 @@
 """metrics.jsonl: what a run or its evaluation measured, for programs to read; a JSON object per line."""
 import contextlib
-import errno
 import json
 import math
 import os
@@ -96,10 +95,14 @@ class Metrics:
         else:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
             with files.named(self._path), open(files.opened(self._path, flags), 'ab', buffering=0) as stream:
-                length = stream.tell()
-                if stream.write(line) < len(line):  # the disk is full
-                    stream.truncate(length)  # no part of a line stays
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+                length, rest = stream.tell(), line
+                try:
+                    while rest:  # what is written in part, as where a disk is full, is an error at the second attempt
+                        rest = rest[stream.write(rest):]
+                except OSError:
+                    if rest != line:
+                        stream.truncate(length)  # no part of a line stays
+                    raise
         return json.loads(line)
 
 

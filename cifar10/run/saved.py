@@ -8,6 +8,7 @@ import glob
 import hashlib
 import os
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -177,8 +178,19 @@ def reader(prefix: str) -> Any:
     """Returns TensorFlow's reader of the files of a checkpoint.
 
     Not that of `tf.train.load_checkpoint`, which takes a folder of the same name beside them for the newest in it.
+    TensorFlow would take the name of the folder for a pattern of names, so it gets its descriptor in place of that.
     """
-    return tf.train.NewCheckpointReader(prefix)
+    folder, name = os.path.split(prefix)
+    if not set(folder) & set('*?[]\\'):
+        return tf.train.NewCheckpointReader(prefix)
+    descriptor = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        opened = tf.train.NewCheckpointReader(f'/proc/self/fd/{descriptor}/{name}')
+    except BaseException:
+        os.close(descriptor)
+        raise
+    weakref.finalize(opened, os.close, descriptor)  # it opens the data when they are read
+    return opened
 
 
 def read(prefix: str) -> dict[str, np.ndarray]:

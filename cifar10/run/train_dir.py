@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from cifar10.base import files
 from cifar10.base.console import say
-from cifar10.base.directories import check_dir, make_dir, refuse_of_others
+from cifar10.base.directories import BEST, check_dir, make_dir, refuse_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.signals import is_stopped
 from cifar10.run import metrics
@@ -24,6 +24,7 @@ from cifar10.run.names import (
     SETTINGS,
     exists,
     is_of_checkpoint,
+    is_of_run,
     parts,
     step_of,
     step_without_index,
@@ -137,6 +138,12 @@ class TrainDir:
             raise UsageError(f'{self.given} is a checkpoint; give the directory that contains it')
         refuse_of_others(self.path, self.given)
         check_dir(self.path, '--train_dir')
+        for folder in (self.path, os.path.join(self.path, BEST)):
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                for entry in os.scandir(folder):
+                    if is_of_run(entry.name) and entry.is_dir(follow_symlinks=False):
+                        raise UsageError(f'{entry.path} is a folder, and a run writes or removes a file of this name; '
+                                         'move it away')
         with contextlib.suppress(FileNotFoundError):
             os.close(files.opened(os.path.join(self.path, metrics.NAME)))
 

@@ -36,7 +36,7 @@ class Of(enum.Enum):
 
 def setting(default: Any, help: str, *, minimum: int | None = None, choices: Collection[str] | None = None,
             change: Change = Change.FREE, of: Of = Of.RUN, only_with: tuple[str, str] | None = None,
-            checks: Iterable[Callable[[str, Any], None]] = ()) -> Any:
+            is_path: bool = False, checks: Iterable[Callable[[str, Any], None]] = ()) -> Any:
     """Returns a dataclass field for one setting.
 
     Args:
@@ -48,10 +48,12 @@ def setting(default: Any, help: str, *, minimum: int | None = None, choices: Col
       of: what the setting describes.
       only_with: (name of another setting, a value of it). With any other value of that setting, this one has
         no meaning and is None, whatever its default.
+      is_path: whether a string is a path, as `path_of` takes it. That of something of the user's own always is.
       checks: functions (name, value) that raise a UsageError if the value is not valid.
     """
     return dataclasses.field(default=default, metadata=dict(
-        help=help, minimum=minimum, choices=choices, change=change, of=of, only_with=only_with, checks=tuple(checks)))
+        help=help, minimum=minimum, choices=choices, change=change, of=of, only_with=only_with, is_path=is_path,
+        checks=tuple(checks)))
 
 
 def fields(*groups: type) -> list[dataclasses.Field]:
@@ -84,9 +86,39 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
         is_path, value = isinstance(value, os.PathLike), _plain(value)
         if isinstance(value, str):
             value = _whole_path(value, is_path, by_name[name])
+        elif isinstance(value, tuple):
+            value = tuple(_with_home(flag_of(by_name[name]), path) for path in value)  # each is looked at on its own
         _check(by_name[name], value)
         result[name] = value
     return result
+
+
+def path_of(flag: str, given: str) -> str:
+    """Returns a path that a user gives as all parts of the program take it; a `~` is a home, as in a shell.
+
+    Raises:
+      UsageError: there is no such home, it is an address such as gs://bucket, or the working directory was removed.
+    """
+    path = _with_home(flag, given)
+    if re.match(r'[A-Za-z][\w.+-]*://', path):
+        raise UsageError(f'{flag}={given} is an address, and files must be on this machine; mount or copy what is '
+                         'there, and give its path')
+    if not os.path.isabs(path):
+        try:
+            os.getcwd()
+        except OSError as error:
+            raise UsageError(f'{flag}={given} starts from the working directory, which was removed; change to another '
+                             'one, or give the whole path') from error
+    return path
+
+
+def _with_home(flag, given):
+    """Returns a path with a home in place of a `~` at its beginning; raises a UsageError if there is none."""
+    path = os.path.expanduser(given)
+    if path.startswith('~'):
+        raise UsageError(f'{flag}={given}: no home is known for {given.split(os.sep)[0]}; give the whole path, or '
+                         f'./{given} for a file of this name')
+    return path
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
@@ -113,14 +145,16 @@ def _plain(value):
 
 
 def _whole_path(value, is_path, field):
-    """Returns the absolute path of something of the user's own; another string as it is.
+    """Returns the path in a string, which is absolute if it is of something of the user's own; another string as it is.
 
     A folder that exists needs no slash, unless a name of the setting is the same. A path of pathlib has lost its slash.
     """
-    is_name = value in (field.metadata['choices'] or ())
-    if _is_own(value + '/', field) and (is_path or not is_name and os.path.isdir(value)):
+    if field.metadata['is_path']:
+        return path_of(flag_of(field), value)
+    is_folder = os.path.isdir(value) or value.startswith('~')
+    if _is_own(value + '/', field) and (is_path or is_folder and value not in field.metadata['choices']):
         value += '/'
-    return os.path.abspath(value) if _is_own(value, field) else value
+    return os.path.abspath(path_of(flag_of(field), value)) if _is_own(value, field) else value
 
 
 def _is_own(value, field):
@@ -182,10 +216,3 @@ def utf8(name: str, path: str) -> None:
 def absolute_utf8(name: str, path: str) -> None:
     """Raises a UsageError if the absolute form of a path, which a run stores, is not valid UTF-8."""
     utf8(name, os.path.abspath(path))
-
-
-def no_wildcard(name: str, path: str) -> None:
-    """Raises a UsageError if TensorFlow would expand a path as a pattern of file names."""
-    if set(path) & set('*?[]\\'):
-        raise UsageError(f'--{name}={path} contains one of * ? [ ] \\, which TensorFlow reads as wildcards; use '
-                         'another directory')

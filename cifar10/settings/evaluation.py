@@ -6,7 +6,7 @@ from typing import Any
 from cifar10.base.directories import BEST, DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS
-from cifar10.settings.definition import absolute_utf8, checked, no_wildcard, setting, utf8
+from cifar10.settings.definition import absolute_utf8, checked, setting, utf8
 from cifar10.settings.training import TOWER_DEVICES
 
 EVAL_DATA = ('test', 'train_eval')
@@ -16,16 +16,16 @@ EVAL_DATA = ('test', 'train_eval')
 class _Checkpoints:
     """The checkpoints to evaluate, and where the results go."""
     TITLE = 'Checkpoints'
-    checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', checks=[no_wildcard, utf8])
+    checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', is_path=True, checks=[utf8])
     train_dir: str = setting(
         None, 'the same as --checkpoint_dir, but with eval in it as eval_dir, so that one TensorBoard shows both',
-        checks=[no_wildcard, utf8])
+        is_path=True, checks=[utf8])
     checkpoint: str = setting(
         None, 'prefix of a single checkpoint to evaluate once, or to use, instead of the newest in checkpoint_dir',
-        checks=[no_wildcard, utf8])
+        is_path=True, checks=[utf8])
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files, metrics and the best checkpoint; with train_dir, eval in it',
-        checks=[utf8])
+        is_path=True, checks=[utf8])
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
     keep_best: bool = setting(True, 'keep a copy of the best checkpoint in eval_dir/best')
     per_class: bool = setting(False, 'print precision and recall of each class and the confusion matrix')
@@ -46,7 +46,7 @@ class _Use:
     image: tuple = setting(None, 'image files to classify: --image A B, or --image=A --image=B')
     json: bool = setting(False, 'print each evaluation, or the classes of each --image, as one JSON object on a line')
     export_dir: str = setting(
-        None, 'write a SavedModel to this directory, which must be new or empty', checks=[utf8])
+        None, 'write a SavedModel to this directory, which must be new or empty', is_path=True, checks=[utf8])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,8 @@ class _Data:
     """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
-        None, f"directory of the data set (default: the run's, else {DATA_DIR})", checks=[absolute_utf8])
+        None, f"directory of the data set (default: the run's, else {DATA_DIR})", is_path=True,
+        checks=[absolute_utf8])
     dataset: str = setting(
         None, "data set, or the new location of the run's own images (default: the run's, else cifar10)",
         choices=DATASETS, checks=[utf8])
@@ -98,7 +99,7 @@ def eval_settings(**given: Any) -> EvalSettings:
     if settings.train_dir:
         folder, name = os.path.split(os.path.abspath(settings.train_dir))
         of_run = folder if name == BEST else settings.train_dir  # the best checkpoint is in a folder of the run's
-        eval_dir = given.get('eval_dir') or os.path.join(of_run, EVALUATIONS)
+        eval_dir = values.get('eval_dir') or os.path.join(of_run, EVALUATIONS)
         settings = dataclasses.replace(settings, checkpoint_dir=settings.train_dir, eval_dir=eval_dir)
     if settings.export_dir and (settings.image or settings.json):
         raise UsageError('--export_dir exports the model and does nothing else; leave it out, or --image and --json')

@@ -28,7 +28,7 @@ from cifar10.settings.definition import (
     absolute_utf8,
     checked,
     fields,
-    no_wildcard,
+    flag_of,
     setting,
     utf8,
 )
@@ -75,7 +75,6 @@ _between_0_and_1 = _unless(lambda value: 0 < value < 1, (
     'leaves no images for training or none for testing; give a number between 0 and 1'))
 _at_most_largest = _unless(lambda value: value <= LARGEST_IMAGE, f'is too large; the maximum is {LARGEST_IMAGE}')
 _below_1 = _unless(lambda value: value < 1, 'leaves no probability for the label itself; give a number below 1')
-_clips = _unless(bool, 'makes all gradients 0; give a number above 0, or leave it out')
 _above_0 = _unless(bool, 'trains nothing; give a number above 0')
 _countable = _unless(lambda value: value <= 1e9, 'is too large; the maximum is 1e9')  # its images are counted in int64
 
@@ -94,7 +93,7 @@ class RunSettings:
     TITLE = 'Run'
     train_dir: str = setting(
         TRAIN_DIR, 'directory for checkpoints and TensorBoard files; a run found there is resumed',
-        checks=[no_wildcard, utf8], of=Of.START)
+        is_path=True, checks=[utf8], of=Of.START)
     max_steps: int = setting(
         None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
@@ -102,7 +101,7 @@ class RunSettings:
         checks=[_above_0, _countable])
     warm_start: str = setting(
         None, 'checkpoint, or directory with checkpoints, of a model whose variables a new run takes where they fit',
-        checks=[no_wildcard, absolute_utf8], of=Of.START)
+        is_path=True, checks=[absolute_utf8], of=Of.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     stuck_secs: int = setting(
@@ -112,7 +111,8 @@ class RunSettings:
         0, "steps between comparisons of one tower's gradients with another device's; 0: none", minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
-    plot: str = setting(None, 'PNG file for the timeline of --explain; requires matplotlib', of=Of.START)
+    plot: str = setting(
+        None, 'PNG file for the timeline of --explain; requires matplotlib', is_path=True, of=Of.START)
     restart: bool = setting(False, "delete this program's files in train_dir and start a new run", of=Of.START)
 
 
@@ -121,7 +121,8 @@ class DataSettings:
     """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
-        DATA_DIR, 'directory of the data set, created if necessary', checks=[absolute_utf8], of=Of.MACHINE)
+        DATA_DIR, 'directory of the data set, created if necessary', is_path=True, checks=[absolute_utf8],
+        of=Of.MACHINE)
     dataset: str = setting(
         'cifar10', 'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ contains your own images',
         choices=DATASETS, change=Change.NEVER, checks=[utf8])
@@ -157,8 +158,8 @@ class RecipeSettings:
         0.01, "adamw's weight decay, of variables with two or more dimensions", change=Change.REPORTED,
         only_with=('optimizer', 'adamw'))
     clip_norm: float = setting(
-        None, "largest norm of all variables' gradients together; larger ones are scaled down", change=Change.REPORTED,
-        checks=[_clips])
+        None, "largest norm of all variables' gradients together; larger ones are scaled down; 0: any",
+        change=Change.REPORTED)
     schedule: str = setting(None, 'learning rate schedule', choices=SCHEDULES, change=Change.NEVER)
     warmup_epochs: float = setting(
         None, 'passes over the data in which the learning rate rises from 0, before the schedule begins',
@@ -307,7 +308,8 @@ def flags_of(settings: TrainSettings, *kinds: Of) -> list[str]:
     """
     values = settings.flat()
     preset, optimizer = values['preset'], values['optimizer']
-    usual = _with_preset({name: values[name] for name in ('preset', 'image_size')}).flat()
+    given = {'preset', 'image_size'} if preset != CLASSIC['preset'] else {'image_size'}  # as the flags will give them
+    usual = _with_preset({name: values[name] for name in given}).flat()
     usual.update(preset=CLASSIC['preset'], image_size=PRESETS[preset].get('image_size', DataSettings.image_size),
                  batch_size=PRESETS[preset]['batch_size'])
     if not OPTIMIZERS.is_own(optimizer):
@@ -328,6 +330,7 @@ def completed(stored: Mapping[str, Any]) -> TrainSettings:
     Nothing is checked.
     """
     values = {**CLASSIC, **stored}
+    values['clip_norm'] = values['clip_norm'] or 0.0  # earlier versions recorded None
     return _grouped({**values, **dict.fromkeys(meaningless(values))})
 
 

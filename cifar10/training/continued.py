@@ -13,7 +13,7 @@ from cifar10.base.registry import OWN, TO_THE_END
 from cifar10.cluster import membership
 from cifar10.run import trust
 from cifar10.run.names import SETTINGS
-from cifar10.settings.definition import Of, fields, flag_of
+from cifar10.settings.definition import Of, checked, fields, flag_of
 from cifar10.settings.training import GROUPS, RecipeSettings, TrainSettings, flags_of, meaningless, train_settings
 
 _LENGTH = {'max_steps', 'epochs'}
@@ -34,7 +34,7 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     Raises:
       UsageError: a setting is wrong, or the run names code that may be somebody else's.
     """
-    given = {name: value for name, value in given.items() if value is not None}
+    given = checked(GROUPS, {name: value for name, value in given.items() if value is not None})
     directory = given.get('train_dir')
     if directory is None or given.get('restart'):
         return train_settings(**given), []

@@ -1,5 +1,6 @@
 """What a person is told of a run before its first step. The functions are stages, as those of `start` are."""
 import os
+import shlex
 
 import tensorflow.compat.v1 as tf
 
@@ -122,7 +123,7 @@ def describe_run(start: Start) -> list[str]:
     else:
         progress = f'new, to step {plan.last_step}'
     lines = [f'run        {run.train_dir}{whose}, {progress}', *assumed,
-              f'watch      tensorboard --logdir {os.path.abspath(run.train_dir)}']
+              f'watch      tensorboard --logdir {shlex.quote(os.path.abspath(run.train_dir))}']
     if plan.finished:
         flag, length = ('--epochs', f'{run.epochs:g}') if run.epochs else ('--max_steps', run.max_steps)
         remedy = f'a larger {flag} continues it'

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from cifar10.base.directories import BEST
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
 from cifar10.data import expected, records
@@ -77,7 +78,7 @@ def check_optimizer(start: Start) -> list[str]:
     if recipe.clip_norm and averages_within:
         raise UsageError(f'--clip_norm={recipe.clip_norm:g} clips the mean of all gradients together, but '
                          f"--variable_update={update} averages each variable's gradients separately; use "
-                         '--variable_update=replicated, which takes the same steps')
+                         '--variable_update=replicated, which takes the same steps, or --clip_norm=0')
     OPTIMIZERS.check(recipe.optimizer, averages_within)
     return []
 
@@ -143,6 +144,9 @@ def check_directory(start: Start) -> list[str]:
     """Checks that the run can use its directory: no other process trains there, and it holds no other run."""
     start.directory.check()
     start.directory.refuse_another_process()
+    best = os.path.join(start.directory.path, BEST)
+    if start.settings.reports.keep_best and os.path.islink(best) and not os.path.exists(best):
+        raise UsageError(f'--keep_best: {best} is a link to nothing; make the folder that it leads to, or remove it')
     _refuse_among_images(start.directory.path, start.settings.data.dataset)
     start.replaces = _replaces(start)
     return []

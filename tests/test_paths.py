@@ -1,0 +1,105 @@
+"""What a path may be: one rule for all settings, from the command line and from Python."""
+import json
+import os
+import pathlib
+import shlex
+
+import pytest
+
+from cifar10 import train
+from cifar10.base.errors import UsageError
+from cifar10.programs import flags
+from cifar10.programs.replay import ReplaySettings
+from cifar10.programs.show_inputs import OutputSettings
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings import evaluation
+from cifar10.settings.definition import checked, fields, flag_of
+from cifar10.settings.training import GROUPS, train_settings
+
+ALL = {'train': GROUPS, 'eval': evaluation.GROUPS, 'replay': [ReplaySettings], 'show_inputs': [OutputSettings]}
+PATHS = [(program, name) for program, name in [
+    *[('train', name) for name in ('train_dir', 'warm_start', 'plot', 'data_dir', 'dataset', 'network', 'optimizer')],
+    *[('eval', name) for name in ('checkpoint_dir', 'train_dir', 'checkpoint', 'eval_dir', 'export_dir', 'data_dir',
+                                  'dataset', 'network')],
+    *[('replay', name) for name in ('train_dir', 'against', 'from_', 'data_dir', 'dataset', 'network', 'optimizer')],
+    ('show_inputs', 'out')]]
+ENDS = {'network': '/a b.py:f', 'optimizer': '/a b.py:f'}
+
+
+def value_of(program, name, given):
+    return checked(ALL[program], {name: given})[name]
+
+
+def test_all_settings_that_are_paths_are_tried_here():
+    found = {(program, field.name) for program, groups in ALL.items() for field in fields(*groups)
+             if field.metadata['is_path'] or field.name in ('dataset', 'network', 'optimizer')}
+    assert found == set(PATHS)
+
+
+@pytest.mark.parametrize('program, name', PATHS)
+def test_a_tilde_is_the_home_as_in_a_shell(program, name, tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    end = ENDS.get(name, '/a b')
+    flag = next(flag_of(field) for field in fields(*ALL[program]) if field.name == name)
+    on_command_line = flags.parse(ALL[program], 'x', [f'{flag}=~{end}'])
+    assert value_of(program, name, on_command_line[name]) == f'{tmp_path}{end}'
+    assert value_of(program, name, pathlib.Path(f'~{end}')) == f'{tmp_path}{end}'
+    monkeypatch.chdir(tmp_path)
+    assert os.path.abspath(value_of(program, name, f'./~{end}')) == f'{tmp_path}/~{end}'  # a shell leaves this one
+
+
+@pytest.mark.parametrize('program, name', PATHS)
+def test_what_is_no_path_of_this_machine_is_refused_with_a_remedy(program, name, tmp_path, monkeypatch):
+    end = ENDS.get(name, '/x')
+    with pytest.raises(UsageError, match=f'~no-such-user{end}: no home is known for ~no-such-user; give the whole pa'):
+        value_of(program, name, f'~no-such-user{end}')
+    for scheme in ('gs', 's3', 'hdfs', 'file', 'https'):
+        with pytest.raises(UsageError, match=f'={scheme}://bucket{end} is an address, and files must be on this mach'):
+            value_of(program, name, f'{scheme}://bucket{end}')
+    (tmp_path / 'gone').mkdir()
+    monkeypatch.chdir(tmp_path / 'gone')
+    (tmp_path / 'gone').rmdir()
+    with pytest.raises(UsageError, match=f'=rel{end} starts from the working directory, which was removed'):
+        value_of(program, name, f'rel{end}')
+    assert value_of(program, name, f'/x{end}') == f'/x{end}'
+
+
+def test_each_image_to_classify_may_be_in_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    # An address among them is told on its line, and the others are classified.
+    assert value_of('eval', 'image', ('~/a.png', 'b.png', 'https://x/c.png')) == (
+        f'{tmp_path}/a.png', 'b.png', 'https://x/c.png')
+
+
+def test_a_start_writes_to_the_home_and_goes_on_there(settings, tmp_path, monkeypatch):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    given = dict(settings(max_steps=1).flat(), train_dir='~/run', use_fp16=None, num_towers=None)
+    given = {name: value for name, value in given.items() if value is not None}
+    assert train(**given).checkpoint == f'{tmp_path}/run/model.ckpt-1'
+    assert train(train_dir='~/run', max_steps=2).step == 2  # which takes the settings of the run
+    assert os.listdir(tmp_path) == ['run']
+
+
+@pytest.mark.parametrize('folder', ['in[1]', 'a*?', "b\\c d'e"])
+def test_wildcards_in_the_working_directory(folder, settings, tmp_path, monkeypatch):
+    (tmp_path / folder).mkdir()
+    monkeypatch.chdir(tmp_path / folder)
+    given = dict(settings(max_steps=1).flat(), train_dir='out')
+    given = {name: value for name, value in given.items() if value is not None and name != 'use_fp16'}
+    lines = []
+    train(**given, say=lines.append)
+    watch, = [shlex.split(line) for line in lines if line.startswith('watch ')]
+    assert watch == ['watch', 'tensorboard', '--logdir', str(tmp_path / folder / 'out')]
+    assert train(**{**given, 'train_dir': 'new', 'warm_start': 'out'}).step == 1
+    record = json.loads((tmp_path / folder / 'new' / 'config.json').read_text())
+    assert record['settings']['warm_start'] == str(tmp_path / folder / 'out' / 'model.ckpt-1')
+    *_, train_dir = [flag for flag in shlex.split(record['command']) if flag.startswith('--train_dir')]
+    monkeypatch.chdir('/')
+    assert train(**flags.parse(GROUPS, 'x', [train_dir, '--max_steps=2'])).step == 2
+    assert TrainDir(train_dir.partition('=')[2]).stored().settings.run.warm_start == record['settings']['warm_start']
+
+
+def test_a_recorded_path_that_looks_like_an_address_stays_readable():
+    recorded = '/old/gs:/bucket/data'  # as a run recorded --data_dir=gs://bucket/data
+    assert train_settings(data_dir=recorded).data.data_dir == recorded

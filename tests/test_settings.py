@@ -1,0 +1,100 @@
+"""Settings as flags and back, and every value that a setting may have in a run that goes on."""
+import os
+import random
+import shlex
+
+import pytest
+
+from cifar10 import train
+from cifar10.base.errors import UsageError
+from cifar10.base.registry import OPTIMIZERS
+from cifar10.programs import flags
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings.definition import Change, Of, fields
+from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
+from cifar10.training.continued import settings_of
+from tests.helpers import change_record
+
+DRAWS = 4000  # of which a third are valid
+# name of a setting -> the values that are drawn for it. A third of the settings is drawn.
+VALUES = dict(
+    preset=['classic', 'fast', 'photos'], network=['classic', 'fast', '/a b/n.py:f'],
+    widths=['16,32', '64,128,128'], optimizer=['sgd', 'momentum', 'adam', 'adamw', 'muon', '/o.py:f'],
+    learning_rate=[1e-5, 0.1, 0.2, 1, 0.001, 3.3333333333333e-7], auxiliary_learning_rate=[0.75, 0.02, 1e-9],
+    weight_decay=[0.01, 0.0, 0.1], clip_norm=[0.0, 1.0, 2.5, 1e-7], schedule=['staircase', 'linear', 'cosine'],
+    warmup_epochs=[0.0, 1.0, 1 / 3], augmentation=['classic', 'shift', 'resized_crop'],
+    sizes=['20:0.5,28', '32', '16:.3,24'], label_smoothing=[0.0, 0.1, 0.2], moving_averages=[True, False],
+    freeze=['^conv1/', "a'b c$", '(x|y)'], num_towers=[1, 4], batch_size=[128, 512, 32, 7],
+    variable_update=['parameter_server', 'replicated', 'async', 'local', 'mirrored'], local_steps=[1, 8, 64],
+    precision=['fp32', 'bf16', 'fp16', 'auto'], deterministic=[True, False], image_size=[24, 32, 48, 64, 96, 128],
+    dataset=['shapes', 'cifar10', '/x y/'], data_dir=['/tmp/a b', '/tmp/cifar10_data'], test_fraction=[0.1, 0.25],
+    seed=[0, 5], epochs=[2.75, 30.0, 1 / 3, 5, 1e6], max_steps=[10, 1000000, 7], save_steps=[1000, 200, 5],
+    eval_steps=[0, 200, 7], keep_best=[True, False], max_to_keep=[0, 5, 2], log_frequency=[10, 1],
+    summary_steps=[0, 100], use_fp16=[True, False], num_gpus=[1, 4], gpus_per_tower=[1, 2], xla=[True, False],
+    tower_device=['auto', 'cpu'])
+
+
+def decided(settings):
+    """Returns settings as a run records them, in which nothing is undecided."""
+    towers, recipe = settings.towers, settings.recipe
+    values = dict(num_towers=towers.num_towers or 2,
+                  batch_size=towers.batch_size or PRESETS[recipe.preset]['batch_size'],
+                  precision='bf16' if towers.precision == 'auto' else towers.precision)
+    if not OPTIMIZERS.is_own(recipe.optimizer):
+        values.update({name: rate for name, rate in default_rates(recipe.preset, recipe.optimizer)._asdict().items()
+                       if name != 'examples' and getattr(recipe, name) is None})
+    return settings.replace(**values)
+
+
+def test_the_flags_of_a_run_give_its_settings():
+    draw = random.Random(5)
+    names = [field.name for field in fields(*GROUPS) if field.metadata['of'] in (Of.RUN, Of.MACHINE)]
+    valid = 0
+    for _ in range(DRAWS):
+        given = {name: draw.choice(values) for name, values in VALUES.items() if draw.random() < 0.3}
+        try:
+            before = decided(train_settings(**given))
+        except UsageError:
+            continue
+        valid += 1
+        line = ' '.join(flags_of(before, Of.RUN, Of.MACHINE))
+        after = decided(train_settings(**flags.parse(GROUPS, 'x', shlex.split(line))))
+        assert {name: after.flat()[name] for name in names} == {name: before.flat()[name] for name in names}, line
+    assert valid > DRAWS / 10
+
+
+@pytest.mark.parametrize('preset', ['classic', 'photos'])
+def test_clipping_can_be_turned_off_in_a_run_that_goes_on_by_its_name(settings, preset):
+    of_run = dict(settings(max_steps=1).flat(), preset=preset, clip_norm=2.0, learning_rate=0.01, epochs=None,
+                  precision='fp32', schedule='staircase', warmup_epochs=0.0)
+    of_run = {name: value for name, value in of_run.items() if value is not None and name != 'use_fp16'}
+    train(**of_run)
+    folder = of_run['train_dir']
+    for given, norm in ((dict(max_steps=2), 2.0), (dict(max_steps=3, clip_norm=0), 0), (dict(max_steps=4), 0)):
+        train(train_dir=folder, **given)
+        assert TrainDir(folder).stored().settings.recipe.clip_norm == norm
+
+
+def test_every_default_of_what_may_change_can_be_given():
+    # In a run that goes on by its name, a setting without a value that says "none" could never be left out again.
+    for field in fields(*GROUPS):
+        if field.metadata['of'] is Of.RUN and field.metadata['change'] is not Change.NEVER:
+            has_value = train_settings().flat()[field.name] is not None or field.metadata['only_with']
+            assert has_value or field.name in ('epochs', 'learning_rate', 'num_towers', 'batch_size'), field.name
+
+
+def test_a_run_that_recorded_no_clipping_as_none_goes_on(one_step, settings):
+    folder = settings().run.train_dir
+    change_record(folder, clip_norm=None)
+    assert TrainDir(folder).stored().settings.recipe.clip_norm == completed({}).recipe.clip_norm == 0
+    assert settings_of(dict(train_dir=folder))[0].recipe.clip_norm == 0
+
+
+def test_a_length_of_no_image_is_refused_before_anything_is_written(settings):
+    config = settings(max_steps=None, epochs=1e-5)
+    given = {name: value for name, value in config.flat().items() if value is not None and name != 'use_fp16'}
+    with pytest.raises(UsageError, match='--epochs=1e-05 of 10,000 images is less than one image; give more'):
+        train(**given)
+    assert not os.path.exists(config.run.train_dir)
+    assert train(**{**given, 'epochs': 1e-4}).step == 1  # one image
