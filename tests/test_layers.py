@@ -27,12 +27,30 @@ def test_batch_normalisation_with_its_defaults_equals_numpys(shape):
         gamma.load(np.arange(8, dtype=np.float32), session)
         beta.load(np.full(8, 0.25, np.float32), session)
         trained, moved, evaluated = session.run([y, [each.value for each in statistics], plain])
-    mean, variance, count = x.reshape(-1, 8).mean(0), x.reshape(-1, 8).var(0), x[..., 0].size
+    mean, variance = x.reshape(-1, 8).mean(0), x.reshape(-1, 8).var(0)
     np.testing.assert_allclose(trained, (x - mean) / np.sqrt(variance + 1e-3) * np.arange(8) + 0.25, atol=1e-4)
     np.testing.assert_allclose(evaluated, x / np.sqrt(1 + 1e-3) * np.arange(8) + 0.25, atol=1e-4)
     np.testing.assert_allclose(moved[0], mean, rtol=1e-4)
-    np.testing.assert_allclose(moved[1], variance * count / (count - 1), rtol=1e-4)
+    np.testing.assert_allclose(moved[1], value_of(variance_of_tensorflow_1(x)), rtol=1e-4)
     assert [each.keep for each in statistics] == [0.99, 0.99]
+
+
+def variance_of_tensorflow_1(x):
+    """Returns the variance of a batch that the moving variance of `tf.layers.batch_normalization` follows."""
+    ones = tf.ones([x.shape[-1]])
+    return tf.nn.fused_batch_norm(x, ones, ones)[2] if x.ndim == 4 else tf.nn.moments(x, list(range(x.ndim - 1)))[1]
+
+
+@pytest.mark.parametrize('shape', [[4, 5, 5, 8], [60, 8], [6, 9, 8]])
+def test_the_layers_of_tensorflow_1_have_the_same_variance(shape):
+    legacy = pytest.importorskip('tf_keras.src.legacy_tf_layers.normalization')
+    x = np.random.default_rng(0).normal(3, 2, size=shape).astype(np.float32)
+    layer = legacy.BatchNormalization(momentum=0.0)
+    layer(tf.constant(x), training=True)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(layer.updates)
+        np.testing.assert_allclose(*session.run([layer.moving_variance, variance_of_tensorflow_1(x)]), rtol=1e-4)
 
 
 def test_scale_and_offset_of_batch_normalisation_can_be_left_out():

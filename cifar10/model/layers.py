@@ -130,7 +130,8 @@ def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, ep
 
     In training, each tower normalises with the statistics of its own batch, and the update moves the moving mean and
     variance towards them, averaged over the towers. Evaluation uses the moving statistics, and so does training where
-    they are frozen.
+    they are frozen. As in TensorFlow 1, the moving variance of images follows the unbiased variance, that of other
+    inputs (after a dense layer, for example) the biased one.
 
     The defaults are those of TensorFlow 1 and of Keras, so a network that is carried over stays what it was. So are
     the names of the variables in the current scope: gamma, beta, moving_mean and moving_variance. The moving statistics
@@ -138,7 +139,8 @@ def batch_normalisation(x: tf.Tensor, training: bool, momentum: float = 0.99, ep
     of 0.9.
 
     Args:
-      x: [n, ..., channels]; float32, bfloat16 or float16. Statistics are computed in float32.
+      x: [n, ..., channels], images if it has four dimensions; float32, bfloat16 or float16. Statistics are computed in
+        float32.
       training: whether to normalise with the statistics of the batch.
       momentum: the fraction of the moving mean and variance that an update keeps.
       epsilon: is added to the variance, from 1e-5.
@@ -177,6 +179,9 @@ def normalise_batch(x: tf.Tensor, training: bool, scale: tf.Tensor, offset: tf.T
     y, mean, variance = tf.nn.fused_batch_norm(
         images, scale, offset, *statistics, epsilon=epsilon, is_training=by_batch)
     if by_batch:
+        if x.shape.rank != 4:  # where `tf.layers` does not use the fused kernel, whose variance is n / (n - 1) as large
+            n = tf.cast(tf.shape(images)[0], tf.float32)
+            variance *= (n - 1) / n
         add_moving_statistic(moving_mean, mean, keep)
         add_moving_statistic(moving_variance, variance, keep)
     return y if x.shape.rank == 4 else tf.reshape(y, tf.shape(x))

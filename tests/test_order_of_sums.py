@@ -1,0 +1,47 @@
+"""No sum depends on the order in which its addends are ready, which differs from run to run."""
+import re
+
+import pytest
+
+from cifar10.training import trainer
+from cifar10.training.run import Run
+from tests.helpers import ROOT, assert_same_bits, mostly_stress, tf
+
+MODES = ['parameter_server', 'replicated', 'mirrored', 'local', 'async']
+NETWORKS, EXAMPLES = f'{ROOT}/tests/networks.py', f'{ROOT}/examples'
+# TensorFlow rewrites sums where it expects a device of 256 MB to run out of memory: CPU devices state this size.
+LARGE = {
+    'classic': dict(network='classic', batch_size=512),
+    'fast': dict(preset='fast', batch_size=128, max_steps=None, epochs=0.0128),
+    'residual': dict(network=f'{EXAMPLES}/residual_network.py:residual', batch_size=128),
+    'resnet18': dict(network=f'{EXAMPLES}/resnet18.py:narrow', batch_size=128),
+    'attention': dict(network=f'{NETWORKS}:attention', batch_size=64, num_gpus=2),
+    'three uses': dict(network=f'{NETWORKS}:three_uses', batch_size=256, num_gpus=2)}
+ANY_ORDER = re.compile(r'TemporaryVariable|DestroyTemporaryVariable|Accumulat\w*')  # types of operations
+
+
+@pytest.mark.parametrize('network, mode', mostly_stress(
+    [(network, mode) for network in LARGE for mode in MODES],
+    *((network, 'parameter_server') for network in ('classic', 'attention', 'three uses'))))
+def test_no_operation_of_a_step_depends_on_the_order_of_its_inputs(network, mode, settings, monkeypatch):
+    ran = []  # the types of the operations of each step, as TensorFlow ran it
+
+    def take(*arguments, **traced):
+        metadata = tf.RunMetadata()
+        results = real(*arguments, options=tf.RunOptions(output_partition_graphs=True), run_metadata=metadata)
+        graphs = metadata.partition_graphs
+        ran.append({node.op for graph in graphs for nodes in (
+            graph.node, *(function.node_def for function in graph.library.function)) for node in nodes})
+        return results
+    real = Run.take
+    monkeypatch.setattr(Run, 'take', take)
+    trainer.train(settings(**{'max_steps': 1, 'learning_rate': 0.01, 'summary_steps': 1, 'variable_update': mode,
+                              **LARGE[network]}))
+    assert ran and not [op for ops in ran for op in ops if ANY_ORDER.fullmatch(op)]
+    assert any(op in ops for ops in ran for op in ('MatMul', '_FusedMatMul'))  # these are the graphs of the towers
+
+
+@pytest.mark.parametrize('mode', mostly_stress(MODES[:-1], 'parameter_server'))
+def test_a_network_with_attention_repeats_bit_for_bit(mode, train_with):
+    flags = dict(LARGE['attention'], steps=8, save_steps=8, learning_rate=0.1)
+    assert_same_bits(*[train_with(name, 'linear', mode, **flags) for name in ('one', 'two')])
