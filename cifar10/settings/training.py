@@ -28,7 +28,6 @@ from cifar10.settings.definition import (
     absolute_utf8,
     checked,
     fields,
-    flag_of,
     setting,
     utf8,
 )
