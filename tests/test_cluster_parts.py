@@ -126,6 +126,25 @@ def test_a_broken_tf_config_is_reported(text, monkeypatch):
         membership.resolve(config())
 
 
+@pytest.mark.parametrize('job, addresses', [
+    ('workers', ['b:1', 'c:1']), ('PS', ['b:1']), ('ps_hosts', ['b:1']), ('Worker', ['b:1'])])
+@pytest.mark.parametrize('task', [('chief', 0), ('worker', 0), ('ps', 0), 'its own'])
+def test_a_job_of_tf_config_that_has_another_name_is_refused_by_name(job, addresses, task, monkeypatch):
+    kind, index = (job, 0) if task == 'its own' else task
+    jobs = {'chief': ['a:1'], 'worker': ['d:1'], 'ps': ['e:1'], 'evaluator': ['f:1'], job: addresses}
+    monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=kind, index=index))))
+    with pytest.raises(UsageError, match=f'^TF_CONFIG: the job {job} is not supported; use chief, worker or ps$'):
+        membership.resolve(config())
+
+
+def test_an_index_that_tf_config_has_not_is_told_as_it_stands_there(monkeypatch):
+    for job, count in (('chief', '1 task'), ('worker', '2 tasks'), ('ps', '0 tasks')):
+        monkeypatch.setenv('TF_CONFIG', json.dumps(dict(
+            cluster=dict(chief=['a:1'], worker=['b:1', 'c:1']), task=dict(type=job, index=2))))
+        with pytest.raises(UsageError, match=f'^TF_CONFIG: this is task 2 of the job {job}, which has {count}; corr'):
+            membership.resolve(config())
+
+
 def greeting(process, **facts):
     return dict(cluster=[['a:1', 'b:2'], ['c:3']], process=process, flags={}, facts=facts)
 
