@@ -40,8 +40,8 @@ def small(data_dir, tmp_path):
     (['--job_name=worker', '--worker_hosts=127.0.0.1:２２'], 'not an address of the form host:port'),
     (['--job_name=worker', '--worker_hosts=a:1,b..c:2'], 'b..c:2 is not an address of the form host:port'),
     (['--job_name=ps', '--worker_hosts=,', '--ps_hosts=a:1'], 'the cluster has no worker; give --worker_hosts'),
-    (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'has no --task_index=2'),
-    (['--job_name=ps', '--worker_hosts=a:1'], 'has no --task_index=0'),
+    (['--job_name=worker', '--worker_hosts=a:1,b:2', '--task_index=2'], 'worker 2 is not in the cluster, '),
+    (['--job_name=ps', '--worker_hosts=a:1'], 'ps 0 is not in the cluster, whose job ps has 0 tasks; correct'),
     (['--job_name=worker', '--worker_hosts=192.0.2.77:2222'], '2222: that is not an address of this machine'),
     (['--job_name=worker', '--worker_hosts=127.0.0.1:{taken}'], 'in use: does another task have this --task_index?'),
     (['--job_name=worker', '--worker_hosts=127.0.0.1:2222', '--variable_update=mirrored'], 'one machine only')])
@@ -123,6 +123,17 @@ def test_a_name_that_stays_unknown_is_reported_after_the_limit(alone):
 def test_a_broken_tf_config_is_reported(text, monkeypatch):
     monkeypatch.setenv('TF_CONFIG', text)
     with pytest.raises(UsageError, match='TF_CONFIG'):
+        membership.resolve(config())
+
+
+@pytest.mark.parametrize('job, addresses', [
+    ('workers', ['b:1', 'c:1']), ('PS', ['b:1']), ('ps_hosts', ['b:1']), ('Worker', ['b:1'])])
+@pytest.mark.parametrize('task', [('chief', 0), ('worker', 0), ('ps', 0), 'its own'])
+def test_a_job_of_tf_config_that_has_another_name_is_refused_by_name(job, addresses, task, monkeypatch):
+    kind, index = (job, 0) if task == 'its own' else task
+    jobs = {'chief': ['a:1'], 'worker': ['d:1'], 'ps': ['e:1'], 'evaluator': ['f:1'], job: addresses}
+    monkeypatch.setenv('TF_CONFIG', json.dumps(dict(cluster=jobs, task=dict(type=kind, index=index))))
+    with pytest.raises(UsageError, match=f'^TF_CONFIG: the job {job} is not supported; use chief, worker or ps$'):
         membership.resolve(config())
 
 

@@ -59,7 +59,7 @@ def test_what_is_no_path_of_this_machine_is_refused_with_a_remedy(program, name,
     (tmp_path / 'gone').mkdir()
     monkeypatch.chdir(tmp_path / 'gone')
     (tmp_path / 'gone').rmdir()
-    with pytest.raises(UsageError, match=f'=rel{end} starts from the working directory, which was removed'):
+    with pytest.raises(UsageError, match=f'=rel{end} is in the working directory, which was removed; change'):
         value_of(program, name, f'rel{end}')
     assert value_of(program, name, f'/x{end}') == f'/x{end}'
 

@@ -17,9 +17,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import cifar10
 from cifar10.base import console, files
 from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
-from cifar10.data import records
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, deletion, metrics, saved
 from cifar10.run.names import step_of
@@ -542,18 +542,20 @@ def test_new_files_and_folders_have_the_mode_of_plain_ones(tmp_path, umask):
 def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_path):
     given = settings(train_dir=str(tmp_path / 'a' / 'b' / 'run'), max_steps=1, eval_steps=1, keep_best=True)
     path = given.run.train_dir
+    flags = {name: value for name, value in given.flat().items() if value is not None and name != 'use_fp16'}
+    flags['data_dir'] = str(tmp_path / 'data')
     before = os.umask(0)
     try:
         for steps in (1, 2):
-            train(given.replace(max_steps=steps))
-            evaluate(eval_settings(train_dir=path, run_once=True, tower_device='cpu', num_examples=10))
+            cifar10.train(**{**flags, 'max_steps': steps})
+            cifar10.evaluate(train_dir=path, tower_device='cpu', num_examples=10)
+        assert os.umask(0) == 0
         TrainDir(f'{path}/best').check()
-        records.prepare('shapes', str(tmp_path / 'data'))
         TrainDir(str(tmp_path / 'data')).check()
     finally:
         os.umask(before)
     os.chmod(path, 0o777)
-    with pytest.raises(UsageError, match=f'{path} is writable for everybody .chmod o-w {path} mends that.'):
+    with pytest.raises(UsageError, match=f"{path} is writable for everybody .for its owner, chmod o-w '{path}' mends"):
         train(given.replace(max_steps=3))
 
 

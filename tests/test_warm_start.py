@@ -17,7 +17,7 @@ from cifar10.data import records
 from cifar10.model.frozen import freezing, is_frozen
 from cifar10.model.layers import batch_normalisation
 from cifar10.parallel import devices
-from cifar10.run import metrics
+from cifar10.run import metrics, warm_start
 from cifar10.run.record import read_starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
@@ -331,3 +331,34 @@ def test_the_tutorials_checkpoint_is_taken_whole(settings, capsys):
     assert 'warm start 10 of 10 variables, as moving averages, from' in capsys.readouterr().out
     expected = variables(checkpoints(folder)[-1])
     np.testing.assert_array_equal(found['conv1/weights'], expected['conv1/weights' + SUFFIX])
+
+
+@pytest.fixture
+def saved_as(tmp_path):
+    """A function that saves variables, by their names, as a checkpoint without a step; returns its prefix."""
+    def save(name, **values):
+        with tf.Graph().as_default(), tf.Session() as session:
+            made = [tf.get_variable(key, initializer=value) for key, value in values.items()]
+            session.run(tf.global_variables_initializer())
+            return tf.train.Saver(made).save(session, str(tmp_path / name), write_meta_graph=True)
+    return save
+
+
+def test_a_checkpoint_without_a_step_is_named_whatever_of_it_is_given(saved_as, tmp_path):
+    prefix = saved_as('model.ckpt', w=np.zeros(3, np.float32))
+    for given in (str(tmp_path), f'{prefix}.meta', f'{prefix}.data-00000-of-00001'):
+        with pytest.raises(UsageError, match=f'^--warm_start={given}.* the prefix of .*, such as {prefix}$') as refused:
+            warm_start.find(given)
+        assert 'copy what is missing' not in str(refused.value)
+    assert warm_start.find(prefix) == prefix
+
+
+def test_variables_of_another_type_and_values_that_are_not_finite_are_named(saved_as):
+    variables = {name: tf.get_variable(name, [3]) for name in ('v', 'w', 'x')}
+    prefix = saved_as('a', v=np.ones(3, np.float32), w=np.ones(3, np.int32), x=np.ones(4, np.float32))
+    values, text = warm_start.read(prefix, variables)
+    assert list(values) == ['v'] and text.endswith('; of another type there: w; of another shape there: x')
+    for wrong in (np.nan, np.inf):
+        prefix = saved_as('b', v=np.array([1, wrong, 2], np.float32))
+        with pytest.raises(UsageError, match=f'^--warm_start={prefix} has values of v that are not finite; give anoth'):
+            warm_start.read(prefix, variables)

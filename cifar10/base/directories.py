@@ -3,7 +3,6 @@ import contextlib
 import functools
 import os
 import pathlib
-import shlex
 import stat
 
 from cifar10.base import files
@@ -53,8 +52,7 @@ def _of_others(path):
             if is_shared and status.st_uid not in (0, os.geteuid()):
                 return f'{place} belongs to user {status.st_uid}'
             if is_open and place == route:
-                mend = f' (chmod o-w {shlex.quote(place)} mends that)' if status.st_uid == os.geteuid() else ''
-                return f'{place} is writable for everybody{mend}'
+                return f'{place} is writable for everybody (for its owner, chmod o-w {place!r} mends that)'
             is_shared = is_shared or is_open
     return None
 
@@ -64,7 +62,7 @@ def make_dir(path: str, flag: str) -> None:
     check_dir(path, flag)
     try:
         if not os.path.isdir(path):
-            files.make_folders(path)
+            os.makedirs(path, exist_ok=True)
             with contextlib.suppress(PermissionError):  # the parent need not be readable
                 files.sync(os.path.dirname(os.path.abspath(path)))
     except OSError as error:

@@ -7,7 +7,6 @@ in a train_dir.
 import contextlib
 import errno
 import fcntl
-import functools
 import math
 import os
 import re
@@ -22,7 +21,6 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 
 RANDOM = '[a-z0-9_]{8}'  # a regular expression for the random characters of a private name
-_MODE = 0o775  # of new folders: a run refuses those that are writable for everybody
 _RETRY_SECS = 0.05  # between two attempts to take a lock
 
 
@@ -32,18 +30,6 @@ def existing(path: str) -> str:
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return path
-
-
-def make_folders(path: str) -> None:
-    """Makes a folder, unless it exists, and those above it; none is writable for everybody, whatever the umask is."""
-    above = os.path.dirname(os.path.abspath(path))
-    if not os.path.isdir(above):
-        make_folders(above)
-    try:
-        os.mkdir(path, _MODE)
-    except FileExistsError:
-        if not os.path.isdir(path):
-            raise
 
 
 def sync(*paths: str) -> None:
@@ -77,7 +63,7 @@ def remove_empty(folder: str, above: str) -> None:
 def new_folder(folder: str) -> Iterator[str]:
     """Context with the path of a private folder, which is renamed to `folder` at the end if all went well."""
     parent = os.path.dirname(os.path.abspath(folder))
-    temporary = private(folder, functools.partial(os.mkdir, mode=_MODE))
+    temporary = private(folder, os.mkdir)
     try:
         yield temporary
         for path, _, names in os.walk(temporary):
@@ -212,7 +198,7 @@ def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> 
     Raises:
       Held: another process still holds it.
     """
-    make_folders(os.path.dirname(path))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     while True:
         with open(opened(path, os.O_RDWR | os.O_CREAT), 'r+b', buffering=0) as stream:
             lock = Lock(path, stream, _lock(stream, fcntl.LOCK_EX, seconds, waiting))

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 
 from cifar10.base.ending import calling_at_end
+from cifar10.base.errors import UsageError
 
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. All other lines are passed on.
@@ -27,6 +28,8 @@ _START_UP_CHATTER = re.compile(
     rb'|To enable the following instructions'
     rb'|TF-TRT Warning: Could not find TensorRT'  # of TensorFlow 2.16 and 2.17
     rb'|MLIR V1 optimization pass is not enabled')
+
+_process = None  # the number of the process in which TensorFlow was started
 
 
 def start_tensorflow(verbose: bool = False) -> None:
@@ -61,6 +64,10 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
 
 def _imported(verbose):
     """Returns `tensorflow.compat.v1`, imported and started without its log lines unless `verbose`."""
+    global _process
+    if _process not in (None, os.getpid()):
+        raise UsageError('this process was made by a fork of one in which TensorFlow has started, whose threads it '
+                         "lacks, so nothing would move; make it by multiprocessing.get_context('spawn')")
     os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '0' if verbose else '2')
     is_new = 'tensorflow' not in sys.modules
     with (_garbage_collection_off() if is_new else contextlib.nullcontext(),
@@ -75,6 +82,7 @@ def _imported(verbose):
         tf.config.list_physical_devices()
         with cpu_session() as session:
             session.run(tf.no_op())
+    _process = os.getpid()
     return tf
 
 

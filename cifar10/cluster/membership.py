@@ -138,6 +138,8 @@ def _from_tf_config(text):
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise UsageError(f'the environment variable TF_CONFIG does not describe a cluster ({type(error).__name__}: '
                          f'{error}); correct TF_CONFIG, or unset it') from error
+    if unknown := sorted(set(jobs) - {'chief', 'master', 'worker', 'ps', 'evaluator'}):
+        raise UsageError(f'TF_CONFIG: the job {unknown[0]} is not supported; use chief, worker or ps')
     for name in ('chief', 'master'):
         if name in jobs:
             first = jobs.pop(name)
@@ -161,5 +163,5 @@ def _check(cluster):
             raise UsageError(f'{address} is the address of two tasks; give each its own')
     if (cluster.job, cluster.index) not in cluster.tasks:
         count = len([job for job, _ in cluster.tasks if job == cluster.job])
-        raise UsageError(f'--job_name={cluster.job} has no --task_index={cluster.index}; this job has '
-                         f"{count} task{'' if count == 1 else 's'}")
+        raise UsageError(f'{cluster.job} {cluster.index} is not in the cluster, whose job {cluster.job} has {count} '
+                         f"task{'' if count == 1 else 's'}; correct --task_index, or TF_CONFIG")

@@ -131,10 +131,8 @@ class _ImageFolder(Dataset):
 class _PhotoFolder(_ImageFolder):
     """The images below a folder, which stay in their files."""
     _MOST_CLASSES = math.inf
-
-    @staticmethod
-    def _last_change(class_folder, left_out):
-        return os.path.getmtime(class_folder)  # the manifest has the times of the files
+    # The manifest has the times of the files.
+    _last_change = staticmethod(lambda class_folder, left_out: os.path.getmtime(class_folder))
 
     def records(self, name, folder, part, classes, image_size):
         return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self.path)

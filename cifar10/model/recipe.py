@@ -61,8 +61,6 @@ class Recipe:
         if settings.widths:
             self._options['widths'] = parse_widths(settings.widths)
         self.total_examples = round(epochs * count) if epochs and count else None
-        if self.total_examples == 0:
-            raise UsageError(f'--epochs={epochs:g} of {count:,} images is less than one image; give more')
         self.image_size = image_size
         sizes = parse_sizes(settings.sizes) if settings.sizes else None
         self.augmentation = AUGMENTATIONS.load(settings.augmentation)(sizes, self.total_examples, seed, image_size)

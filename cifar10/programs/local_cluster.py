@@ -213,7 +213,9 @@ def main() -> int:
         with free_addresses(options.workers + options.ps) as addresses:
             status = run_tasks(commands(command, addresses, options.workers), options.restarts)
     except (FileNotFoundError, PermissionError) as error:
-        raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}') from error
+        is_script = command[0].endswith('.py') and os.path.isfile(command[0])
+        remedy = f'; give: -- python {command[0]}' if is_script else ''
+        raise UsageError(f'{command[0]} cannot be run: {os.strerror(error.errno)}{remedy}') from error
     return status
 
 

@@ -28,6 +28,7 @@ def run(main: Callable[[], int | None]) -> int:
       operating system; UNREAD; 128 + the number of a signal that came before there was anything to save.
     """
     _reopen_closed()
+    os.umask(os.umask(0o002) | 0o002)  # what everybody may write, a run does not go on with
     # So that lines appear at once in a file or a pipe too, and a file name that cannot be encoded is no error.
     sys.stdout.reconfigure(line_buffering=True, errors='backslashreplace')
     try:

@@ -16,7 +16,7 @@ from cifar10.base.directories import TRAIN_DIR, warn_of_others
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS
 from cifar10.programs import flags, program
-from cifar10.settings.definition import absolute_utf8, checked, setting, utf8
+from cifar10.settings.definition import checked, setting
 from cifar10.settings.training import TOWER_DEVICES, step_range
 
 _STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens in it often lies in one of them
@@ -26,22 +26,21 @@ _STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens i
 class ReplaySettings:
     """What is replayed, and what is shown of it."""
     TITLE = 'Replay'
-    train_dir: str = setting(TRAIN_DIR, 'train_dir of the run', is_path=True, checks=[utf8])
+    train_dir: str = setting(TRAIN_DIR, 'train_dir of the run', is_path=True)
     step: int = setting(None, 'step to look into', minimum=1)
     steps: str = setting(None, 'FROM:TO, steps to show in a table', checks=[step_range])
     against: str = setting(
         None, 'train_dir of another run: shows the first step at which the two differ, and what differs in it',
-        is_path=True, checks=[utf8])
+        is_path=True)
     from_: str = setting(
         None, 'prefix of the checkpoint to start from (default: the newest one before the step, or the initial values)',
         is_path=True)
     tower_device: str = setting(
         'auto', 'device of the towers; auto: as the run had, where this machine has it', choices=TOWER_DEVICES)
     data_dir: str = setting(
-        None, "directory of the data set (default: the run's)", is_path=True, checks=[absolute_utf8])
+        None, "directory of the data set (default: the run's)", is_path=True)
     dataset: str = setting(
-        None, "new location of the run's own images, if they were moved (default: the run's)", choices=DATASETS,
-        checks=[utf8])
+        None, "new location of the run's own images, if they were moved (default: the run's)", choices=DATASETS)
     network: str = setting(
         None, "new location of the run's own network, if its file was moved (default: the run's)", choices=NETWORKS)
     optimizer: str = setting(

@@ -64,7 +64,7 @@ class Best:
             self._has_reported = True
             return None
         if not os.path.isdir(self.path):
-            files.make_folders(self.path)
+            os.makedirs(self.path)
             files.sync(self._directory)
         self._tidy()
         self._settings = None
@@ -110,9 +110,7 @@ class Best:
         self._write(best or new, steps)  # first, so that a checkpoint in the folder is known to be this program's
         self._folder.publish(step)
         self._write(new, steps)  # then, so that the figures are those of a checkpoint that is there
-        if best:
-            self._folder.remove_checkpoint(f'{self._folder.checkpoint_prefix}-{best["step"]}')
-            self._write(new, [step])
+        self._tidy()
         return True
 
     def _write(self, figures, steps):

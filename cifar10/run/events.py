@@ -26,7 +26,7 @@ class Events:
     def __init__(self, directory: str):
         # A `tf.summary.FileWriter` writes in a thread, whose errors would be shown with a traceback.
         with _errors():
-            self._writer = tf.io.TFRecordWriter(_new_file(directory))
+            self._writer = tf.io.TFRecordWriter(os.path.join(directory, _new_name(directory)))
         self._write(file_version='brain.Event:2')
 
     def add_graph(self, graph: tf.Graph) -> None:
@@ -75,20 +75,15 @@ class Events:
             self._writer.flush()
 
 
-def _new_file(directory):
-    """Makes an empty event file, named as TensorFlow names it; returns its path.
+def _new_name(directory):
+    """Returns the name of a new event file, in the form that TensorFlow gives it.
 
-    TensorBoard reads files in the order of their names, so the name is behind all that are there, though the clock may
-    be behind or two files be made in one second.
+    TensorBoard reads files in the order of their names, so it is behind all that are there, though the clock may be
+    behind or two files be made in one second.
     """
-    while True:
-        seconds = [int(found[1].ljust(10, '0')) for found in map(_SECONDS.match, os.listdir(directory)) if found]
-        second = max([int(time.time()), *(second + 1 for second in seconds)])
-        path = os.path.join(
-            directory, f'events.out.tfevents.{second:010}.{socket.gethostname()}.{os.getpid()}{EVENTS_SUFFIX}')
-        with contextlib.suppress(FileExistsError):  # another process was faster
-            open(path, 'x').close()
-            return path
+    found = filter(None, map(_SECONDS.match, os.listdir(directory)))
+    second = max([int(time.time()), *(int(name[1].ljust(10, '0')) + 1 for name in found)])
+    return f'events.out.tfevents.{second:010}.{socket.gethostname()}.{os.getpid()}{EVENTS_SUFFIX}'
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ class Progress(Reporter):
                  constants: dict[str, Any]):
         self.output_closed = False
         self._step = step
+        self._figures = None  # of the newest step
         self._last_step = last_step
         self._every = every
         self._metrics = metrics
@@ -59,27 +60,31 @@ class Progress(Reporter):
         # The time of a tower is 0 if it was not measured, and there is none if no tower's was.
         figures, tower_seconds = results['figures'], results['seconds'][:, 1]
         before = self._step
-        self._step = step
+        self._step, self._figures = step, figures
         self._tower_seconds = self._tower_seconds + np.asarray(tower_seconds, np.float64)
         self._timed_steps = self._timed_steps + (np.asarray(tower_seconds) > 0)
         self._move_bar(step, figures['loss'])
         if due(self._every, before, step) or before < self._last_step <= step:
             if self._begin is not None:
                 self._rate.start(before, self._begin)  # warm-up and all, it is the only figure there is
-            examples_per_sec, sec_per_step = self._rate.measure(step)
-            self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in figures.items()},
-                              images_per_sec=examples_per_sec, **self._constants, **self._mean_seconds())
-            self._print(step, figures, examples_per_sec, sec_per_step)
+            self._report(step)
         if self._begin is not None:
             self._rate.start(step)
             self._tower_seconds, self._timed_steps = 0.0, 0
             self._begin = None
 
+    def _report(self, step):
+        """Prints and records a step with the newest figures."""
+        examples_per_sec, sec_per_step = self._rate.measure(step)
+        self._metrics.add(TRAIN, step, **{name: float(figure) for name, figure in self._figures.items()},
+                          images_per_sec=examples_per_sec, **self._constants, **self._mean_seconds())
+        self._print(step, self._figures, examples_per_sec, sec_per_step)
+
     def _mean_seconds(self):
         """Returns the figure of each tower's mean seconds since it was last asked, to the microsecond, if any."""
-        means = [round(seconds, 6) for seconds in (self._tower_seconds / np.maximum(self._timed_steps, 1)).tolist()]
+        means = np.round(self._tower_seconds / np.maximum(self._timed_steps, 1), 6).tolist()
         self._tower_seconds, self._timed_steps = 0.0, 0
-        return dict(tower_seconds=means) if means else {}
+        return dict(tower_seconds=means) if means else {}  # 0.0 if it saw no step since
 
     def say(self, line: str) -> None:
         """Prints a line, unless standard output was closed."""
@@ -106,6 +111,8 @@ class Progress(Reporter):
             self._say_newest()
 
     def at_end(self, step):
+        if self._figures and self._step < self._last_step <= step:  # another tower's thread took the last step
+            self._report(step)
         self._say_newest()
 
     def _say_newest(self):

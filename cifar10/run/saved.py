@@ -103,12 +103,18 @@ def named(flag: str, given: str, others: str = '') -> str:
             raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
         why = f', because {prefix}.index is missing' if glob.glob(glob.escape(prefix) + '.data-*') else ''
         folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
-        example = (folder.checkpoints() or [f'{folder.checkpoint_prefix}-1000'])[-1]
+        example = (folder.checkpoints() or others_in(folder) or [f'{folder.checkpoint_prefix}-1000'])[-1]
         raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {others}the prefix of one, such as '
                          f'{example}')
     if cause := corruption(prefix):
         raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
     return prefix
+
+
+def others_in(folder: TrainDir) -> list[str]:
+    """Returns the prefixes of the checkpoints in a folder that have other names than those of a run."""
+    found = glob.glob(os.path.join(glob.escape(folder.path), '*.index'))
+    return sorted({prefix.removesuffix('.index') for prefix in found} - set(folder.checkpoints()))
 
 
 def corruption(prefix: str) -> str | None:

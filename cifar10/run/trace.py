@@ -29,7 +29,7 @@ class Trace(Reporter):
         self._last = last
         self._folder = folder
         self._stats = {}  # number of a step -> its StepStats; one that is repeated after a loss replaces the first
-        self._is_awaited = False  # whether steps before the first were seen, and none that is to be traced
+        self._is_awaited = False  # whether steps before the first were seen, and none was traced since
 
     def drop_after(self, step: int) -> None:
         """Removes the traces with steps after `step`, which are repeated."""
@@ -40,7 +40,7 @@ class Trace(Reporter):
     def tracing(self, step):
         self._metadata = None
         was_passed_over = self._is_awaited and step > self._last  # by other threads: this one is traced instead
-        self._is_awaited = step < self._first
+        self._is_awaited |= step < self._first
         if not (self._first <= step <= self._last or was_passed_over):
             return {}
         self._metadata = tf.RunMetadata()
@@ -50,8 +50,14 @@ class Trace(Reporter):
         if self._metadata:
             self._stats[step] = self._metadata.step_stats
             self._metadata = None
+            self._is_awaited = False
         if step >= self._last:
             self.write()
+
+    def at_end(self, step):
+        if self._is_awaited and step >= self._first:
+            self._say(f'untraced   --profile_steps={self._first}:{self._last}: other towers took these steps, and all '
+                      'after them')
 
     def write(self) -> None:
         """Writes what was traced and is not written yet, if there is anything."""

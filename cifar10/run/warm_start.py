@@ -28,9 +28,10 @@ def find(given: str) -> str:
     if not is_dir:
         prefix = saved.named('warm_start', given, folders)
     elif (prefix := saved.newest(TrainDir(given))) is None:
-        missing = TrainDir(given).incomplete()
-        problem = f'{missing}, or' if missing else 'holds no model.ckpt-<step> that can be read;'
-        raise UsageError(f'--warm_start={given} {problem} give {folders}the prefix of a checkpoint')
+        others, missing = saved.others_in(TrainDir(given)), TrainDir(given).incomplete()
+        problem = f'{missing}, or' if missing and not others else 'holds no model.ckpt-<step> that can be read;'
+        example = f', such as {others[-1]}' if others else ''
+        raise UsageError(f'--warm_start={given} {problem} give {folders}the prefix of a checkpoint{example}')
     return os.path.abspath(prefix)
 
 
@@ -47,11 +48,11 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, n
       (name of a variable -> the value that it starts with, a phrase that says what was taken and what was not).
 
     Raises:
-      UsageError: none fits.
+      UsageError: none fits, or one has a value that is not finite.
     """
     reader = saved.reader(prefix)
     shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
-    values, misfits, missing = {}, [], []
+    values, misfits, mistyped, missing = {}, [], [], []
     averaged = False
     for name, variable in variables.items():
         source = next((source for source in (name + AVERAGE, name) if source in shapes), None)
@@ -61,16 +62,23 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, n
         # A type may become another one of the same kind, floating or not.
         found, wanted = dtypes[source], variable.dtype.base_dtype
         converts = found == wanted or (found.is_floating and wanted.is_floating)
-        if not converts or shapes[source] != variable.shape.as_list():
+        if shapes[source] != variable.shape.as_list():
             misfits.append(name)
+        elif not converts:
+            mistyped.append(name)
         else:
             values[name] = reader.get_tensor(source).astype(variable.dtype.as_numpy_dtype)
+            if not np.isfinite(values[name]).all():
+                raise UsageError(f'--warm_start={prefix} has values of {name} that are not finite; give another '
+                                 'checkpoint')
             averaged |= source != name
     if not values:
         example = next((f'{name} {variable.shape.as_list()}' for name, variable in variables.items()), 'any')
         raise UsageError(f'--warm_start={prefix} has no variable of this network by name and shape, such as {example}; '
                          'give a checkpoint of a similar network')
     text = f"{len(values)} of {len(variables)} variables{', as moving averages,' * averaged} from {prefix}"
+    if mistyped:
+        text += f'; of another type there: {listed(mistyped)}'
     if misfits:
         text += f'; of another shape there: {listed(misfits)}'
     if missing:

@@ -87,7 +87,7 @@ def checked(groups: Collection[type], values: Mapping[str, Any]) -> dict[str, An
         if isinstance(value, str):
             value = _whole_path(value, is_path, by_name[name])
         elif isinstance(value, tuple):
-            value = tuple(_with_home(flag_of(by_name[name]), path) for path in value)  # each is looked at on its own
+            value = tuple(map(os.path.expanduser, value))  # of paths, each of which is looked at on its own
         _check(by_name[name], value)
         result[name] = value
     return result
@@ -97,27 +97,23 @@ def path_of(flag: str, given: str) -> str:
     """Returns a path that a user gives as all parts of the program take it; a `~` is a home, as in a shell.
 
     Raises:
-      UsageError: there is no such home, it is an address such as gs://bucket, or the working directory was removed.
+      UsageError: there is no such home, it is an address such as gs://bucket, the working directory was removed, or the
+        whole path, which lines recommend and a run stores, is not UTF-8.
     """
-    path = _with_home(flag, given)
-    if re.match(r'[A-Za-z][\w.+-]*://', path):
-        raise UsageError(f'{flag}={given} is an address, and files must be on this machine; mount or copy what is '
-                         'there, and give its path')
-    if not os.path.isabs(path):
-        try:
-            os.getcwd()
-        except OSError as error:
-            raise UsageError(f'{flag}={given} starts from the working directory, which was removed; change to another '
-                             'one, or give the whole path') from error
-    return path
-
-
-def _with_home(flag, given):
-    """Returns a path with a home in place of a `~` at its beginning; raises a UsageError if there is none."""
     path = os.path.expanduser(given)
     if path.startswith('~'):
         raise UsageError(f'{flag}={given}: no home is known for {given.split(os.sep)[0]}; give the whole path, or '
                          f'./{given} for a file of this name')
+    if re.match(r'[A-Za-z][\w.+-]*://', path):
+        raise UsageError(f'{flag}={given} is an address, and files must be on this machine; mount or copy what is '
+                         'there, and give its path')
+    try:
+        os.path.abspath(path).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f'{flag}={error.object} is not valid UTF-8, which TensorFlow requires; rename the directory, '
+                         'or use another') from None
+    except FileNotFoundError:
+        raise UsageError(f'{flag}={given} is in the working directory, which was removed; change to another') from None
     return path
 
 
@@ -200,19 +196,3 @@ def _check(field, value):
 def forms(choices: Collection[str]) -> Collection[str]:
     """Returns the values that a setting with choices can have, as a user would write them."""
     return choices.forms if isinstance(choices, Registry) else choices
-
-
-# Checks of single values.
-
-def utf8(name: str, path: str) -> None:
-    """Raises a UsageError if a path is not valid UTF-8, which TensorFlow requires."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f'--{name}={path} is not valid UTF-8, which TensorFlow requires; rename the directory, or '
-                         'use another') from None
-
-
-def absolute_utf8(name: str, path: str) -> None:
-    """Raises a UsageError if the absolute form of a path, which a run stores, is not valid UTF-8."""
-    utf8(name, os.path.abspath(path))

@@ -6,7 +6,7 @@ from typing import Any
 from cifar10.base.directories import BEST, DATA_DIR, EVAL_DIR, EVALUATIONS, TRAIN_DIR
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS, NETWORKS
-from cifar10.settings.definition import absolute_utf8, checked, setting, utf8
+from cifar10.settings.definition import checked, setting
 from cifar10.settings.training import TOWER_DEVICES
 
 EVAL_DATA = ('test', 'train_eval')
@@ -16,16 +16,16 @@ EVAL_DATA = ('test', 'train_eval')
 class _Checkpoints:
     """The checkpoints to evaluate, and where the results go."""
     TITLE = 'Checkpoints'
-    checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', is_path=True, checks=[utf8])
+    checkpoint_dir: str = setting(TRAIN_DIR, 'train_dir of the run to evaluate', is_path=True)
     train_dir: str = setting(
         None, 'the same as --checkpoint_dir, but with eval in it as eval_dir, so that one TensorBoard shows both',
-        is_path=True, checks=[utf8])
+        is_path=True)
     checkpoint: str = setting(
         None, 'prefix of a single checkpoint to evaluate once, or to use, instead of the newest in checkpoint_dir',
-        is_path=True, checks=[utf8])
+        is_path=True)
     eval_dir: str = setting(
         EVAL_DIR, 'directory for TensorBoard files, metrics and the best checkpoint; with train_dir, eval in it',
-        is_path=True, checks=[utf8])
+        is_path=True)
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
     keep_best: bool = setting(True, 'keep a copy of the best checkpoint in eval_dir/best')
     per_class: bool = setting(False, 'print precision and recall of each class and the confusion matrix')
@@ -46,7 +46,7 @@ class _Use:
     image: tuple = setting(None, 'image files to classify: --image A B, or --image=A --image=B')
     json: bool = setting(False, 'print each evaluation, or the classes of each --image, as one JSON object on a line')
     export_dir: str = setting(
-        None, 'write a SavedModel to this directory, which must be new or empty', is_path=True, checks=[utf8])
+        None, 'write a SavedModel to this directory, which must be new or empty', is_path=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,11 +54,10 @@ class _Data:
     """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
-        None, f"directory of the data set (default: the run's, else {DATA_DIR})", is_path=True,
-        checks=[absolute_utf8])
+        None, f"directory of the data set (default: the run's, else {DATA_DIR})", is_path=True)
     dataset: str = setting(
         None, "data set, or the new location of the run's own images (default: the run's, else cifar10)",
-        choices=DATASETS, checks=[utf8])
+        choices=DATASETS)
     eval_data: str = setting(
         'test', 'test images, or training images without augmentation (train_eval)', choices=EVAL_DATA)
     num_examples: int = setting(None, 'number of images (default: all)', minimum=1)

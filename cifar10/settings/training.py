@@ -21,16 +21,7 @@ from cifar10.base.registry import (
     TO_THE_END,
     UPDATE_MODES,
 )
-from cifar10.settings.definition import (
-    LARGEST_INT,
-    Change,
-    Of,
-    absolute_utf8,
-    checked,
-    fields,
-    setting,
-    utf8,
-)
+from cifar10.settings.definition import LARGEST_INT, Change, Of, checked, fields, setting
 from cifar10.settings.presets import (
     CLASSIC,
     LARGEST_IMAGE,
@@ -92,7 +83,7 @@ class RunSettings:
     TITLE = 'Run'
     train_dir: str = setting(
         TRAIN_DIR, 'directory for checkpoints and TensorBoard files; a run found there is resumed',
-        is_path=True, checks=[utf8], of=Of.START)
+        is_path=True, of=Of.START)
     max_steps: int = setting(
         None, "total number of steps, including those before a resume (default: the preset's)", minimum=1)
     epochs: float = setting(
@@ -100,7 +91,7 @@ class RunSettings:
         checks=[_above_0, _countable])
     warm_start: str = setting(
         None, 'checkpoint, or directory with checkpoints, of a model whose variables a new run takes where they fit',
-        is_path=True, checks=[absolute_utf8], of=Of.START)
+        is_path=True, of=Of.START)
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     stuck_secs: int = setting(
@@ -120,11 +111,11 @@ class DataSettings:
     """The images."""
     TITLE = 'Data'
     data_dir: str = setting(
-        DATA_DIR, 'directory of the data set, created if necessary', is_path=True, checks=[absolute_utf8],
+        DATA_DIR, 'directory of the data set, created if necessary', is_path=True,
         of=Of.MACHINE)
     dataset: str = setting(
         'cifar10', 'data set; CIFAR is downloaded if necessary, shapes is built in, FOLDER/ contains your own images',
-        choices=DATASETS, change=Change.NEVER, checks=[utf8])
+        choices=DATASETS, change=Change.NEVER)
     test_fraction: float = setting(
         0.1, 'fraction of your own images to hold out for testing, if FOLDER/ has no train/ and test/',
         change=Change.NEVER, checks=[_between_0_and_1])

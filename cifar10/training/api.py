@@ -171,6 +171,8 @@ def _figures(record):
 def _prepared(say, on_record, verbose=False) -> Iterator[console.Output]:
     """Context in which TensorFlow is started, and lines and records go where the caller wants them."""
     with console.Output(say, on_record).used() as output:
+        umask = os.umask(0o002)
+        os.umask(umask | 0o002)  # as of a program
         try:
             with startup.tensorflow_started(verbose):
                 yield output
@@ -178,6 +180,8 @@ def _prepared(say, on_record, verbose=False) -> Iterator[console.Output]:
             raise
         except OSError as error:
             raise RunError(describe_os_error(error)) from error
+        finally:
+            os.umask(umask)
 
 
 def cluster_of(settings: TrainSettings) -> membership.Cluster | None:

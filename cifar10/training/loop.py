@@ -1,4 +1,5 @@
 """The loop: takes the steps of a run one after the other; between them reporters print, evaluate and save."""
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +54,8 @@ def _loop(run, reports, termination):
     """Takes steps up to the last one, or until a signal comes or standard output is closed."""
     workers = AsyncWorkers(run.graph.async_train_ops)
     with reports.begun(workers) as (progress, reporters):
-        with workers.stepping(run.session):
+        with contextlib.ExitStack() as others:
+            is_first = True
             while run.step < run.plan.last_step and not progress.output_closed and not (
                     termination and termination.requested):
                 workers.raise_error()
@@ -67,6 +69,9 @@ def _loop(run, reports, termination):
                     break  # another tower's thread took the last batch
                 # Before the reporters: nothing of a diverged step is written, and nothing into another folder.
                 reports.refuse(run.step, results['losses'])
+                if is_first:  # other towers follow it, so that even in a short run there is a step to report
+                    others.enter_context(workers.stepping(run.session))
+                is_first = False
                 if run.averages_after(run.step):
                     run.average()
                 for reporter in reporters:

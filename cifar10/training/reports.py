@@ -112,7 +112,7 @@ class Reports:
 
             def evaluate():
                 with self._cost.of(EVALUATION):
-                    self._evaluate(workers, progress)
+                    return self._evaluate(workers, progress)
 
             def save():
                 self._trace.write()
@@ -152,7 +152,7 @@ class Reports:
         self._events.add_text('cost', line, step)
 
     def _evaluate(self, workers, progress):
-        """Evaluates the run as it is now, and keeps it with `--keep_best` if it is the best so far."""
+        """Evaluates the run as it is now, keeps it with `--keep_best` if it is the best, and returns its step."""
         run = self._run
         candidate = self._best.candidate(self._directory.path) if self._best else None
         with workers.paused():
@@ -168,23 +168,29 @@ class Reports:
         progress.say(result.line(step))
         if self._best and self._best.keep(step, **result.figures):
             progress.say(f'best       {self._best.path}')
+        return step
 
 
 class _NowAndThen(Reporter):
-    """Calls `act` at or past each multiple of some numbers of steps, and at the end."""
+    """Calls `act` at or past each multiple of some numbers of steps, and at the end, but not twice at one step.
+
+    `act` may return the step at which it was: in `async` others take steps before it begins.
+    """
 
     def __init__(self, act, intervals, plan, step, is_due_at_end=lambda step: True):
         self._act = act
         self._intervals = intervals
         self._last_step = plan.last_step
         self._step = step
+        self._acted = None  # the step at which `act` last was
         self._is_due_at_end = is_due_at_end
 
     def after_step(self, step, results):
-        before, self._step = self._step, step
-        if step < self._last_step and any(due(every, before, step) for every in self._intervals):
-            self._act()
+        before, self._step = self._step, max(step, self._step)
+        if step < self._last_step and any(due(every, before, self._step) for every in self._intervals):
+            self._acted = self._act()
+            self._step = max(self._step, self._acted or 0)
 
     def at_end(self, step):
-        if self._is_due_at_end(step):
+        if self._is_due_at_end(step) and self._acted != step:
             self._act()

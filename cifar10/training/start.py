@@ -187,6 +187,9 @@ def decide(start: Start) -> list[str]:
     stored = start.directory.record_of(step) if prefix else None
     settings = undecided.decided(start.settings, start.devices, stored.settings.flat() if stored else {})
     plan = plan_of(settings, start.data, start.devices, prefix, step)
+    if plan.recipe.total_examples == 0:
+        raise UsageError(f'--epochs={settings.run.epochs:g} of {plan.data.count:,} images is less than one image; give '
+                         'more')
     plan.recipe.check(settings.towers.batch_size, plan.precision.dtype, plan.mode.has_copies)
     plan.recipe.check_parts(settings.towers.gpus_per_tower)
     if examples_seen is None:
