@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 
 from cifar10.base.ending import calling_at_end
+from cifar10.base.errors import UsageError
 
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. All other lines are passed on.
@@ -55,6 +56,10 @@ def tensorflow_started(verbose: bool = False) -> Iterator[None]:
     try:
         with tf.Graph().as_default():
             yield
+    except AssertionError as nesting:  # code of the user's left a scope open when it failed
+        if isinstance(nesting.__context__, UsageError):
+            raise nesting.__context__ from None
+        raise
     finally:
         tf.get_logger().setLevel(level)
 
