@@ -3,6 +3,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import sys
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.helpers import (
     assert_same_bits,
     last_variables,
     run_forked,
+    run_script,
     scalars,
     tf,
 )
@@ -31,9 +33,9 @@ RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
 NOISY = f'{ROOT}/tests/networks.py:noisy'
 
 LINEAR = '''
-import tensorflow.compat.v1 as tf
+import itertools, tensorflow.compat.v1 as tf
 from cifar10.model import add_moving_statistic, uniform_like
-OUTSIDE = tf.constant(2.0)
+OUTSIDE, COUNTER, TEMPLATE = tf.constant(2.0), itertools.count(), tf.make_template('t', tf.get_variable, name='more')
 def weights_of():
     with tf.variable_scope(tf.get_variable_scope(), reuse=True):
         return tf.get_variable('weights', [24 * 24 * 3, 10])
@@ -170,6 +172,12 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('None if tf.get_variable_scope().reuse else tf.add_to_collection(tf.GraphKeys.LOSSES, tf.nn.l2_loss(weights))',
      'pixels @ weights', 'its second call builds another network than its first: only one of them has the '),
     ('tf.reshape(images, [images.shape[0], -1])', 'pixels @ weights', 'the number of images is unknown in evaluation'),
+    ('tf.reshape(images, images.get_shape())', 'pixels @ weights',
+     '(line 11 of mine.py); the number of images is unknown in evaluation'),
+    ('tf.get_variable(f"dense{next(COUNTER)}", [])', 'pixels @ weights',
+     'or was not created with tf.get_variable(). (line 11 of mine.py); variables need the same names at each call: '),
+    ('TEMPLATE(shape=[])', 'pixels @ weights',
+     'or was not created with tf.get_variable(). (line 11 of mine.py); variables need the same names at each call: '),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),
 ])
 def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, result, part):
@@ -177,6 +185,15 @@ def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, res
     status, error = call('multi_gpu_train.py', f'--network={name}', '--batch_size=8', '--tower_device=cpu')
     assert status == 2 and part in error.replace(f'{tmp_path}/', '') and name in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize('scope', ['tf.variable_scope("open")', 'tf.Graph().as_default()'])
+def test_an_error_that_leaves_a_scope_open_is_one_line(scope, linear, data_dir, tmp_path):
+    name = linear(f'global left_open; left_open = {scope}; left_open.__enter__(); 1 / 0')
+    result = run_script('multi_gpu_train.py', network=name, dataset='shapes', data_dir=data_dir, tower_device='cpu',
+                        batch_size=8, max_steps=1, learning_rate=0.1, train_dir=tmp_path / 'train')
+    line, = result.stderr.splitlines()
+    assert result.returncode == 2 and line.endswith(f'ZeroDivisionError: division by zero (line 11 of {name[:-7]})')
 
 
 TOP, INSIDE, QUEUE = 'top', 'inside', 'which nothing starts or fills (line 8 of '
@@ -256,6 +273,54 @@ def test_outputs_that_cannot_be_logits_are_told_before_the_run(outputs, warned):
         return eval(outputs, dict(tf=tf, logits=logits))
     found = rehearse(network, 4, [24], tf.float32, 0)
     assert [warned in warning for warning in found] == [True] * (warned is not None)
+
+
+DRAWN = '''
+import random
+import numpy as np
+import tensorflow.compat.v1 as tf
+OF_FILE = [random.random(), np.random.normal()]
+def net(images, num_classes, training):
+    initial = np.float32([*OF_FILE, random.random(), np.random.normal(), *np.random.uniform(size=26)])
+    return tf.reduce_mean(images, [1, 2]) @ tf.get_variable('w', initializer=initial.reshape(3, 10))
+'''
+
+
+def test_initial_values_by_python_and_numpy_follow_the_seed(settings, data_dir, tmp_path):
+    def trained(seed, **changes):
+        config = settings(network=f"{tmp_path / 'drawn.py'}:net", seed=seed, learning_rate=0.0, max_steps=1, num_gpus=2,
+                          train_dir=str(tmp_path / f'{seed}-{len(list(tmp_path.iterdir()))}'), **changes)
+        trainer.train(config)
+        return last_variables(config.run.train_dir)
+    (tmp_path / 'drawn.py').write_text(DRAWN)
+    before = random.getstate(), np.random.get_state()
+    first, again, other = trained(5), trained(5, variable_update='replicated'), trained(6)
+    assert random.getstate() == before[0]
+    for state, part in zip(before[1], np.random.get_state()):
+        np.testing.assert_array_equal(state, part)
+    in_a_process = tmp_path / 'in a process'
+    result = run_script('multi_gpu_train.py', network=f"{tmp_path / 'drawn.py'}:net", seed=5, dataset='shapes',
+                        data_dir=data_dir, batch_size=8, max_steps=1, learning_rate=0, tower_device='cpu', num_gpus=2,
+                        train_dir=in_a_process)
+    assert result.returncode == 0, result.stderr
+    assert_same_bits(again, first)
+    assert_same_bits(last_variables(in_a_process), first)
+    assert (other['w'] != first['w']).all()
+    assert len(np.unique(first['w'])) == 30
+
+
+def test_unseeded_the_file_and_its_function_draw_other_numbers_each_time(tmp_path):
+    path = tmp_path / 'drawn.py'
+    path.write_text('import random\nOF_FILE = random.random()\ndef draw(x): return [OF_FILE, random.random()]')
+    draw = own.function('network', f'{path}:draw', 'x')
+    seeded = draw(0)
+    drawn = []
+    for _ in range(2):
+        with own.unseeded():
+            own.execute_again(str(path))
+            drawn += draw(0)
+    assert len({*seeded, *drawn}) == 6
+    assert draw(0) == draw(0) == seeded
 
 
 HELPED = '''
@@ -348,6 +413,14 @@ def test_an_error_in_a_file_that_the_network_imports_is_placed_in_both(tmp_path,
     (tmp_path / 'broken_helper.py').write_text('\n\ndef f(:')
     (tmp_path / 'mine.py').write_text('import os\nimport broken_helper\n')
     with pytest.raises(UsageError, match=r'\(broken_helper.py, line 3\) \(line 2 of .*mine.py\)'):
+        own_network.network(f"{tmp_path / 'mine.py'}:f")
+
+
+def test_an_error_in_a_module_is_placed_there_while_the_network_imports_it(tmp_path):
+    (tmp_path / 'layers').mkdir()
+    (tmp_path / 'layers' / 'ops.py').write_text('import tensorflow.compat.v1 as tf\n\nINIT = tf.no_such_thing\n')
+    (tmp_path / 'mine.py').write_text('from layers.ops import INIT\n')
+    with pytest.raises(UsageError, match=r"'no_such_thing' \(line 3 of .*/layers/ops.py\)"):
         own_network.network(f"{tmp_path / 'mine.py'}:f")
 
 

@@ -3,15 +3,18 @@
 Its code may begin as scripts of TensorFlow 1 do; what it changes in TensorFlow and in the process is put back after it.
 """
 import contextlib
+import contextvars
 import functools
 import importlib.util
 import inspect
 import os
+import random
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own_files
@@ -19,7 +22,9 @@ from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 
 _PACKAGE = __package__.partition('.')[0]
-_REUSE = ' Did you mean to set reuse=True'  # begins advice that would make two layers share their variables
+# Begins advice that would make two layers share their variables, or TensorFlow's stack of a tf.make_template.
+_ADVICE = re.compile(r' Did you mean to set reuse=|\s*[Oo]riginally defined at:')
+_NESTING = re.compile('Nesting violated|Improper nesting')  # follows an error after which code left a scope open
 _OPERATION = " for '{{node "  # begins the part of a message that shows an operation with its attributes and inputs
 
 
@@ -54,6 +59,8 @@ def function(flag: str, name: str, arguments: str) -> Callable:
 
     @functools.wraps(found)
     def call(*values):
+        if _files[path].draws and _files[path].seed != _seed():
+            execute_again(path)
         with _files[path].running():
             return getattr(_files[path].module, attribute)(*values)
     return call
@@ -82,6 +89,8 @@ class _File:
       imported: the modules from its folder that it has imported so far, by their names; no other file has them.
       sha256: as `own_files.sha256` returns it.
       old_shapes: whether it asked for the shapes of TensorFlow 1, in which a dimension is an object with a `value`.
+      seed: with which it was executed, as `_seed` returns it.
+      draws: whether it drew random numbers then, so that with another seed it is another file.
     """
 
     def __init__(self, path: str):
@@ -93,16 +102,23 @@ class _File:
         spec = importlib.util.spec_from_file_location(f'own code in {path}', path)
         self.module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = self.module  # dataclasses look up their module there
-        with self.running(), seeded_graph():
+        self.seed = _seed()
+        with seeded_graph(tf.get_default_graph().seed or 0), self.running('file'):
+            before = _generators()
             spec.loader.exec_module(self.module)
+            self.draws = _generators() != before
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were."""
+    def running(self, part: str = 'call') -> Iterator[None]:
+        """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were.
+
+        Args:
+          part: what runs, 'file' or 'call'; each has random numbers of its own.
+        """
         values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self._folder]),
                   *((module, name, value) for module in (tf, tf.compat.v1) for name, value in _SUBSTITUTES.items())]
         had_old_shapes, others = _has_old_shapes(), self._take_modules()
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, _seeded(_seed(), part):
             for owner, name, value in values:
                 stack.callback(setattr, owner, name, getattr(owner, name))
                 setattr(owner, name, value)
@@ -110,6 +126,12 @@ class _File:
             _set_old_shapes(self.old_shapes)
             try:
                 yield
+            except BaseException as error:  # modules whose import has failed are no longer modules
+                for frame, _ in traceback.walk_tb(error.__traceback__):
+                    if self._is_from_folder(frame.f_globals.get('__name__', ''), frame.f_code.co_filename):
+                        name = os.path.relpath(frame.f_code.co_filename, self._folder)
+                        own_files.executed[self._path].setdefault(name, None)
+                raise
             finally:
                 self.old_shapes = _has_old_shapes()
                 _set_old_shapes(had_old_shapes)
@@ -120,14 +142,51 @@ class _File:
 
     def _take_modules(self):
         """Takes the modules that were imported from the folder out of those of the process; returns them by name."""
-        def is_from_folder(name, module):
-            file = getattr(module, '__file__', None) or ''
-            if not file.startswith(self._folder) or name.partition('.')[0] == _PACKAGE:
-                return False
-            stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
-            return stem == os.path.join(self._folder, *name.split('.'))
-        names = [name for name, module in list(sys.modules.items()) if is_from_folder(name, module)]
+        names = [name for name, module in list(sys.modules.items())
+                 if self._is_from_folder(name, getattr(module, '__file__', None) or '')]
         return {name: sys.modules.pop(name) for name in names}
+
+    def _is_from_folder(self, name, file):
+        if not file.startswith(self._folder) or name.partition('.')[0] == _PACKAGE:
+            return False
+        stem = os.path.splitext(file)[0].removesuffix(os.sep + '__init__')
+        return stem == os.path.join(self._folder, *name.split('.'))
+
+
+_is_unseeded = contextvars.ContextVar('_is_unseeded', default=False)
+
+
+@contextlib.contextmanager
+def unseeded() -> Iterator[None]:
+    """Context in which the user's code finds the generators of Python and NumPy in another state each time."""
+    token = _is_unseeded.set(True)
+    try:
+        yield
+    finally:
+        _is_unseeded.reset(token)
+
+
+def _seed():
+    """Returns the seed with which the user's code finds these generators; None for another one each time."""
+    return None if _is_unseeded.get() else (tf.get_default_graph().seed or 0) % 2 ** 32
+
+
+@contextlib.contextmanager
+def _seeded(seed, part):
+    """Context in which the generators begin with a seed and the name of a part. Afterwards they are as they were."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    random.seed(None if seed is None else f'{seed} {part}')
+    np.random.seed(None if seed is None else [seed, *part.encode()])
+    try:
+        yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+def _generators():
+    """Returns the state of the generators, for comparison."""
+    return random.getstate(), [np.asarray(part).tolist() for part in np.random.get_state()]
 
 
 def _has_old_shapes():
@@ -175,14 +234,19 @@ def usage_errors(flag: str, name: str, for_shapes: str = '') -> Iterator[None]:
     except BrokenRule as rule:
         raise UsageError(f'--{flag}={name}: {rule}') from rule
     except (Exception, SystemExit) as error:
+        while error.__context__ and _NESTING.search(str(error)):
+            error = error.__context__
+        if isinstance(error, UsageError):
+            raise error
         # An operation refused its inputs while the graph was built: TensorFlow's message then has it.
         message, is_operations, _ = str(error).partition(_OPERATION)
-        message = ' '.join(message.partition(_REUSE)[0].split())
+        message = ' '.join(_ADVICE.split(message)[0].split())
         frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
         if isinstance(error, SyntaxError) and error.lineno:
             frames.append((error.filename, error.lineno))
         text = f"{type(error).__name__}: {message or 'no message'}"
-        remedy = _remedy(text) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
+        is_second_call = tf.get_variable_scope().reuse or 'originally defined at:' in str(error)  # (a tf.make_template)
+        remedy = _remedy(text, is_second_call) + (for_shapes if is_operations and isinstance(error, ValueError) else '')
         raise UsageError(f'--{flag}={name}: {text}{own_files.place(frames)}{remedy}') from error
 
 
@@ -192,7 +256,7 @@ _REMEDIES = (
      r"tensorflow\S*\.(layers|contrib)|'tf_slim'",
      'docs/your-own.md says what to write in place of tf.layers and contrib'),
     (r'already exists, disallowed\.$', 'give each layer a tf.variable_scope of its own'),
-    (r'elements of \[None\b|NoneType',
+    (r'elements of \[None\b|partially known TensorShape \(None\b|NoneType',
      'the number of images is unknown in evaluation: write -1 in its place, as in tf.reshape(x, [-1, size])'),
     ('must be from the same graph',
      'a tensor that is made outside the function belongs to another graph: make it in the function'),
@@ -208,8 +272,10 @@ _REMEDIES = (
     (r'^SystemExit: 2', 'the file is imported without arguments: give each a default'))
 
 
-def _remedy(text):
+def _remedy(text, is_second_call):
     """Returns what to do about an error, to be added to its text."""
+    if is_second_call and 'was not created with' in text:
+        return '; variables need the same names at each call: keep no counter and no tf.make_template between calls'
     missing = re.search(r"module 'tensorflow(?:\._api\.v2\.(\w+))?' has no attribute '(\w+)'", text)
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
