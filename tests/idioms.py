@@ -301,6 +301,19 @@ def dropped(images, n, training):
     return _linear(dropout(_hidden(images), 0.4, training), n)
 
 
+def runs_a_session(images, n, training):
+    logits = _linear(_pooled(images), n)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+    return logits
+
+
+def runs_a_session_of_its_own(images, n, training):
+    with tf.Graph().as_default(), tf.Session() as session:
+        initial = session.run(tf.random.stateless_normal([3, n], [0, 0]))
+    return _pooled(images) @ tf.get_variable('w', initializer=initial)
+
+
 # Losses that depend on how the examples are divided.
 
 def summed_activity(images, n, training):

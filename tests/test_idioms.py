@@ -25,7 +25,7 @@ TRAINED = [
     'from_a_collection', 'from_a_collection_of_variables', 'as_the_tutorial', 'tf_losses', 'losses_doubled_in_place',
     'frozen_in_place', 'shared_within', 'scopes_by_default_names', 'reused_automatically', 'template_within',
     'custom_getter', 'embedding', 'unused', 'loop', 'attention', 'drawn_in_the_function', 'drawn_in_the_file',
-    'dropped', 'averaged_activity']
+    'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 QUICK = ['over_trainable_variables', 'over_the_layers_so_far', 'from_a_collection', 'frozen_in_place', 'attention']
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = ['batch_normalised', 'batch_statistics']
@@ -39,11 +39,12 @@ WARNED = {
 REFUSED = {
     'regularizer': 'in place of regularizer= write',
     'only_first': 'tower 0 gets the variable more, and tower 1 does not',
-    'only_second': 'tower ',
+    'only_second': ' gets the variable more, and tower ',
     'kept_tensor': 'another tower has made (line ',
-    'counted_names': 'w',
+    'counted_names': 'variables need the same names at each call',
     'counted_constant': 'its second call builds another network than its first',
-    'template_of_the_file': '',
+    'template_of_the_file': 'tf.make_template between calls',
+    'runs_a_session': 'it runs a session while the graph is built, where no variable has a value yet (line ',
     'drawn_by_a_generator_of_its_own': 'is another one each time that the file is run (line ',
     'begun_with_the_time': 'is another one each time that the file is run (line ',
     'random_constant': 'is another one each time that the file is run (line '}

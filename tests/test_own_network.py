@@ -175,9 +175,9 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('tf.reshape(images, images.get_shape())', 'pixels @ weights',
      '(line 11 of mine.py); the number of images is unknown in evaluation'),
     ('tf.get_variable(f"dense{next(COUNTER)}", [])', 'pixels @ weights',
-     'or was not created with tf.get_variable(). (line 11 of mine.py); variables need the same names at each call: '),
+     'tower 0 gets the variable t/more, and tower 1 does not; get the same variables in each call'),
     ('TEMPLATE(shape=[])', 'pixels @ weights',
-     'or was not created with tf.get_variable(). (line 11 of mine.py); variables need the same names at each call: '),
+     'tower 0 gets the variable t/more, and tower 1 does not; get the same variables in each call'),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),
 ])
 def test_a_broken_rule_is_reported_in_one_line(call, linear, tmp_path, line, result, part):

@@ -61,9 +61,27 @@ def function(flag: str, name: str, arguments: str) -> Callable:
     def call(*values):
         if _files[path].draws and _files[path].seed != _seed():
             execute_again(path)
-        with _files[path].running():
+        with _files[path].running(), _without_sessions(tf.get_default_graph()):
             return getattr(_files[path].module, attribute)(*values)
     return call
+
+
+@contextlib.contextmanager
+def _without_sessions(graph):
+    """Context in which no session runs a graph: it is being built, and its variables have no values yet."""
+    run = tf.Session.run
+
+    def refuse(session, *args, **kwargs):
+        if session.graph is graph:
+            frames = [(frame.filename, frame.lineno) for frame in traceback.extract_stack()]
+            raise BrokenRule('it runs a session while the graph is built, where no variable has a value yet'
+                             f'{own_files.place(frames)}; give variables their values as initializer=')
+        return run(session, *args, **kwargs)
+    tf.Session.run = tf.InteractiveSession.run = refuse
+    try:
+        yield
+    finally:
+        tf.Session.run = tf.InteractiveSession.run = run
 
 
 class _CommandLine:
@@ -280,8 +298,3 @@ def _remedy(text, is_second_call):
     if missing and hasattr(getattr(tf, missing[1] or '', tf), missing[2]):
         return '; write import tensorflow.compat.v1 as tf'
     return next((f'; {remedy}' for pattern, remedy in _REMEDIES if re.search(pattern, text)), '')
-
-
-@contextlib.contextmanager
-def unseeded():
-    yield

@@ -64,7 +64,8 @@ class OwnCollections:
         for name in sorted((got.keys() ^ self.variables[0].keys()) - {tf.GraphKeys.GLOBAL_STEP}):
             which, other = (k, 0) if name in got else (0, k)
             raise ValueError(f'tower {which} gets the variable {name}, and tower {other} does not; get the same '
-                             'variables in each call, whether they are reused or not')
+                             'variables in each call, whether they are reused or not, and keep no tf.make_template '
+                             'between calls')
         self._refuse_tensors_of_others(k, operations)
         contents = _contents()
         for key, entries in contents.items():
