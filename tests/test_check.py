@@ -16,11 +16,10 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.data import download, records
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
-from cifar10.tools import exchange
 from cifar10.tools.check import check
 from cifar10.training import space, trainer
 from cifar10.training.start import Start, choose_devices, decide, expect_data, refuse_other_images
-from tests.helpers import LINEAR, ROOT, patient, run_script, small_disk, state_of, train
+from tests.helpers import ROOT, run_script, small_disk, state_of, train
 from tests.test_picture_files import encoded
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
@@ -384,17 +383,3 @@ def test_a_look_at_the_lock_does_not_make_a_start_fail(settings, tmp_path):
         threading.Timer(0.2, looking.close).start()
         with directory.locked():
             assert looking.closed  # it has waited for the look
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('child, secs, problem', [
-    ('exchange._EXCHANGE_SECS = 1; exchange._exchanged = lambda run: time.sleep(1000); main()', 100,
-     'the GPUs have not exchanged gradients within 60 s; set NCCL_P2P_DISABLE=1 .* NCCL_SOCKET_IFNAME'),
-    ('time.sleep(1000)', 1, 'the GPUs have not started and computed a gradient within 1 s; one of them may hang')])
-def test_whether_devices_hang_in_their_exchange_or_elsewhere_is_told_apart(child, secs, problem, settings, monkeypatch):
-    # The child is the same for CPU devices.
-    monkeypatch.setattr(exchange, '_CHILD', exchange._CHILD.replace(
-        ' main()', f'import time; from cifar10.tools import exchange; {child}'))
-    monkeypatch.setattr(exchange, '_LIMIT_SECS', patient(secs) if secs > 1 else secs)
-    with pytest.raises(UsageError, match=problem):
-        exchange.refuse_broken(settings(network=LINEAR, num_gpus=2, variable_update='replicated'))

@@ -382,47 +382,6 @@ def test_a_lesson_prints_the_same_on_gpus(lesson, gpus):
     assert outputs[0] == outputs[1]
 
 
-BROKEN = dict(right='', no_answer=f"""
-import time
-sys.path.insert(0, {str(ROOT)!r})
-from cifar10.tools import exchange
-exchange._exchanged = lambda run: time.sleep(10 ** 6)
-""", wrong=f"""
-sys.path.insert(0, {str(ROOT)!r})
-from cifar10.parallel import all_reduce
-means_over_towers = all_reduce.means_over_towers
-def wrong(towers, devices):
-    first, second = means_over_towers(towers, devices)
-    return first, [mean + 1 for mean in second]
-all_reduce.means_over_towers = wrong
-""", computes=f"""
-sys.path.insert(0, {str(ROOT)!r})
-from cifar10.training import inside
-tower_loss = inside.tower_loss
-def wrong(scope, loss):
-    found, scalars = tower_loss(scope, loss)
-    return found * (1.1 if scope == 'tower_1/' else 1), scalars
-inside.tower_loss = wrong
-""")
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('state, mode, told', [
-    *(('right', mode, 'tried      that 2 GPUs compute the same gradient, and exchange known numbers\n')
-      for mode in ('parameter_server', 'replicated', 'local', 'mirrored')),
-    ('no_answer', 'replicated', 'problem    the GPUs have not exchanged gradients within 60 s; set NCCL_P2P_DISABLE=1'),
-    ('wrong', 'replicated', 'problem    gradients that were exchanged are wrong on /gpu:1; leave that GPU out'),
-    ('computes', 'replicated', 'the gradients of /gpu:0, /gpu:1 differ; test them all')])
-def test_a_check_tries_how_gpus_exchange_gradients(state, mode, told, gpus, data_dir, tmp_path):
-    (tmp_path / 'sitecustomize.py').write_text(
-        f"import sys\nif 'cifar10.tools.exchange' in ' '.join(sys.orig_argv):\n    exec({BROKEN[state]!r})\n")
-    output = subprocess.run(
-        [sys.executable, 'multi_gpu_train.py', '--check', '--dataset=shapes', f'--data_dir={data_dir}', '--num_gpus=2',
-         f'--train_dir={tmp_path}/run', f'--variable_update={mode}', '--batch_size=8'], capture_output=True, text=True,
-        cwd=ROOT, env=dict(gpus, PYTHONPATH=f"{tmp_path}:{gpus.get('PYTHONPATH', '')}"), timeout=patient(200)).stdout
-    assert told in output and (state == 'right') == output.splitlines()[-1].startswith('ready '), output
-
-
 @pytest.mark.stress
 @pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
 def test_a_witness_of_gpus_agrees(mode, gpus, data_dir, tmp_path):

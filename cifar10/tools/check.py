@@ -24,7 +24,6 @@ from cifar10.run import checkpoint, cost, deletion, failures, metrics
 from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.tools import exchange
 from cifar10.training import api, memory, space, start, trainer
 from cifar10.training.questions import of_step
 from cifar10.training.run import Run
@@ -45,7 +44,7 @@ def check(settings: TrainSettings) -> None:
             look.take(_space_for_data)
     if look.cluster is None or look.cluster.is_chief:
         passed.append(look.take(_directory))
-        if all(passed) and look.take(_plan) and not look.plan.finished and look.take(_exchange):
+        if all(passed) and look.take(_plan) and not look.plan.finished:
             look.take(memory.compare)
             look.take(_first_step)
     look.end()
@@ -143,18 +142,6 @@ def _plan(look):
         yield from stage(look)
 
 
-def _exchange(look):
-    """Tries how GPUs compute and exchange gradients, before this process uses one."""
-    devices = look.plan.devices
-    if not devices.on_gpus or len(devices.groups) == 1:
-        return
-    if why := _obstacle(look):
-        yield f'not tried  how the GPUs exchange gradients, because {why}'
-        return
-    exchange.refuse_broken(look.plan.settings)
-    yield f'tried      that {devices.num_gpus} GPUs compute the same gradient, and exchange known numbers'
-
-
 def _first_step(look):
     """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
     plan = look.plan
@@ -166,7 +153,8 @@ def _first_step(look):
                 TrainDir(folder), plan.checkpoint, 1, metrics.Metrics(folder), repeatable=False)
         if look.problems:
             return
-        if why := _obstacle(look):
+        if look.cluster or not os.path.exists(plan.data.files[0]):
+            why = 'it takes all tasks of the cluster' if look.cluster else 'the images are not there yet'
             yield f'not tried  the first step, because {why}'
             return
         if validation := trainer.validation_of(plan):
@@ -178,13 +166,6 @@ def _first_step(look):
             checkpoints.refuse_divergence(run.session, run.step)
         yield (f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
                'not tried')
-
-
-def _obstacle(look):
-    """Returns why no step can be taken here; None if one can."""
-    if look.cluster:
-        return 'it takes all tasks of the cluster'
-    return None if os.path.exists(look.plan.data.files[0]) else 'the images are not there yet'
 
 
 def _space_for_checkpoints(look, variables):
