@@ -301,3 +301,10 @@ def test_a_shell_completes_flags_and_values(line, offered, tmp_path):
                        _ARGCOMPLETE_COMP_WORDBREAKS=' =', _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / 'offered'))
     subprocess.run([command], env={**os.environ, **environment}, check=False, capture_output=True)
     assert sorted(each.strip() for each in (tmp_path / 'offered').read_text().split('\n')) == offered
+
+
+@pytest.mark.parametrize('name', ['train', 'eval', 'replay', 'show_inputs', 'local_cluster'])
+def test_a_program_works_without_docstrings(name):
+    command = [sys.executable, '-OO', '-m', 'cifar10', name, '--help']
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert shown.returncode == 0 and '--version' in shown.stdout, shown.stderr

@@ -1,4 +1,5 @@
 """What reaches the terminal: not the lines that TensorFlow always prints, but all others; and exit statuses."""
+import json
 import math
 import os
 import re
@@ -16,7 +17,7 @@ from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, rate
 from cifar10.run.train_dir import TrainDir
-from tests.helpers import ROOT, read_until
+from tests.helpers import ROOT, read_until, run_script
 
 
 def python(code):
@@ -191,3 +192,33 @@ def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_p
     tags = [{value.tag for event in tf.train.summary_iterator(str(path)) for value in event.summary.value}
             for path in folder.iterdir()]
     assert sorted(map(list, tags)) == [['a'], ['b']]
+
+
+def test_bars_leave_no_threads():
+    before = threading.active_count()
+    for _ in range(3):
+        console.progress_bar(total=1).close()
+    assert threading.active_count() == before
+
+
+def test_where_json_is_asked_for_nothing_else_gets_to_standard_output(data_dir, tmp_path):
+    (tmp_path / 'prints.py').write_text("""
+import os
+import tensorflow.compat.v1 as tf
+
+def net(images, num_classes, training):
+    print('of Python')
+    os.write(1, b'of the descriptor\\n')
+    os.system('echo of a child')
+    x = tf.reshape(images, [-1, images.shape[1] * images.shape[2] * 3])
+    return tf.matmul(x, tf.get_variable('w', [x.shape[1], num_classes], initializer=tf.zeros_initializer()))
+""")
+    run = dict(train_dir=tmp_path / 'run', data_dir=data_dir, tower_device='cpu')
+    new = dict(run, dataset='shapes', network=f'{tmp_path}/prints.py:net', batch_size=8, max_steps=1)
+    checked = run_script('multi_gpu_train.py', **new, check=True, json=True)
+    assert run_script('multi_gpu_train.py', **new).returncode == 0
+    evaluated = run_script('cifar10_eval.py', **run, run_once=True, json=True, num_examples=10)
+    for result in (checked, evaluated):
+        line, = result.stdout.splitlines()
+        assert isinstance(json.loads(line), dict) and result.returncode == 0
+        assert all(f'of {each}' in result.stderr for each in ('Python', 'the descriptor', 'a child'))

@@ -4,7 +4,6 @@
     cifar10-eval --image cat.png dog.jpg
     cifar10-eval --export_dir=/tmp/models/cifar10/1
 """
-import contextlib
 import functools
 import json
 import sys
@@ -24,10 +23,8 @@ def main() -> None:
     given = flags.parse(GROUPS, __doc__, sys.argv[1:], _OFTEN)
     settings = eval_settings(**given)
     signals.Termination()
-    output = sys.stdout
-    show = functools.partial(print, file=output)
-    # Where JSON goes to standard output for a program to read, nothing else does, whoever prints it.
-    with contextlib.redirect_stdout(sys.stderr if settings.json else output):
+    with program.stdout_for_json(settings.json) as output:
+        show = functools.partial(print, file=output)
         # After the flags: TensorFlow takes seconds to import.
         if settings.image:
             startup.start_tensorflow()

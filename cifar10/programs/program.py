@@ -2,12 +2,14 @@
 
 This module must not import TensorFlow, so that `--help` and a mistyped flag are answered at once.
 """
+import contextlib
 import importlib.metadata
 import os
 import platform
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import TextIO
 
 import cifar10
 from cifar10.base.console import STDOUT, Output, discard, printable
@@ -71,6 +73,28 @@ def versions() -> str:
     except importlib.metadata.PackageNotFoundError:  # not by this name
         tensorflow = 'of an unknown version'
     return f'cifar10 {cifar10.__version__}, TensorFlow {tensorflow}, Python {platform.python_version()}'
+
+
+@contextlib.contextmanager
+def stdout_for_json(is_asked: bool) -> Iterator[TextIO]:
+    """Context with standard output for JSON, if that is asked for; whatever else writes there writes to standard error.
+
+    It works on the descriptor, because a user's own code may start programs, and C++ does not write through Python.
+    """
+    if not is_asked:
+        yield sys.stdout
+        return
+    given, is_descriptor = sys.stdout, False
+    given.flush()
+    with contextlib.suppress(OSError):  # a caller in Python may have redirected it to an object without one
+        is_descriptor = given.fileno() == 1
+    with open(os.dup(1), 'w', buffering=1, errors='backslashreplace') as kept:
+        os.dup2(2, 1)
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                yield kept if is_descriptor else given
+        finally:
+            os.dup2(kept.fileno(), 1)
 
 
 def _reopen_closed():

@@ -4,7 +4,6 @@
     cifar10-train --preset=fast --train_dir=/tmp/fast
     cifar10-train --preset=photos --dataset=PHOTOS/
 """
-import contextlib
 import dataclasses
 import functools
 import json
@@ -47,11 +46,12 @@ def main() -> int:
     if settings.run.plot:
         plots.check_plot(settings.run.plot)
     if settings.run.explain:
-        # After the flags: TensorFlow takes seconds to import.
-        startup.start_tensorflow(verbose=settings.reports.log_device_placement)
-        from cifar10.tools.explain.program import explain
-        console.say_all(lines)
-        api.take_part(settings, termination, explain)
+        with StuckWatch(settings.run.stuck_secs), doing('while it explains', OF_FIRST_STEP):
+            # After the flags: TensorFlow takes seconds to import.
+            startup.start_tensorflow(verbose=settings.reports.log_device_placement)
+            from cifar10.tools.explain.program import explain
+            console.say_all(lines)
+            api.take_part(settings, termination, explain)
     else:
         result = api.train(say=print, termination=termination, **given)
         if result and not result.finished:
@@ -74,12 +74,20 @@ def _check(given):
 
 def _check_as_json(given):
     """Prints the lines of a check as JSON: in lists, by the words that they begin with."""
-    output, said, problem = sys.stdout, [], None
-    with contextlib.redirect_stdout(sys.stderr), console.Output(said.append).used():
+    said, problem = [], None
+    with program.stdout_for_json(True) as output:
         try:
-            _check(given)
+            with console.Output(said.append).used():
+                _check(given)
         except UsageError as error:
             problem = error
+        output.write(_as_json(said, problem))
+    if problem:
+        raise problem
+
+
+def _as_json(said, problem):
+    """Returns the lines of a check, and the UsageError that ended it or None, as a line of JSON."""
     found, texts = {}, []
     for line in said:
         word, text = line[:_MARGIN].strip(), line[_MARGIN:]
@@ -92,9 +100,7 @@ def _check_as_json(given):
             texts[-1] += ' ' + text
     if problem and 'problem' not in found:  # a setting is wrong, so nothing was checked
         found['problem'] = [str(problem)]
-    output.write(json.dumps(dict(ready=problem is None, lines=found)) + '\n')
-    if problem:
-        raise problem
+    return json.dumps(dict(ready=problem is None, lines=found)) + '\n'
 
 
 run = functools.partial(program.run, main)

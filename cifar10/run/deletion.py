@@ -138,7 +138,8 @@ def _folders(directory):
     for folder in (directory, evaluations):
         if run and (best := _best(folder, run)):
             yield best, FIGURES
-    if run and {record.get('run') for record in metrics.read(evaluations.path, metrics.EVAL)} == {run.run}:
+    records = metrics.read(evaluations.path, metrics.EVAL)
+    if run and records and all(record.get('run') == run.run for record in records):
         yield evaluations, 'lock'
 
 

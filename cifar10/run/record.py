@@ -3,9 +3,12 @@
 Settings may change whenever a run is started again. config.json holds the newest record; metrics.jsonl has a record of
 kind `start` for each start that took some of the run's steps.
 """
+import json
 import os
 import platform
 import shlex
+import types
+import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +22,8 @@ from cifar10.base.registry import DATASETS, OWN, Registry
 from cifar10.run import metrics
 from cifar10.settings.definition import Of, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
+
+_MEND = 'correct it, or use another directory'
 
 
 class RunRecord(NamedTuple):
@@ -72,6 +77,8 @@ class RunRecord(NamedTuple):
         """
         facts = {name: values[name] for name in cls._fields if name in values}
         settings = facts.pop('settings', {})
+        if not isinstance(settings, dict):
+            raise UsageError(f'{path} has no settings, but {json.dumps(settings)[:40]}; {_MEND}')
         missing = [name for name in cls._fields if name not in values and name != 'run'] + [
             field.name for field in fields(*GROUPS) if field.name not in settings]
         if missing:
@@ -79,9 +86,14 @@ class RunRecord(NamedTuple):
                              'version, or another directory')
         for field in fields(*GROUPS):
             choices, value = field.metadata['choices'], settings[field.name]
+            if value is not None and not _fits(value, field.type):
+                raise UsageError(f'{path} has {field.name}={json.dumps(value)[:40]}; {_MEND}')
             if choices and value is not None and value not in choices:
                 raise UsageError(f'{path} has {field.name}={value}, which this version does not know; use the version '
                                  'that trained the run')
+        for name, value in facts.items():
+            if not _fits(value, cls.__annotations__[name]):
+                raise UsageError(f'{path} has {name}={json.dumps(value)[:40]}; {_MEND}')
         facts.update({name: tuple(facts[name]) for name in ('classes', 'devices') if facts[name] is not None})
         return cls(completed(settings), **facts)
 
@@ -165,6 +177,17 @@ def text(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return ' '.join(value)
     return str(value)[:12] if name.endswith('sha256') else str(value)
+
+
+def _fits(value, kind):
+    """Returns whether a value of JSON may stand for one of a type, or of a union of them."""
+    if isinstance(kind, types.UnionType):
+        return any(_fits(value, each) for each in typing.get_args(kind))
+    allowed = {float: (int, float), tuple: (list, tuple)}
+    origin = typing.get_origin(kind) or kind
+    if not isinstance(value, allowed.get(origin, origin)) or isinstance(value, bool) != (origin is bool):
+        return False
+    return origin is not tuple or all(isinstance(each, str) for each in value)
 
 
 def _phrase(name, before, now):
