@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.parallel.packing import average_packed
 from cifar10.parallel.towers import average_gradients, build_towers, tower_loss
 from tests.helpers import value_of
 
@@ -18,6 +19,25 @@ def test_average_is_numpys_mean():
     assert [variable is expected for (_, variable), expected in zip(averaged, variables)] == [True] * 3
     for mean, *gradients in zip(value_of([gradient for gradient, _ in averaged]), *values):
         np.testing.assert_allclose(mean, np.mean(gradients, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize('average', [average_gradients, average_packed])
+def test_towers_and_pairs_may_be_iterators_as_in_the_tutorials_function(average):
+    variables = [tf.get_variable('one', [3]), tf.get_variable('two', [])]
+    lists = [[(k * tf.ones_like(variable), variable) for variable in variables] for k in (1.0, 2.0)]
+    clipped = (zip(tf.clip_by_global_norm(gradients, 1.0)[0], variables)
+               for gradients in ([gradient for gradient, _ in pairs] for pairs in lists))
+    averaged = average(clipped)
+    assert [variable for _, variable in averaged] == variables
+    for mean in value_of([gradient for gradient, _ in averaged]):  # of 4 equal numbers with norm 1
+        np.testing.assert_allclose(mean, 0.5, rtol=1e-6)
+
+
+def test_packed_sparse_gradients_have_the_shape_of_their_variable():
+    table, bias = tf.get_variable('table', [3, 1]), tf.get_variable('bias', [2])
+    towers = [[(tf.IndexedSlices(tf.constant([[6.0], [k]]), tf.constant([2, 2])), table), (tf.ones([2]), bias)]
+              for k in (2.0, 4.0)]  # without dense_shape
+    np.testing.assert_allclose(value_of(average_packed(towers)[0][0]), [[0.0], [0.0], [9.0]])
 
 
 @pytest.mark.parametrize('towers', [([0, 1, 1],), ([0, 1, 1], [1, 5, 0])])

@@ -12,9 +12,9 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import json
 import math
 import os
-import pickle
 import tempfile
 import unicodedata
 import warnings
@@ -302,28 +302,30 @@ def _refuse_unreadable(path, classes, files, test_fraction):
 def _convert(path, test_fraction, size, folder):
     """Converts the images below `path` to records of square images of a size in a new folder."""
     def write(temporary, part, count, examples):
-        rows = (bytes([label]) + image.transpose(2, 0, 1).tobytes() for label, image in examples)
+        rows = (bytes([label]) + planes for label, planes in examples)
         records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], count, rows)
     _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
-          lambda temporary: pictures.Decoder(Preparation(size, Augmentation(), size)), write)
+          lambda temporary: pictures.Decoder(Preparation(size, Augmentation(), size)),
+          lambda image: image.transpose(2, 0, 1).tobytes(), write)
 
 
 def _make_manifest(path, test_fraction, folder):
     """Examines the images below `path`, and writes a manifest of them into a new folder."""
     def write(temporary, part, count, examples):
-        manifest.write(os.path.join(temporary, f'{part}.tsv'), path, examples)
+        photos = ((label, manifest.Photo(*json.loads(photo))) for label, photo in examples)
+        manifest.write(os.path.join(temporary, f'{part}.tsv'), path, photos)
     _make(path, test_fraction, folder, 'examining ', '; later runs look only at sizes and times',
-          lambda temporary: Examiner(temporary, folder), write)
+          lambda temporary: Examiner(temporary, folder), lambda photo: json.dumps(photo).encode(), write)
 
 
-def _make(path, test_fraction, folder, doing, how, new_reader, write):
+def _make(path, test_fraction, folder, doing, how, new_reader, packed, write):
     """Makes a folder of what a reader makes of the images below `path`, of which few are in memory at a time.
 
     Args:
       doing, how: what the line says of it, before and after the files.
       new_reader: function (temporary folder) -> a `pictures.Reader`.
-      write: function (temporary folder, part, their number, (label, what the reader made) pairs) that writes the files
-        of a part.
+      packed: function (what the reader made) -> bytes.
+      write: function (temporary folder, part, their number, (label, bytes) pairs) that writes the files of a part.
     """
     classes, files, misplaced = _examples(path, test_fraction)
     folders = sum(os.path.isdir(entry) for entry, _ in misplaced)
@@ -334,14 +336,15 @@ def _make(path, test_fraction, folder, doing, how, new_reader, write):
         left_out = list(misplaced)
         labels = {}
         for whole, pairs in files.items():
-            found = labels[whole] = []
+            found, lengths = [], []
+            labels[whole] = found
             with tempfile.TemporaryFile(dir=temporary) as stream:  # until it is known which of the files are images
                 for label, made in _read(reader, pairs, left_out):
                     found.append(label)
-                    pickle.dump(made, stream)
+                    lengths.append(stream.write(packed(made)))
                 for part, chosen in _divided(whole, found, test_fraction).items():
                     stream.seek(0)
-                    examples = ((label, pickle.load(stream)) for label in found)
+                    examples = ((label, stream.read(length)) for label, length in zip(found, lengths))
                     write(temporary, part, sum(chosen), itertools.compress(examples, chosen))
         records.write_classes(temporary, classes)
         if left_out:

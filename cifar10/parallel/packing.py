@@ -1,9 +1,9 @@
 """Packing: small tensors travel between devices as one, because a transfer costs more in delay than in bytes."""
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.parallel.towers import gradients_by_variable, mean_gradient
+from cifar10.parallel.towers import dense, gradients_by_variable, mean_gradient
 
 _LARGE = 1 << 18  # elements from which a tensor travels alone, because packing would copy it
 
@@ -40,7 +40,7 @@ def _join(tensors):
     return tensors[0] if len(tensors) == 1 else tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0)
 
 
-def average_packed(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
+def average_packed(tower_grads: Iterable[Iterable[tuple]]) -> list[tuple]:
     """Averages each variable's gradients over the towers, as `average_gradients` does, but small ones travel together.
 
     Args:
@@ -55,10 +55,10 @@ def average_packed(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
     for device in dict.fromkeys(gradients[0].device for gradients, _ in matched if gradients):  # of tower 0
         here = [pair for pair in matched if pair[0] and pair[0][0].device == device]
         packed = []  # K towers x packets
-        for k in range(len(tower_grads)):
-            tensors = [gradients[k] for gradients, _ in here]
-            with tf.device(tensors[0].device), tf.name_scope(f'pack_{k}'):
-                packets, unpack = pack(tensors)
+        for k in range(len(here[0][0])):
+            pairs = [(gradients[k], variable) for gradients, variable in here]
+            with tf.device(pairs[0][0].device), tf.name_scope(f'pack_{k}'):
+                packets, unpack = pack([gradient for gradient, _ in dense(pairs)])
             packed.append(packets)
         averaged = unpack([mean_gradient(packets) for packets in zip(*packed)])
         means.update((variable.name, mean) for (_, variable), mean in zip(here, averaged))

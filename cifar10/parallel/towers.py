@@ -2,7 +2,7 @@
 
 Any model can be built on this: nothing here depends on images or on a particular network.
 """
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -72,11 +72,11 @@ def dense(pairs: Sequence[tuple]) -> list[tuple]:
              if isinstance(gradient, tf.IndexedSlices) else gradient, variable) for gradient, variable in pairs]
 
 
-def average_gradients(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
+def average_gradients(tower_grads: Iterable[Iterable[tuple]]) -> list[tuple]:
     """Averages each variable's gradients over the towers.
 
     Args:
-      tower_grads: K towers x N (gradient, variable) pairs, as `compute_gradients` returns them for one
+      tower_grads: K towers x N (gradient, variable) pairs, as `compute_gradients` or `zip` returns them for one
         tower; every tower has the same variables in the same order.
 
     Returns:
@@ -89,7 +89,7 @@ def average_gradients(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
     return [(mean_gradient(gradients), variable) for gradients, variable in gradients_by_variable(tower_grads)]
 
 
-def gradients_by_variable(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]:
+def gradients_by_variable(tower_grads: Iterable[Iterable[tuple]]) -> list[tuple]:
     """Transposes the towers' gradients, after checking that they match.
 
     Args:
@@ -101,6 +101,7 @@ def gradients_by_variable(tower_grads: Sequence[Sequence[tuple]]) -> list[tuple]
     Raises:
       ValueError: as `average_gradients`.
     """
+    tower_grads = [list(pairs) for pairs in tower_grads]
     if not tower_grads:
         raise ValueError('there are no towers to average over')
     for k, pairs in enumerate(tower_grads):
