@@ -70,9 +70,9 @@ class Losses:
 @pytest.fixture
 def run(settings, tmp_path, monkeypatch):
     """A function that trains under Losses, in a directory of its own; returns (its settings, the Losses)."""
-    def train(name, witness_steps=0, **loss):
+    def train(name, **loss):
         config = settings(train_dir=str(tmp_path / name), max_steps=STEPS, save_steps=2, eval_steps=6,
-                          log_frequency=1, summary_steps=3, witness_steps=witness_steps)
+                          log_frequency=1, summary_steps=3)
         losses = Losses(**loss)
         with monkeypatch.context() as patch:
             losses.install(patch)
@@ -103,14 +103,12 @@ def test_wherever_a_device_is_lost_the_run_ends_with_the_bits_of_an_unbroken_one
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('witness_steps', [0, 1, 3])
 @pytest.mark.parametrize('work_is_done', [False, True])
 @pytest.mark.parametrize('error', [tf.errors.AbortedError, tf.errors.UnavailableError])
-def test_at_every_use(run, error, work_is_done, witness_steps):
-    whole, _ = run('whole')
-    _, losses = run('witnessed', witness_steps)
+def test_at_every_use(run, error, work_is_done):
+    whole, losses = run('whole')
     for at in range(len(losses.uses)):
-        broken, _ = run(str(at), witness_steps, at=at, error=error, work_is_done=work_is_done)
+        broken, _ = run(str(at), at=at, error=error, work_is_done=work_is_done)
         assert_same_bits(last_variables(broken.run.train_dir), last_variables(whole.run.train_dir))
 
 

@@ -380,12 +380,3 @@ def test_a_lesson_prints_the_same_on_gpus(lesson, gpus):
                  if not re.search(r'[cg]pu:|bubble| s$|has pid|\de-\d\d$', line, re.IGNORECASE)]
         outputs.append([re.sub(r'[\d.]+ seconds', '', line) for line in lines])
     assert outputs[0] == outputs[1]
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('mode', ['parameter_server', 'replicated', 'local'])
-def test_a_witness_of_gpus_agrees(mode, gpus, data_dir, tmp_path):
-    output = python(gpus, 'multi_gpu_train.py', '--dataset=shapes', f'--data_dir={data_dir}', '--num_gpus=2',
-                    f'--train_dir={tmp_path}/run', f'--variable_update={mode}', '--batch_size=8', '--max_steps=20',
-                    '--summary_steps=0', '--deterministic', '--witness_steps=3')
-    assert output.splitlines()[-1] == f'saved      {tmp_path}/run/model.ckpt-20', output

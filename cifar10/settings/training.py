@@ -97,8 +97,6 @@ class RunSettings:
     stuck_secs: int = setting(
         600, 'seconds without a move after which a training, --check or --explain says what it waits for and ends; 0: '
         'never', minimum=0)
-    witness_steps: int = setting(
-        0, "steps between comparisons of one tower's gradients with another device's; 0: none", minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
     plot: str = setting(

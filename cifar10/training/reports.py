@@ -25,7 +25,6 @@ from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
-from cifar10.training.witness import Witness
 
 
 class Reports:
@@ -65,8 +64,6 @@ class Reports:
             deletion.tidy(directory)
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
-            every = settings.run.witness_steps
-            self._witness = Witness(run, every) if every else None
             self._events.add_graph(tf.get_default_graph())
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
@@ -100,8 +97,6 @@ class Reports:
         if run.step < plan.last_step:
             self._log.add(metrics.START, **self._recorded(run.step).to_json())
         self._soundness.begin()
-        if self._witness:
-            self._witness.begin(workers)
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
         with self._cost.session(run.step), Progress(
@@ -122,7 +117,7 @@ class Reports:
                     self.checkpoints.save(run.session)
 
             reporters = [
-                *([self._witness] if self._witness else []), progress, Stragglers(places, progress.say),
+                progress, Stragglers(places, progress.say),
                 Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
                 self._trace, self._soundness]
             if self._validation:
@@ -138,8 +133,6 @@ class Reports:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is another folder by now."""
         mode = self._run.plan.mode
         self._directory.refuse_another_folder()
-        if self._witness:
-            self._witness.doubt(step, losses, self.checkpoints.last)
         failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
 
     def _recorded(self, step):

@@ -89,13 +89,6 @@ def choose_devices(start: Start) -> list[str]:
     devices = start.devices or local_devices(towers)
     if towers.xla and not devices.on_gpus:
         raise UsageError('--xla compiles for GPUs, and the towers are on CPU devices; leave it out')
-    if start.settings.run.witness_steps:
-        if UPDATE_MODES.load(towers.variable_update).uses_strategy:  # which has no towers of its own
-            raise UsageError(f'--witness_steps: towers of --variable_update={towers.variable_update} cannot compute '
-                             'twice; use --witness_steps=0, or --variable_update=replicated')
-        if devices.on_gpus and not towers.deterministic:
-            raise UsageError('--witness_steps compares bits, which GPUs repeat only with --deterministic; add that, or '
-                             'use --witness_steps=0')
     if start.devices is None:
         gpus.claim(devices.num_gpus)
     if towers.deterministic:
