@@ -89,7 +89,7 @@ def test_a_newcomer_who_follows_the_imports_of_the_loop_comes_to_an_end():
         if path not in reached:
             reached.add(path)
             pending += modules_of(path)
-    assert sum(len(path.read_text().splitlines()) for path in reached) < 5150
+    assert sum(len(path.read_text().splitlines()) for path in reached) < 5175
 
 
 def test_update_modes_know_nothing_of_images_or_networks():

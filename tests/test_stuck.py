@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 
 import pytest
 
-from cifar10.base import activity
+from cifar10.base import activity, files
 from cifar10.training import reports, trainer
 from cifar10.training import run as run_module
 from tests import conftest
@@ -73,6 +74,24 @@ NOT_STUCK = {
         'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
         'threading.Thread(target=read, daemon=True).start()\n'
         'before = os.dup(2); say("x" * 2 ** 18); os.dup2(before, 1)',
+    'nobody reads its bar':
+        'from cifar10.base.console import progress_bar\n'
+        'reading, terminal = os.openpty(); before = os.dup(1), os.dup(2)\n'
+        'os.dup2(terminal, 1); os.dup2(terminal, 2)\n'
+        'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
+        'threading.Thread(target=read, daemon=True).start()\n'
+        'bar = progress_bar(total=3, mininterval=0, ncols=2 ** 18, nrows=24)\n'
+        'for _ in range(3): bar.update()\n'
+        'bar.close(); os.dup2(before[0], 1); os.dup2(before[1], 2)',
+    # What a caller's function takes is the caller's: an upload, or a question to a person.
+    'a caller takes a record':
+        'from cifar10.base.console import Output\nOutput(on_record=lambda record: time.sleep(3)).record({})',
+    'another process holds a lock':
+        'import tempfile\nfrom cifar10.base import files\n'
+        'path = tempfile.mkdtemp() + "/images"\nheld = threading.Event()\n'
+        'def hold():\n    with files.making(path): held.set(); time.sleep(3)\n'
+        'threading.Thread(target=hold).start(); held.wait()\n'
+        'with files.making(path): pass',
     # A process that is stopped waits for whoever stopped it.
     'stopped':
         'subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -STOP {os.getpid()}; sleep 3; kill -CONT {os.getpid()}"])\n'
@@ -97,6 +116,15 @@ def test_what_moves_or_is_kept_from_it_by_a_person_does_not_end():
         assert status == 0 and 'stuck' not in output + errors, (name, output, errors)
         if 'not traced' in output:
             pytest.skip('this system does not let processes be traced; the others passed')
+
+
+def test_who_waits_for_a_lock_names_it_and_its_holder(tmp_path):
+    with files.making(str(tmp_path / 'images')):
+        process = watched(f'from cifar10.base import files\nwith files.making("{tmp_path}/images"): pass')
+        line = read_until(process, 'waiting ')
+    assert line == (f'waiting    for another process that makes {tmp_path}/images, which holds the lock '
+                    f'{tmp_path}/.images.lock (process {os.getpid()} on {socket.gethostname()})\n')
+    assert ended(process)[0] == 0 and os.listdir(tmp_path) == []
 
 
 def test_what_does_not_move_is_announced_named_and_ended(tmp_path):
@@ -365,6 +393,14 @@ def test_what_is_only_slow_does_not_end(data_dir, tmp_path):
                  network=f'{tmp_path}/net.py:net', eval_steps=2, tower_device='cpu')
     result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=3, **flags)
     assert result.returncode == 0 and 'stuck' not in result.stdout, result
+
+
+def test_an_explanation_of_what_hangs_ends(data_dir, tmp_path):
+    (tmp_path / 'net.py').write_text(HANGING)
+    flags = dict(flags_of('linear', 'parameter_server'), dataset='shapes', data_dir=data_dir, explain=True,
+                 network=f'{tmp_path}/net.py:net', tower_device='cpu', num_gpus=2)
+    result = run(dict(HANG_AT='1'), train_dir=tmp_path / 'run', stuck_secs=2, **flags)
+    assert result.returncode == 75 and 'stuck      10 s in step 1: ' in result.stdout, result
 
 
 @pytest.mark.stress

@@ -196,7 +196,7 @@ def test_another_run_is_refused_with_both_values_and_both_remedies(one_step, set
         trainer.train(settings(max_steps=2, **changes))
     field = next(iter(changes))
     old = {'seed': 0, 'network': 'linear', 'image_size': 32, 'dataset': 'shapes'}[field]
-    for part in (f'{field}={old} (now {changes[field]})', '--train_dir', '--restart'):
+    for part in (f'--{field}={old}', f'--{field}={changes[field]}', 'use another --train_dir', '--restart'):
         assert part in str(refused.value)
 
 
@@ -352,9 +352,8 @@ def test_two_processes_do_not_train_in_one_directory(settings):
 
 
 def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
-    code = ('import os, signal, socket, sys; from cifar10.base import files\n'
-            'with files.locked(sys.argv[1]) as lock:\n'
-            '    lock.write(f"process {os.getpid()} on {socket.gethostname()}\\n")\n'
+    code = ('import os, signal, sys; from cifar10.base import files\n'
+            'with files.locked(sys.argv[1]):\n'
             '    os.kill(os.getpid(), signal.SIGSTOP)')
     process = subprocess.Popen([sys.executable, '-c', code, str(tmp_path / 'lock')], cwd=ROOT)
     os.waitpid(process.pid, os.WUNTRACED)
@@ -362,6 +361,29 @@ def test_a_holder_of_the_lock_that_is_stopped_is_said_to_be(tmp_path):
         TrainDir(str(tmp_path)).refuse_another_process()
     process.send_signal(signal.SIGCONT)
     assert process.wait() == 0
+
+
+@pytest.mark.parametrize('name, value', [
+    ('settings', None), ('settings', [1]), ('batch_size', '8'), ('train_dir', 5), ('restart', 0), ('classes', 10),
+    ('classes', [0, 1]), ('devices', {}), ('last_step', '2'), ('step', True), ('versions', ['TensorFlow']),
+    ('images_sha256', 5), ('network_sha256', 'abc'), ('run', ['id'])])
+def test_a_record_that_a_person_has_spoilt_is_refused_by_name(name, value, one_step, settings):
+    path = os.path.join(settings().run.train_dir, 'config.json')
+    stored = json.loads(pathlib.Path(path).read_text())
+    (stored if name in stored else stored['settings'])[name] = value
+    pathlib.Path(path).write_text(json.dumps(stored))
+    with pytest.raises(UsageError, match=f'{path} has .*; correct it, or use another directory'):
+        TrainDir(settings().run.train_dir).stored()
+
+
+def test_a_record_of_an_evaluation_that_a_person_has_spoilt_is_not_of_the_run(one_step, settings):
+    folder = os.path.join(settings().run.train_dir, 'eval')
+    os.mkdir(folder)
+    metrics.Metrics(folder).write(metrics.EVAL, 1, run=['another'])
+    directory = TrainDir(settings().run.train_dir)
+    with directory.locked():
+        deletion.restart(directory, is_asked_for=True)
+    assert os.listdir(folder) == [metrics.NAME]
 
 
 def test_restart_leaves_the_lock_that_it_holds(one_step, settings):

@@ -134,7 +134,7 @@ def test_a_restart_is_a_remedy_only_where_it_deletes(tutorials, settings):
     trainer.train(settings(train_dir=folder, max_steps=2))  # now it has a config.json, and the tutorial's checkpoint
     with pytest.raises(UsageError) as refused:
         trainer.train(settings(train_dir=folder, seed=5, max_steps=3))
-    assert ', or use another --train_dir (there --warm_start=' in str(refused.value)
+    assert '--seed=0. For --seed=5 use another --train_dir; to train it further:' in str(refused.value)
     assert '--restart' not in str(refused.value)
 
 

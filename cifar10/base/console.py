@@ -4,6 +4,7 @@ Below the programs, every line for people goes through `say`, so that a caller o
 """
 import contextlib
 import errno
+import functools
 import math
 import os
 import stat
@@ -18,6 +19,8 @@ from cifar10.base.activity import doing, moved
 from cifar10.base.errors import UsageError
 
 STDOUT = 'standard output'  # in place of a file's name in an OSError
+# A context for whatever is written for people: a person may stop the output of a terminal.
+_WRITING = functools.partial(doing, 'while nobody reads its output', math.inf)
 # How lines begin that a person should know of a result.
 _NOTES = 'warning: ', 'assumed ', 'changed ', 'rounded ', 'ignored ', 'warm start ', 'recovering '
 
@@ -82,7 +85,7 @@ class Output:
 
     def say(self, line: str) -> None:
         """Says a line, above a progress bar if there is one."""
-        with doing('while nobody reads its lines', math.inf):  # a person may stop the output of a terminal
+        with _WRITING():
             self._say(printable(line))
 
     def _say(self, line):
@@ -105,8 +108,9 @@ class Output:
             raise
 
     def record(self, record: dict) -> None:
-        """Passes a record on. Call it without holding a lock: the receiver may raise anything."""
-        _call(self._on_record, record)
+        """Passes a record on. Call it without holding a lock: the receiver may raise anything, and take its time."""
+        with doing('while its caller takes a record', math.inf):
+            _call(self._on_record, record)
 
 
 Output.current = Output()
@@ -166,10 +170,18 @@ def progress_bar(*arguments: Any, **options: Any) -> Any:
     from tqdm import tqdm
 
     class Bar(tqdm):
+        monitor_interval = 0  # no thread that looks for slow steps and stays: `miniters` is never above 1
+
         def update(self, n=1):
             moved()
-            return super().update(n)
-    return Bar(*arguments, file=sys.stderr, disable=not shows_bars(), **options)
+            with _WRITING():
+                return super().update(n)
+
+        def close(self):
+            with _WRITING():
+                super().close()
+    with _WRITING():
+        return Bar(*arguments, file=sys.stderr, disable=not shows_bars(), miniters=1, **options)
 
 
 def discard(stream: TextIO) -> None:

@@ -12,11 +12,13 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from cifar10.base.activity import doing
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 
@@ -177,15 +179,15 @@ class Lock:
         return True
 
     def write(self, text: str) -> None:
-        """Replaces the text of the file, which processes read that find it locked."""
-        with named(self._path):
+        """Replaces the text of the file, which processes read that find it locked, unless the disk is full."""
+        with contextlib.suppress(OSError):
             self._stream.truncate(0)
             os.pwrite(self._stream.fileno(), text.encode(), 0)
 
 
 @contextlib.contextmanager
 def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> Iterator[Lock]:
-    """Context that holds the lock of a file; makes the file and the folder that it is in.
+    """Context that holds the lock of a file; makes the file and the folder that it is in. The file names the process.
 
     It is opened for writing, because NFS keeps such a lock on its server, for all machines, whereas a lock on a folder
     holds on one machine only.
@@ -193,17 +195,22 @@ def locked(path: str, seconds: float = math.inf, waiting: str | None = None) -> 
     Args:
       path: the path of the file.
       seconds: how long to wait while another process holds the lock.
-      waiting: a line to say before waiting, if any.
+      waiting: what it waits for, which a line says before it waits: 'another evaluation'; None: it waits in silence.
 
     Raises:
-      Held: another process still holds it.
+      Held: another process still holds it; the message names that, if it is known.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     while True:
         with open(opened(path, os.O_RDWR | os.O_CREAT), 'r+b', buffering=0) as stream:
-            lock = Lock(path, stream, _lock(stream, fcntl.LOCK_EX, seconds, waiting))
+            lock = Lock(path, stream, _lock(stream, fcntl.LOCK_EX, seconds, waiting, path))
             if not lock.is_lost():  # its last holder may have removed the file
-                yield lock
+                lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
+                try:
+                    yield lock
+                finally:
+                    if not lock.missing:  # otherwise the number there may be that of another process
+                        lock.write('')
                 return
 
 
@@ -213,22 +220,24 @@ def refuse_held(path: str) -> None:
         _lock(stream, fcntl.LOCK_SH, 0)
 
 
-def _lock(stream, kind, seconds, waiting=None):
+def _lock(stream, kind, seconds, waiting=None, path=None):
     """Takes the lock of a file, exclusive or shared; returns None, or why this file system has no locks."""
     limit = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(stream, kind | fcntl.LOCK_NB)
-            return None
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # these mean held; the second one is NFS's
-                return error.strerror
-        if time.monotonic() >= limit:
-            raise Held(os.pread(stream.fileno(), 200, 0).decode(errors='replace').strip())
-        if waiting:
-            say(waiting)
-            waiting = None
-        time.sleep(_RETRY_SECS)
+    with doing('while another process holds a lock', math.inf):  # which the system takes from one that has ended
+        while True:
+            try:
+                fcntl.flock(stream, kind | fcntl.LOCK_NB)
+                return None
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):  # these mean held; the second one is NFS's
+                    return error.strerror
+            holder = os.pread(stream.fileno(), 200, 0).decode(errors='replace').strip()
+            if time.monotonic() >= limit:
+                raise Held(holder)
+            if waiting:
+                say(f"waiting    for {waiting}, which holds the lock {path}{f' ({holder})' if holder else ''}")
+                waiting = None
+            time.sleep(_RETRY_SECS)
 
 
 @contextlib.contextmanager
@@ -240,7 +249,7 @@ def making(path: str) -> Iterator[None]:
     """
     folder, name = os.path.split(os.path.abspath(path))
     path_of_lock = os.path.join(folder, f'.{name}.lock')
-    with locked(path_of_lock, waiting=f'waiting    for another process that makes {path}') as lock:
+    with locked(path_of_lock, waiting=f'another process that makes {path}') as lock:
         try:
             if not lock.missing:
                 for entry in os.listdir(folder):

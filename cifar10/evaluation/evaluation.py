@@ -119,7 +119,7 @@ class _Evaluation:
     def evaluate(self, session, prefix):
         """Returns what `done` of a checkpoint gets; None if training has deleted the checkpoint."""
         eval_dir = self._settings.eval_dir
-        with files.locked(os.path.join(eval_dir, 'lock'), waiting=f'waiting    for another evaluation in {eval_dir}'):
+        with files.locked(os.path.join(eval_dir, 'lock'), waiting=f'another evaluation in {eval_dir}'):
             try:
                 step = self._restorer.restore(session, prefix)
             except UsageError:

@@ -204,8 +204,6 @@ class TrainDir:
                 say(f'warning: {self._lock_path} cannot be locked ({self._lock.missing}); make sure that no other '
                     'process trains in this --train_dir')
             try:
-                with contextlib.suppress(OSError):  # on a full disk, which a start refuses once it knows what it needs
-                    self._lock.write(f'process {os.getpid()} on {socket.gethostname()}\n')
                 yield
             except BaseException:
                 is_only_ours = not self._lock.missing and not self._lock.is_lost()
@@ -214,9 +212,6 @@ class TrainDir:
                     files.remove_empty(self.path, first)
                 raise
             finally:
-                if not self._lock.missing:  # otherwise the number there may be that of another process
-                    with contextlib.suppress(OSError):
-                        self._lock.write('')
                 self._lock = None
 
     def refuse_another_folder(self) -> None:

@@ -249,21 +249,17 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if names:
         has_ended = stored.last_step is not None and max(map(step_of, checkpoints), default=0) >= stored.last_step
         offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
-        raise UsageError(f"{directory.given} has {'a finished' if has_ended else 'an unfinished'} run "
-                         f"{_phrase(before, names, 'of ')}{reason}. For {_phrase(now, names, '', 'a run')} "
-                         f'{deletion.remedy(directory, bool(offers_variables))}'
+        was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
+        raise UsageError(f"{directory.given} has {'a finished' if has_ended else 'an unfinished'} {was}{reason}. "
+                         f'For {_phrase(now, names)} {deletion.remedy(directory, bool(offers_variables))}'
                          f'{_how_to_go_on(stored, has_ended, settings)}')
 
 
-def _phrase(values, names, begin, otherwise=''):
-    """Returns the flags of some settings: 'of --seed=5 without --freeze', where 'of ' is `begin`.
-
-    Without `begin` where none is given, but with `otherwise`.
-    """
-    given = as_flags({name: values[name] for name in names})
-    missing = listed([f'--{name}' for name in names if values[name] is None])
-    parts = [begin + ' '.join(given) if given else otherwise, f'without {missing}' if missing else '']
-    return ' '.join(filter(None, parts))
+def _phrase(values, names):
+    """Returns settings as flags: '--seed=5', 'a run without --freeze', or '--seed=5 without --freeze'."""
+    given = as_flags({name: values[name] for name in names}) or ['a run']
+    missing = [f'--{name}' for name in names if values[name] is None]
+    return ' '.join([*given, *(['without', listed(missing)] if missing else [])])
 
 
 def _how_to_go_on(stored, has_ended, settings):
