@@ -80,8 +80,8 @@ NOT_STUCK = {
         'os.dup2(terminal, 1); os.dup2(terminal, 2)\n'
         'def read():\n    time.sleep(3)\n    while os.read(reading, 2 ** 16): pass\n'
         'threading.Thread(target=read, daemon=True).start()\n'
-        'bar = progress_bar(total=1000, mininterval=0, ncols=1000)\n'
-        'for _ in range(1000): bar.update()\n'
+        'bar = progress_bar(total=3, mininterval=0, ncols=2 ** 18, nrows=24)\n'
+        'for _ in range(3): bar.update()\n'
         'bar.close(); os.dup2(before[0], 1); os.dup2(before[1], 2)',
     # What a caller's function takes is the caller's: an upload, or a question to a person.
     'a caller takes a record':
