@@ -89,15 +89,20 @@ def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tm
     for step, precision in ((10, 0.5), (20, 0.6)):
         assert offer(best, checkpoint(tmp_path / 'run', step), precision)
     (folder / 'best' / 'mine').write_text('mine')
-    # Of an evaluator that was killed: a better checkpoint that is not in best.json yet, parts of one, a file.
+    for mine in ('model.ckpt-35.index', 'model.ckpt-55.data-00000-of-00001'):
+        shutil.copy(checkpoint(tmp_path / 'run', 30) + '.index', folder / 'best' / mine)
+    # Of an evaluator that was killed: a better checkpoint that best.json names beside the best, parts of one, a file.
     shutil.copy(checkpoint(tmp_path / 'run', 30) + '.index', folder / 'best')
+    figures = json.loads((folder / 'best' / 'best.json').read_text())
+    (folder / 'best' / 'best.json').write_text(json.dumps(dict(figures, steps=[20, 30, 50])))
     for left in ('.model.ckpt-40.index', 'model.ckpt-50.data-00000-of-00001', '.best.json.0123abcd'):
         (folder / 'best' / left).write_text('x')
     backup = tmp_path / 'run' / 'model.ckpt-60.tar'
     backup.mkdir()  # the user's, beside the checkpoint of that name
     assert best.figures()['step'] == 20 and offer(best, checkpoint(tmp_path / 'run', 60), 0.7)
     assert sorted(os.listdir(folder / 'best')) == [
-        'best.json', 'config.json', 'mine', 'model.ckpt-60.data-00000-of-00001', 'model.ckpt-60.index']
+        'best.json', 'config.json', 'mine', 'model.ckpt-35.index', 'model.ckpt-55.data-00000-of-00001',
+        'model.ckpt-60.data-00000-of-00001', 'model.ckpt-60.index']
     (folder / 'best' / 'config.json').write_text('damaged')  # a copy, not another name of the run's
     (folder / 'best' / 'model.ckpt-60.index').write_text('damaged')
     assert (tmp_path / 'run' / 'config.json').read_text() == '{}'

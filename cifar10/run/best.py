@@ -127,6 +127,8 @@ class Best:
         for name in os.listdir(self.path):
             if is_unfinished(name) or step_without_index(name) in steps:
                 os.remove(os.path.join(self.path, name))
+        if best and best.get(_STEPS) != [best['step']]:
+            self._write(best, [best['step']])
 
     def _stored(self):
         """Returns what best.json holds, or None if there is none, or it is not this program's."""

@@ -112,9 +112,10 @@ def named(flag: str, given: str, others: str = '') -> str:
 
 
 def others_in(folder: TrainDir) -> list[str]:
-    """Returns the prefixes of the checkpoints in a folder that have other names than those of a run."""
+    """Returns the prefixes of the checkpoints in a folder that can be read and have other names than those of a run."""
     found = glob.glob(os.path.join(glob.escape(folder.path), '*.index'))
-    return sorted({prefix.removesuffix('.index') for prefix in found} - set(folder.checkpoints()))
+    prefixes = {prefix.removesuffix('.index') for prefix in found} - set(folder.checkpoints())
+    return [prefix for prefix in sorted(prefixes) if corruption(prefix) is None]
 
 
 def corruption(prefix: str) -> str | None:
