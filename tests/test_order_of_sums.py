@@ -7,7 +7,7 @@ from cifar10.training import trainer
 from cifar10.training.run import Run
 from tests.helpers import ROOT, assert_same_bits, mostly_stress, tf
 
-MODES = ['parameter_server', 'replicated', 'mirrored', 'local', 'async']
+MODES = ['parameter_server', 'replicated', 'mirrored', 'local']
 NETWORKS, EXAMPLES = f'{ROOT}/tests/networks.py', f'{ROOT}/examples'
 # TensorFlow rewrites sums where it expects a device of 256 MB to run out of memory: CPU devices state this size.
 LARGE = {
@@ -41,7 +41,7 @@ def test_no_operation_of_a_step_depends_on_the_order_of_its_inputs(network, mode
     assert any(op in ops for ops in ran for op in ('MatMul', '_FusedMatMul'))  # these are the graphs of the towers
 
 
-@pytest.mark.parametrize('mode', mostly_stress(MODES[:-1], 'parameter_server'))
+@pytest.mark.parametrize('mode', mostly_stress(MODES, 'parameter_server'))
 def test_a_network_with_attention_repeats_bit_for_bit(mode, train_with):
     flags = dict(LARGE['attention'], steps=8, save_steps=8, learning_rate=0.1)
     assert_same_bits(*[train_with(name, 'linear', mode, **flags) for name in ('one', 'two')])

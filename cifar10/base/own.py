@@ -128,15 +128,19 @@ class _File:
 
     @contextlib.contextmanager
     def running(self, part: str = 'call') -> Iterator[None]:
-        """Context in which code of the file runs. Afterwards TensorFlow and the process are as they were.
+        """Context in which a part of the code runs, 'file' or 'call'; each has random numbers of its own.
 
-        Args:
-          part: what runs, 'file' or 'call'; each has random numbers of its own.
+        Afterwards TensorFlow and the process are as they were.
         """
         values = [(sys, 'argv', [self._path]), (sys, 'path', [*sys.path, self._folder]),
                   *((module, name, value) for module in (tf, tf.compat.v1) for name, value in _SUBSTITUTES.items())]
         had_old_shapes, others = _has_old_shapes(), self._take_modules()
-        with contextlib.ExitStack() as stack, _seeded(_seed(), part):
+        with contextlib.ExitStack() as stack:
+            seed = _seed()
+            stack.callback(random.setstate, random.getstate())
+            stack.callback(np.random.set_state, np.random.get_state())
+            random.seed(None if seed is None else f'{seed} {part}')
+            np.random.seed(None if seed is None else [seed, *part.encode()])
             for owner, name, value in values:
                 stack.callback(setattr, owner, name, getattr(owner, name))
                 setattr(owner, name, value)
@@ -187,19 +191,6 @@ def unseeded() -> Iterator[None]:
 def _seed():
     """Returns the seed with which the user's code finds these generators; None for another one each time."""
     return None if _is_unseeded.get() else (tf.get_default_graph().seed or 0) % 2 ** 32
-
-
-@contextlib.contextmanager
-def _seeded(seed, part):
-    """Context in which the generators begin with a seed and the name of a part. Afterwards they are as they were."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    random.seed(None if seed is None else f'{seed} {part}')
-    np.random.seed(None if seed is None else [seed, *part.encode()])
-    try:
-        yield
-    finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
 
 
 def _generators():

@@ -42,9 +42,10 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
         config.gpu_options.visible_device_list = ','.join(str(index) for index, _ in used)
         for index, _ in used:
             config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits[index])
-    # The memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into additions in the
-    # order in which they are ready (TemporaryVariable, AssignAdd), so equal runs would round differently.
-    config.graph_options.rewrite_options.memory_optimization = config.graph_options.rewrite_options.NO_MEM_OPT
+    # By default the memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into
+    # additions in the order in which they are ready (TemporaryVariable, AssignAdd), so equal runs would round
+    # differently. MANUAL leaves out only that; a graph without such a sum stays what it was.
+    config.graph_options.rewrite_options.memory_optimization = config.graph_options.rewrite_options.MANUAL
     if not fuse:
         config.graph_options.rewrite_options.remapping = config.graph_options.rewrite_options.OFF
     if not fold:
