@@ -21,4 +21,16 @@ def cpu_session(graph: tf.Graph | None = None) -> Iterator[tf.Session]:
 
 def lasting_cpu_session(graph: tf.Graph) -> tf.Session:
     """Returns a session of a graph that uses no GPU, for an object that several threads call."""
-    return tf.Session(graph=graph, config=tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True))
+    config = tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True)
+    keep_order_of_sums(config)
+    return tf.Session(graph=graph, config=config)
+
+
+def keep_order_of_sums(config: tf.ConfigProto) -> None:
+    """Configures a session so that equal runs round alike.
+
+    By default the memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into
+    additions in the order in which they are ready (TemporaryVariable, AssignAdd). MANUAL leaves out only that; a graph
+    without such a sum stays what it was.
+    """
+    config.graph_options.rewrite_options.memory_optimization = config.graph_options.rewrite_options.MANUAL

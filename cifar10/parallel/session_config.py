@@ -5,6 +5,7 @@ import re
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.cpu_session import keep_order_of_sums
 from cifar10.base.errors import UsageError
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
@@ -42,10 +43,7 @@ def session_config(devices: Devices, log_device_placement: bool = False, xla: bo
         config.gpu_options.visible_device_list = ','.join(str(index) for index, _ in used)
         for index, _ in used:
             config.gpu_options.experimental.virtual_devices.add(memory_limit_mb=limits[index])
-    # By default the memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into
-    # additions in the order in which they are ready (TemporaryVariable, AssignAdd), so equal runs would round
-    # differently. MANUAL leaves out only that; a graph without such a sum stays what it was.
-    config.graph_options.rewrite_options.memory_optimization = config.graph_options.rewrite_options.MANUAL
+    keep_order_of_sums(config)
     if not fuse:
         config.graph_options.rewrite_options.remapping = config.graph_options.rewrite_options.OFF
     if not fold:
