@@ -17,7 +17,7 @@ Each line below is a layer; a file imports only from lower layers and from its o
 """
 import importlib
 
-__version__ = '1.1.0.dev0'
+__version__ = '2.0.0.dev0'
 
 _MODULES = {
     'train': 'training.api', 'evaluate': 'training.api', 'TrainResult': 'training.api', 'EvalResult': 'training.api',
