@@ -175,7 +175,7 @@ def test_what_works_with_it_works_where_operations_are_deterministic(linear, tmp
     ('tf.reshape(images, images.get_shape())', 'pixels @ weights',
      '(line 11 of mine.py); the number of images is unknown in evaluation'),
     ('tf.get_variable(f"dense{next(COUNTER)}", [])', 'pixels @ weights',
-     'tower 0 gets the variable t/more, and tower 1 does not; get the same variables in each call'),
+     'or was not created with tf.get_variable(). (line 11 of mine.py); variables need the same names at each call: '),
     ('TEMPLATE(shape=[])', 'pixels @ weights',
      'tower 0 gets the variable t/more, and tower 1 does not; get the same variables in each call'),
     ('1 / training', 'pixels @ weights', 'ZeroDivisionError: division by zero (line 11 of '),

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
+from cifar10.base.activity import moved
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.graphs import seeded_graph, with_inputs
 from cifar10.base.names import MOVING_STATISTICS
@@ -261,6 +262,7 @@ def _check_outputs(images, logits):
                 fed = random.standard_normal([2, *images.shape.as_list()[1:]], np.float32)
                 outputs.append(session.run(logits, {images: fed}))
                 alone = session.run(logits, {images: fed[:1]})
+                moved()
                 if not warnings and np.abs(alone - outputs[-1][:1]).max() > _ROUNDING * np.abs(outputs[-1]).max():
                     warnings.append('the logits of an image depend on the other images of its batch in evaluation too, '
                                     'so predictions change with the batch; use statistics of the batch only where '

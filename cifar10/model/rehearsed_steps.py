@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from cifar10.base.activity import moved
 from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph, with_inputs
@@ -161,6 +162,7 @@ def compare(inference: Callable, towers: Sequence[Tower], dtype: tf.DType, side:
 def _gradients(session, tower, images):
     """Computes a tower's gradients; returns them by the names of its variables, which are the same in all copies."""
     gradients = {re.sub(r'^replica_\d+/', '', variable.op.name): gradient for gradient, variable in tower.gradients}
+    moved()
     return session.run(gradients, {tower.images: images, tower.first: 0})
 
 

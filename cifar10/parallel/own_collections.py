@@ -68,15 +68,16 @@ class OwnCollections:
                              'between calls')
         self._refuse_tensors_of_others(k, operations)
         contents = _contents()
+        if k:
+            for key, entries in contents.items():
+                there, before = others.setdefault(key, []), self._before.get(key, ())
+                there += [entry for entry in entries if not (  # an earlier tower has added the variables that it shares
+                    _has(before, entry) or _has(there, entry) or id(entry) in self._keys)]
+            _set_contents(others)
         for key, entries in contents.items():
             for variable in got.values():
                 if _has(entries, variable) and not _has(self._before.get(key, ()), variable):
                     self._keys.setdefault(id(variable), {})[key] = None
-        if k:
-            for key, entries in contents.items():
-                there, before = others.setdefault(key, []), self._before.get(key, ())
-                there += [entry for entry in entries if not _has(before, entry) and not _has(there, entry)]
-            _set_contents(others)
 
     def _refuse_tensors_of_others(self, k, operations):
         """Raises a ValueError if an operation of tower k uses what another tower has made; initialisers may."""
