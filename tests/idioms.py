@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 KEPT = {}
 COUNT = itertools.count(1)
 DRAWN_IN_THE_FILE = np.random.normal(0, 0.1, [3, 10]).astype('float32')
+MASK = np.random.default_rng().normal(0, 0.1, [3]).astype('float32')
 TEMPLATE = tf.make_template('template', lambda x, n: x @ tf.get_variable('w', [3, n]))
 
 
@@ -232,6 +233,27 @@ def cropped(images, n, training):
     return _linear(tf.reduce_mean(tf.reshape(x, [4, -1, 12, 12, 8]), [0, 2, 3]), n)
 
 
+def begun_with_a_tensor(images, n, training):
+    weights = tf.get_variable('w', initializer=tf.random.stateless_normal([3, n], [1, 2]))
+    return _pooled(images) @ weights + tf.get_variable('b', initializer=tf.constant(0.1, shape=[n]))
+
+
+def begun_with_a_random_tensor(images, n, training):
+    return _pooled(images) @ tf.get_variable('w', initializer=tf.truncated_normal([3, n], stddev=0.1))
+
+
+def begun_with_the_images(images, n, training):
+    mean = tf.reduce_mean(images)
+    return _linear(_pooled(images), n) + tf.get_variable('b', initializer=lambda: mean * tf.ones([n]))
+
+
+def collected_by_hand(images, n, training):
+    weights = tf.get_variable('w', [3, n])
+    tf.add_to_collection('weights', weights)
+    _add_loss(tf.add_n([tf.nn.l2_loss(v) for v in tf.get_collection('weights')]))
+    return _pooled(images) @ weights
+
+
 # What a call remembers of another.
 
 def only_first(images, n, training):
@@ -262,6 +284,10 @@ def kept_variable(images, n, training):
 
 def counted_names(images, n, training):
     return _linear(_pooled(images), n, f'w{next(COUNT)}')
+
+
+def counted_attribute(images, n, training):
+    return _linear(tf.nn.leaky_relu(_pooled(images), 0.1 * next(COUNT)), n)
 
 
 def counted_constant(images, n, training):
@@ -314,12 +340,42 @@ def runs_a_session_of_its_own(images, n, training):
     return _pooled(images) @ tf.get_variable('w', initializer=initial)
 
 
+def drawn_in_training_only(images, n, training):
+    x = _pooled(images)
+    if training:
+        x += MASK
+    return _linear(x, n)
+
+
 # Losses that depend on how the examples are divided.
 
 def summed_activity(images, n, training):
     x = _hidden(images)
     _add_loss(1e-2 * tf.nn.l2_loss(x))
     return _linear(x, n)
+
+
+def summed_after_dropout(images, n, training):
+    from cifar10.model import dropout
+    logits = _linear(dropout(_hidden(images), 0.4, training), n)
+    _add_loss(1e-2 * tf.nn.l2_loss(logits))
+    return logits
+
+
+def less_the_first(images, n, training):
+    x = _hidden(images)
+    return _linear(x - x[:1] if training else x, n)
+
+
+def failing_on_noise(images, n, training):
+    x = _hidden(images)
+    with tf.control_dependencies([tf.debugging.assert_less(tf.abs(tf.reduce_mean(images)), 1e-6)]):
+        return _linear(tf.identity(x), n)
+
+
+def summed_up_in_evaluation(images, n, training):
+    x = _hidden(images)
+    return _linear(x if training else tf.cumsum(x, 0), n)
 
 
 def averaged_activity(images, n, training):

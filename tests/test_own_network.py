@@ -225,8 +225,8 @@ IDIOMS = [
     (INSIDE, 'tf.get_variable_scope().reuse_variables()', 'leave out reuse: the towers share variables without it'),
     (INSIDE, 'int(images.shape[0])', 'the number of images is unknown in evaluation: write -1'),
     (INSIDE, 'tf.cond(training, lambda: 1.0, lambda: 2.0)', '(line 8 of mine.py); `training` is True or False'),
-    (INSIDE, 'images += np.random.normal()', 'is another one each time that the file is run (line 8 of mine.py); give'),
-    (INSIDE, 'images += NOISE', 'is another one each time that the file is run (line 8 of mine.py); give'),
+    (INSIDE, 'images += np.random.normal()', '(line 8 of mine.py) is another one each time that the file is run; give'),
+    (INSIDE, 'images += NOISE', '(line 8 of mine.py) is another one each time that the file is run; give'),
     (INSIDE, 'images = tf.zeros_like(images) + 1.0', 'its logits do not depend on the images (line '),
     (INSIDE, 'images += np.random.default_rng(0).normal()', None)]
 IDIOM = '''

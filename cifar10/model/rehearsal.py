@@ -65,9 +65,10 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
         with tf.name_scope(SCOPE):
             return images, inference(images, False)
 
-    warnings = []
+    warnings, drawn, draws = [], [], []
 
     def check(scope, logits):
+        drawn[:], draws[:] = _of_types(_DRAWS), _of_types(_STATELESS)
         _check_variables()
         _check_collections(scope)
         _check_operations()
@@ -81,13 +82,12 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
             towers = rehearsed_steps.build(inference, 2, batch_size, sizes[0] if len(sizes) == 1 else None, dtype, seed,
                                            copies, check)
             rehearsed_steps.refuse_another_network(*towers)
-            variables, drawn = _variables(), _of_types(_DRAWS)
+            variables = _variables()
             if (unsteady := _of_types(_BY_ARRIVAL)) and not determinism.is_on():
                 warnings.append(f'its operation {unsteady[0]} has other bits each time, so a resumed run does not end '
                                 'with the same bits; use --deterministic')
             elif not drawn and copies == has_copies:
-                draws = bool(_of_types(_STATELESS))
-                warnings += rehearsed_steps.compare(inference, towers, dtype, sizes[0], seed, draws)
+                warnings += rehearsed_steps.compare(inference, towers, dtype, sizes[0], seed, bool(draws))
     with seeded_graph(seed), divided() as division:
         images, logits = build_for_evaluation()
         _check_variables()
@@ -101,25 +101,41 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
                             'predictions change from one time to the next; use it only where `training` is true')
         else:
             warnings += _check_outputs(images, logits)
-        built = _constants(), _initial_values()
     if drawn and not drawn_in_evaluation:
         warnings.append(f'its operation {drawn[0]} draws other random numbers after a resume, so the run does not end '
                         'with the same bits; use cifar10.model.dropout(x, rate, training), or uniform_like(x)')
-    # The generators of Python and NumPy are seeded while the user's code runs, so that initial values repeat. But their
-    # order need not be that of training in evaluation, so nothing else may depend on them.
-    for context, compared in ((own.unseeded(), built[:1]), (contextlib.nullcontext(), built)):
-        with context, seeded_graph(seed):
-            again = compared
-            with contextlib.suppress(Exception):  # a file that cannot be executed twice is not compared
-                execute_again()
-                build_for_evaluation()
-                again = _constants(), _initial_values()
-            for before, now in zip(compared, again):
-                for name, _ in [*(before - now), *(now - before)]:
-                    raise BrokenRule(f'its constant {relative(name)} is another one each time that the file is run'
-                                     f'{place_of(name)}; give random numbers a fixed seed, as in '
-                                     'np.random.default_rng(0)')
+    def build_for_training():
+        rehearsed_steps.build(inference, 1, batch_size, sizes[0] if len(sizes) == 1 else None, dtype, seed)
+    _refuse_other_constants([build_for_evaluation, build_for_training], seed, execute_again)
     return warnings
+
+
+def _refuse_other_constants(builds, seed, execute_again):
+    """Raises a BrokenRule if a constant or an initial value is another one where the file is executed again.
+
+    The generators of Python and NumPy are seeded while the user's code runs, so that initial values repeat. But in
+    evaluation the order of their numbers need not be that of training, so nothing else may depend on them.
+    """
+    def found():
+        constants = []
+        for build in builds:
+            with seeded_graph(seed):
+                build()
+                constants.append((_constants(), _initial_values()))
+        return constants
+
+    before = found()
+    for context, kinds in ((own.unseeded(), 1), (contextlib.nullcontext(), 2)):
+        after = before
+        with context, contextlib.suppress(Exception):  # a file that cannot be executed twice is not compared
+            with seeded_graph(seed):
+                execute_again()
+            after = found()
+        for one, other in zip(before, after):
+            for was, now in zip(one[:kinds], other):
+                for place, _ in [*(was - now), *(now - was)]:
+                    raise BrokenRule(f'its constant {place} is another one each time that the file is run; give random '
+                                     'numbers a fixed seed, as in np.random.default_rng(0)')
 
 
 def _variables():
@@ -135,8 +151,11 @@ def _variables():
 # Each function below raises a BrokenRule, which says how the network breaks a rule, with the remedy.
 
 def _check_variables():
-    """Variables come from `tf.get_variable`, are saved in checkpoints, and are float32 if they are trained."""
+    """Variables come from `tf.get_variable`, are saved, float32 if they are trained, and begin without images."""
     for variable in tf.global_variables():
+        if any(operation.name.startswith(FED) for operation in with_inputs([variable.initializer])):
+            raise BrokenRule(f'the initial value of the variable {variable.op.name} depends on the images, which are '
+                             'not there yet; begin with a constant')
         name = relative(variable.op.name)
         if name != variable.op.name:  # `tf.get_variable` ignores name scopes, such as that of a tower
             if name.endswith('/ExponentialMovingAverage'):
@@ -261,14 +280,15 @@ def _check_outputs(images, logits):
                     session.run(variable.initializer, {variable.initializer.inputs[1]: value})
                 fed = random.standard_normal([2, *images.shape.as_list()[1:]], np.float32)
                 outputs.append(session.run(logits, {images: fed}))
-                alone = session.run(logits, {images: fed[:1]})
+                alone = np.concatenate([session.run(logits, {images: fed[i:i + 1]}) for i in range(len(fed))])
                 moved()
-                if not warnings and np.abs(alone - outputs[-1][:1]).max() > _ROUNDING * np.abs(outputs[-1]).max():
+                if not warnings and np.abs(alone - outputs[-1]).max() > _ROUNDING * np.abs(outputs[-1]).max():
                     warnings.append('the logits of an image depend on the other images of its batch in evaluation too, '
                                     'so predictions change with the batch; use statistics of the batch only where '
                                     '`training` is true')
     except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
-        return []
+        if not outputs:
+            return warnings
     values = np.concatenate(outputs)
     values = values[np.isfinite(values).all(1)]
     least, most = values.min(initial=np.inf), values.max(initial=-np.inf)
@@ -288,17 +308,18 @@ def _of_types(types):
 
 
 def _constants():
-    """Counts the (name, value) pairs of the graph's constants."""
-    return collections.Counter((node.name, node.attr['value'].SerializeToString())
+    """Counts the (name and place, value) pairs of the graph's constants."""
+    return collections.Counter((relative(node.name) + place_of(node.name), node.attr['value'].SerializeToString())
                                for node in _operations() if node.op == 'Const')
 
 
 def _initial_values():
-    """Counts the (name, constants and seeds) pairs of the operations that compute initial values."""
+    """Counts the (name and place, constants and seeds) pairs of the operations that compute initial values."""
     definitions = [operation.node_def for operation in with_inputs(
         variable.initializer for variable in tf.global_variables())]
-    return collections.Counter((node.name, tuple(node.attr[name].SerializeToString() for name in (
-        'value', 'seed', 'seed2') if name in node.attr)) for node in definitions)
+    return collections.Counter(
+        (relative(node.name) + place_of(node.name), tuple(node.attr[name].SerializeToString() for name in (
+            'value', 'seed', 'seed2') if name in node.attr)) for node in definitions)
 
 
 def _operations(initialisers=False):

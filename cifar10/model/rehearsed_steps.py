@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
 from cifar10.base.cpu_session import cpu_session
-from cifar10.base.errors import UsageError
+from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import seeded_graph, with_inputs
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.base.own import BrokenRule
@@ -26,6 +26,8 @@ from cifar10.parallel.towers import build_towers, dense, shared_variables
 SCOPE = 'rehearsed'  # the name scope of what the network builds
 FED = 'fed_in_rehearsal'  # begins the names of the placeholders that are fed
 _IN_COPIES = 'where each device has a copy of the variables, their names begin with replica_1/ in the second call'
+# Attributes that tell operations of one kind apart.
+_NAMES = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
 _PIXELS = 2 ** 16  # in the batch of a tower at most, so that a rehearsal takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
@@ -39,13 +41,15 @@ class Tower(NamedTuple):
       images, first: what it is fed: a batch, and the position of its first example.
       gradients: (gradient, variable) pairs of the sum of its losses and of a cross entropy.
       operations: the names of those that its losses and moving statistics need, by what they are: (type, shapes, hash
-        of a constant).
+        of the attributes).
+      normalises: whether it has moving statistics, and so may use those of its batch.
     """
     parts: int
     images: tf.Tensor
     first: tf.Tensor
     gradients: list
     operations: dict
+    normalises: bool
 
 
 def batch_size(asked: int, side: int, dtype: tf.DType) -> int:
@@ -84,8 +88,8 @@ def build(inference: Callable, count: int, batch_size: int, side: int | None, dt
         variables = tf.trainable_variables()
         gradients = dense([(gradient, variable) for gradient, variable in zip(tf.gradients(loss, variables), variables)
                            if gradient is not None])
-        ends = [loss, *(statistic.value for statistic in tf.get_collection(MOVING_STATISTICS))]
-        return Tower(division.parts, images, first, gradients, _operations(ends))
+        statistics = [statistic.value for statistic in tf.get_collection(MOVING_STATISTICS)]
+        return Tower(division.parts, images, first, gradients, _operations([loss, *statistics]), bool(statistics))
     with tf.name_scope(SCOPE):
         return build_towers([''] * count, tower, Copies(count).created if has_copies else shared_variables)
 
@@ -94,9 +98,10 @@ def _operations(tensors):
     """Returns what tensors need, as `Tower.operations` has it."""
     found = collections.defaultdict(list)
     for operation in with_inputs(tensor.op for tensor in tensors):
-        value = operation.get_attr('value').SerializeToString() if operation.type == 'Const' else b''
+        attributes = sorted((name, value.SerializeToString()) for name, value in operation.node_def.attr.items()
+                            if not (name.startswith('_') or name in _NAMES or value.WhichOneof('value') == 'func'))
         shapes = str([tensor.shape for tensor in operation.outputs])
-        found[operation.type, shapes, hashlib.sha256(value).digest()].append(operation.name)
+        found[operation.type, shapes, hashlib.sha256(repr(attributes).encode()).digest()].append(operation.name)
     return found
 
 
@@ -107,26 +112,34 @@ def refuse_another_network(first: Tower, second: Tower) -> None:
             if len(names) > len(other.operations.get(description, ())):
                 raise BrokenRule(f'its second call builds another network than its first: only one of them has the '
                                  f'{description[0]} {relative(names[-1])}{place_of(names[-1])}; build the same in each '
-                                 f'call ({_IN_COPIES})')
+                                 f'call{_hint(second)}')
+
+
+def _hint(tower):
+    names = [variable.op.name for _, variable in tower.gradients]
+    return f' ({_IN_COPIES})' if any(name.startswith('replica_') for name in names) else ''
 
 
 def compare(inference: Callable, towers: Sequence[Tower], dtype: tf.DType, side: int, seed: int,
             draws: bool) -> list[str]:
     """Computes the gradients of two towers in the current graph, and of one tower that has the images of both.
 
-    Both have the same images, so that statistics of a batch are the same in one tower and in two.
+    Where they may normalise by their batch, both have the same images, so that its statistics are those of one tower.
 
     Args:
       inference, dtype, seed: as for `rehearsal.rehearse`.
       towers: two, as `build` returns them.
       side: height and width of the images.
-      draws: whether the network draws numbers for each image; then nothing is compared with one tower.
+      draws: whether the network draws numbers for each image; then nothing can be said where it normalises.
 
     Returns:
       Warnings, as `rehearsal.rehearse` returns them.
     """
     random = np.random.default_rng(0)
-    images = random.standard_normal([towers[0].images.shape[0], side, side, 3], np.float32)
+    count = int(towers[0].images.shape[0])
+    halves = random.standard_normal([2, count, side, side, 3], np.float32)
+    if towers[0].normalises:
+        halves[1] = halves[0]
     try:
         with cpu_session(tf.get_default_graph()) as session:
             session.run(tf.global_variables_initializer())
@@ -135,35 +148,36 @@ def compare(inference: Callable, towers: Sequence[Tower], dtype: tf.DType, side:
                 _set(session, variable, session.run(variable) + noise)
             values = session.run({variable.op.name: variable for variable in tf.global_variables()})
             session.run(tf.local_variables_initializer())  # the copies begin as the primaries are
-            first, again, second = (_gradients(session, tower, images) for tower in (towers[0], *towers))
+            first, again, second = (_gradients(session, towers[k], halves[k], k * count) for k in (0, 0, 1))
         with seeded_graph(seed):
-            whole, = build(inference, 1, 2 * len(images), towers[0].images.shape[1], dtype, seed)
+            whole, = build(inference, 1, 2 * count, towers[0].images.shape[1], dtype, seed)
             with cpu_session(tf.get_default_graph()) as session:
                 for variable in tf.global_variables():
                     _set(session, variable, values[variable.op.name])
-                together = _gradients(session, whole, np.concatenate([images, images]))
-    except tf.errors.OpError:  # an operation for GPUs only, or an error that the first step will report
-        return []
+                together = _gradients(session, whole, np.concatenate(halves), 0)
+    except tf.errors.OpError as error:  # an operation for GPUs only, or an error that the first step will report
+        return [f'it fails on random images ({reason(error)}), so its towers were not compared with one tower']
     warnings = []
     others = [name for name in first if first[name].tobytes() != again[name].tobytes()]
     if others:
         warnings.append(f'its gradient of {others[0]} has other bits when it is computed again, so a resumed run does '
                         'not end with the same bits; use --deterministic, if you have not, or other operations')
     tolerance = _TOLERANCE if dtype == tf.float32 else _ROUGH_TOLERANCE
-    halves = {name: (first[name] + second[name]) / 2 for name in first}
-    apart = [name for name in together if np.isfinite(halves[name]).all() and (
-        np.abs(halves[name] - together[name]).max(initial=0) > tolerance * np.abs(together[name]).max(initial=0))]
-    if apart and not draws:
+    means = {name: (first[name] + second[name]) / 2 for name in first}
+    apart = [name for name in together if np.isfinite(means[name]).all() and (
+        np.abs(means[name] - together[name]).max(initial=0) > tolerance * np.abs(together[name]).max(initial=0))]
+    if apart and not others and not (draws and whole.normalises):
         warnings.append(f'its gradient of {apart[0]} depends on how images are divided into batches, so another number '
-                        'of towers trains another network; make losses means over the images, not sums')
+                        'of towers trains another network; make losses means over the images, not sums, and use each '
+                        'image alone')
     return warnings
 
 
-def _gradients(session, tower, images):
+def _gradients(session, tower, images, first):
     """Computes a tower's gradients; returns them by the names of its variables, which are the same in all copies."""
     gradients = {re.sub(r'^replica_\d+/', '', variable.op.name): gradient for gradient, variable in tower.gradients}
     moved()
-    return session.run(gradients, {tower.images: images, tower.first: 0})
+    return session.run(gradients, {tower.images: images, tower.first: first})
 
 
 def _set(session, variable, value):

@@ -25,7 +25,7 @@ class OwnCollections:
     def __init__(self):
         self.variables = []
         self._before = _contents()
-        self._keys = {}  # id of a variable that a tower has made -> the collections that it was added to
+        self._keys = {}  # id of a variable -> the collections that it is in from the beginning
         self._tower_of = {}  # name of an operation -> the tower that has made it
 
     @contextlib.contextmanager
@@ -47,8 +47,11 @@ class OwnCollections:
             variable = getter(name, *args, **kwargs)
             name = name.removeprefix(f'{scope.name}/')
             if name not in got:
-                for key in self._keys.get(id(variable), ()):
-                    tf.add_to_collection(key, variable)
+                if id(variable) not in self._keys:  # it is new
+                    self._keys[id(variable)] = [key for key, entries in _contents().items() if _has(entries, variable)]
+                for key in self._keys[id(variable)]:
+                    if not _has(tf.get_collection(key), variable):
+                        tf.add_to_collection(key, variable)
             got[name] = variable
             return variable
 
@@ -67,17 +70,12 @@ class OwnCollections:
                              'variables in each call, whether they are reused or not, and keep no tf.make_template '
                              'between calls')
         self._refuse_tensors_of_others(k, operations)
-        contents = _contents()
         if k:
-            for key, entries in contents.items():
+            for key, entries in _contents().items():
                 there, before = others.setdefault(key, []), self._before.get(key, ())
                 there += [entry for entry in entries if not (  # an earlier tower has added the variables that it shares
                     _has(before, entry) or _has(there, entry) or id(entry) in self._keys)]
             _set_contents(others)
-        for key, entries in contents.items():
-            for variable in got.values():
-                if _has(entries, variable) and not _has(self._before.get(key, ()), variable):
-                    self._keys.setdefault(id(variable), {})[key] = None
 
     def _refuse_tensors_of_others(self, k, operations):
         """Raises a ValueError if an operation of tower k uses what another tower has made; initialisers may."""

@@ -33,7 +33,7 @@ class TrainingGraph(NamedTuple):
       average: the mode's `local.Average`, with which the moving averages move; None where the towers' variables are
         equal after each step.
       global_step, examples_seen: int64 variables, the updates and the positions so far.
-      initialise: gives variables their initial values; other values may follow.
+      initialise: operations that give variables their initial values, one after the other.
       start_inputs: reads the data and starts the inputs at position `examples_seen`; to be run after `initialise` and
         whatever gives variables other values.
     """
@@ -48,7 +48,7 @@ class TrainingGraph(NamedTuple):
     average: Any
     global_step: tf.Variable
     examples_seen: tf.Variable
-    initialise: tf.Operation
+    initialise: Sequence[tf.Operation]
     start_inputs: tf.Operation
 
     @property
@@ -95,7 +95,10 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
         average = average._replace(
             scheduled=after_average(average.scheduled), equalise=after_average(average.equalise))
     with tf.name_scope('initialise'), plan.mode.scope():
-        initialise = tf.global_variables_initializer()
+        # What a tower computes waits for its turn, and in `async` for the step. So does an initial value that the
+        # network has computed in the tower.
+        before = [global_step, *(step.turns.counters if step.turns else [])]
+        initialise = [tf.variables_initializer(before), tf.global_variables_initializer()]
         start_inputs = tf.group(tf.local_variables_initializer(), *start_inputs)
     return TrainingGraph(
         train_step, async_train_ops, **shown, batches=batches, step=step, average=average, global_step=global_step,

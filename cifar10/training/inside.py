@@ -3,7 +3,7 @@
 Nothing is updated, so a look changes no variable.
 """
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +50,7 @@ class Inside(NamedTuple):
     fed: list[list[tf.Tensor]]
     batch: Batch
     positions: tuple[tf.Tensor, tf.Tensor]
-    initialise: tf.Operation
+    initialise: Sequence[tf.Operation]
     start_inputs: tf.Operation
     average: None = None
 
@@ -94,7 +94,7 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
             gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
 
     towers = build_towers(plan.devices.tower_devices, tower)
-    return Inside(towers, fed, batch, (first, step), tf.global_variables_initializer(), read)
+    return Inside(towers, fed, batch, (first, step), [tf.global_variables_initializer()], read)
 
 
 def batch_at(first: tf.Tensor, step: tf.Tensor, count: int, data: Records, recipe: Recipe,

@@ -28,7 +28,7 @@ class Run:
       plan: of the training.
       is_new: whether it begins with initial values; default: whether the plan has no checkpoint.
       build: function (plan, what the recipe has learnt from the images) that builds the graph. It returns an object
-        with the operations `initialise` and `start_inputs`, and with `average`, as `graph.TrainingGraph` has them.
+        with `initialise`, `start_inputs` and `average`, as `graph.TrainingGraph` has them.
 
     Attributes:
       plan: as given.
@@ -92,7 +92,8 @@ class Run:
 
     def begin(self, values: Mapping[str, np.ndarray] | None = None) -> None:
         """Gives the variables values, as `opened` takes them; the next step is the one that follows these."""
-        self.session.run(self.graph.initialise)
+        for operation in self.graph.initialise:
+            self.session.run(operation)
         if values is None:  # the moving average of a variable starts with the variable's value
             first = self.plan.first_values or {}
             values = {name: first[variable] for name in self.saved
