@@ -29,6 +29,7 @@ TRAINED = [
     'begun_with_a_random_tensor', 'collected_by_hand', 'dropped', 'averaged_activity', 'runs_a_session_of_its_own']
 QUICK = ['begun_with_a_tensor', 'over_trainable_variables', 'over_the_layers_so_far', 'from_a_collection',
          'frozen_in_place', 'attention']
+BY_THE_END_OF_NAMES = 'over_names_that_end', 'mirrored'  # which tf.distribute changes
 # Those whose towers normalise with their own batches have the same bits again, but not the variables of one tower.
 BY_BATCH = ['batch_normalised', 'batch_statistics']
 WARNED = {
@@ -107,7 +108,7 @@ def one_tower():
 
 
 @pytest.mark.parametrize('network, mode, towers', mostly_stress(
-    itertools.product(TRAINED, UPDATE_MODES, (1, 2, 4)),
+    [case for case in itertools.product(TRAINED, UPDATE_MODES, (1, 2, 4)) if case[:2] != BY_THE_END_OF_NAMES],
     *[(network, 'replicated', towers) for network, towers in zip(QUICK, itertools.cycle((2, 4)))]))
 def test_towers_have_the_variables_of_one_tower_to_the_same_bits_twice(network, mode, towers, after_steps, one_tower):
     assert warnings_of(network, mode in ('replicated', 'local')) == []
@@ -145,6 +146,11 @@ def test_what_cannot_be_right_on_several_towers_is_refused(network, has_copies):
         warnings_of(network, has_copies)
     assert {**REFUSED, **REFUSED_WITH_COPIES}[network] in str(refused.value)
     assert '\n' not in str(refused.value)
+
+
+def test_names_that_tf_distribute_changes_are_told(after_steps):
+    with pytest.raises(UsageError, match='has other operations in one tower than in another'):
+        after_steps(*BY_THE_END_OF_NAMES, 2, 4)
 
 
 def test_every_idiom_is_in_a_table():

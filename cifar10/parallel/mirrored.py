@@ -3,10 +3,13 @@
 The strategy owns the copies of the variables and the all-reduce, and it expects gradients and updates inside
 its replica context. This mode therefore builds everything itself, including the towers' name scopes.
 """
+import collections
+
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
+from cifar10.base.graphs import with_inputs
 from cifar10.base.names import MOVING_STATISTICS
 from cifar10.parallel.own_collections import OwnCollections
 from cifar10.parallel.towers import average_gradients, dense
@@ -36,16 +39,18 @@ class Mirrored(UpdateMode):
     def build(self, tower_fn, make_optimizer, global_step, gate_gradients=tf.train.Optimizer.GATE_OP):
         optimizer = make_optimizer()
         num_replicas = self.devices.num_towers
-        names = []
-        collections = OwnCollections()
+        names, kinds = [], []
+        own = OwnCollections()
 
         def replica():
             k = int(tf2.get_static_value(tf2.distribute.get_replica_context().replica_id_in_sync_group))
             with tf.name_scope(f'tower_{k}') as scope:
-                with tf.variable_creator_scope(_create_averaged), collections.of_tower(k):
+                with tf.variable_creator_scope(_create_averaged), own.of_tower(k):
                     scalars = tower_fn(k, scope)
                     pairs = dense(optimizer.compute_gradients(scalars['total_loss'], tf.trainable_variables(),
                                                               gate_gradients, colocate_gradients_with_ops=True))
+                kinds.append(collections.Counter(operation.type for operation in with_inputs([scalars['total_loss'].op])
+                                                 if operation.name.startswith(scope)))
                 values = [variable.read_value() for _, variable in pairs]
                 # The strategy sums gradients over the replicas; towers are averaged.
                 shares = [(None if gradient is None else gradient / num_replicas, v) for gradient, v in pairs]
@@ -59,6 +64,10 @@ class Mirrored(UpdateMode):
 
         with self._strategy.scope():
             vectors, gradients, values, applied = self._strategy.run(replica)
+        if any(kind != kinds[0] for kind in kinds):
+            raise UsageError('--variable_update=mirrored: the network has other operations in one tower than in '
+                             'another; it may choose variables by the end of their names, which is /replica_1 there: '
+                             'choose them otherwise, or use --variable_update=replicated')
         primaries = [self._per_replica(variable)[0] for variable in tf.trainable_variables()]
         replicas = range(num_replicas)
         tower_grads = [[(self._per_replica(gradient)[k], primary) for gradient, primary in zip(gradients, primaries)]
