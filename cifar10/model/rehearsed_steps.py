@@ -26,8 +26,8 @@ from cifar10.parallel.towers import build_towers, dense, shared_variables
 SCOPE = 'rehearsed'  # the name scope of what the network builds
 FED = 'fed_in_rehearsal'  # begins the names of the placeholders that are fed
 _IN_COPIES = 'where each device has a copy of the variables, their names begin with replica_1/ in the second call'
-# Attributes that tell operations of one kind apart.
-_NAMES = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
+# Attributes in which the same operation may differ from call to call.
+_BY_CALL = ('seed', 'seed2', 'shared_name', 'container', 'debug_name', 'token')
 _PIXELS = 2 ** 16  # in the batch of a tower at most, so that a rehearsal takes a second
 _NOISE = 0.02  # standard deviation; without noise, many gradients are 0 where the last layer begins with zeros
 _TOLERANCE, _ROUGH_TOLERANCE = 1e-3, 0.1  # of a gradient, relative to its largest element, in float32 and otherwise
@@ -99,7 +99,7 @@ def _operations(tensors):
     found = collections.defaultdict(list)
     for operation in with_inputs(tensor.op for tensor in tensors):
         attributes = sorted((name, value.SerializeToString()) for name, value in operation.node_def.attr.items()
-                            if not (name.startswith('_') or name in _NAMES or value.WhichOneof('value') == 'func'))
+                            if not (name.startswith('_') or name in _BY_CALL or value.WhichOneof('value') == 'func'))
         shapes = str([tensor.shape for tensor in operation.outputs])
         found[operation.type, shapes, hashlib.sha256(repr(attributes).encode()).digest()].append(operation.name)
     return found

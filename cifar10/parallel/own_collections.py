@@ -32,9 +32,9 @@ class OwnCollections:
     def of_tower(self, k: int) -> Iterator[None]:
         """Context in which tower k is built; call it in the order of the towers, within their scopes of variables.
 
-        At its begin the collections are as they were before the first tower. A variable enters those that it belongs to
-        when the tower gets it, whether it makes the variable or shares it. What all towers have added is there in the
-        end.
+        When it begins, the collections are as they were before the first tower. A variable enters its collections when
+        the tower gets it, whether the tower makes it or shares it. Afterwards the collections have what all towers have
+        added.
 
         Raises:
           ValueError: the tower does not get the variables that tower 0 got, or uses what another tower has made.
