@@ -58,11 +58,11 @@ def run(options, mode, pause, seed):
     import tensorflow.compat.v1 as tf
 
     from cifar10.data import records
-    from cifar10.evaluation.validation import Validation
+    from cifar10.evaluation.evaluator import Validation
     from cifar10.parallel import gpus
+    from cifar10.parallel.asynchronous import AsyncWorkers
     from cifar10.parallel.devices import choose as choose_devices
-    from cifar10.run.async_workers import AsyncWorkers
-    from cifar10.run.rate import due
+    from cifar10.run.reporter import due
     from cifar10.settings.training import train_settings
     from cifar10.training.plan import plan_of
     from cifar10.training.run import Run

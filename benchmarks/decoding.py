@@ -31,7 +31,7 @@ startup.start_tensorflow()
 import tensorflow.compat.v1 as tf  # noqa: E402
 
 from benchmarks import harness  # noqa: E402
-from cifar10.base.cpu_session import cpu_session  # noqa: E402
+from cifar10.base.graphs import cpu_session  # noqa: E402
 from cifar10.base.registry import AUGMENTATIONS, NETWORKS  # noqa: E402
 from cifar10.data import pipeline, records  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402

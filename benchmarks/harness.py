@@ -11,7 +11,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, ROOT)
 
-from cifar10.base import plots  # noqa: E402
+from cifar10.base import directories  # noqa: E402
 from cifar10.base.directories import DATA_DIR  # noqa: E402
 from cifar10.base.errors import RunError, UsageError  # noqa: E402
 from cifar10.base.registry import DATASETS  # noqa: E402
@@ -61,7 +61,7 @@ def check(options):
     if options.json and not os.path.isdir(os.path.dirname(os.path.abspath(options.json))):
         raise UsageError(f'the folder of {options.json} does not exist')
     if getattr(options, 'plot', None):
-        plots.check_plot(options.plot)
+        directories.check_plot(options.plot)
 
 
 def output_of(*arguments, timeout=None):

@@ -24,17 +24,17 @@ startup.start_tensorflow()
 
 import tensorflow.compat.v1 as tf  # noqa: E402
 
-from cifar10.base import plots  # noqa: E402
+from cifar10.base import directories  # noqa: E402
 from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.cluster import member, membership  # noqa: E402
 from cifar10.parallel import gpus  # noqa: E402
+from cifar10.parallel.asynchronous import AsyncWorkers  # noqa: E402
 from cifar10.parallel.devices import choose as choose_devices  # noqa: E402
 from cifar10.parallel.session_config import session_config  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
-from cifar10.run.async_workers import AsyncWorkers  # noqa: E402
 from cifar10.run.failures import plain_errors  # noqa: E402
-from cifar10.run.rate import due  # noqa: E402
+from cifar10.run.reporter import due  # noqa: E402
 
 POINTS = 50
 HIDDEN = 5
@@ -170,7 +170,7 @@ def main():
     flags.add_cluster(parser)
     arguments = parser.parse_args()
     if arguments.plot:
-        plots.check_plot(arguments.plot)
+        directories.check_plot(arguments.plot)
 
     def run(devices, before_session=None):
         fitted = fit(devices, arguments.steps, arguments.variable_update, before_session)

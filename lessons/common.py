@@ -4,7 +4,7 @@ import argparse
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base import plots
+from cifar10.base import directories
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
 
@@ -29,7 +29,7 @@ def parse(made: flags.Parser) -> argparse.Namespace:
     """Returns the values of the flags, after checking that the plot can be written."""
     arguments = made.parse_args()
     if getattr(arguments, 'plot', None):
-        plots.check_plot(arguments.plot)
+        directories.check_plot(arguments.plot)
     return arguments
 
 

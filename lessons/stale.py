@@ -16,7 +16,7 @@ staleness. In these tables time is simulated, so they are the same in every run.
 threads, in real time.
 
 In the package: cifar10/parallel/asynchronous.py (`--variable_update=async`), whose threads are in
-cifar10/run/async_workers.py; it reports each gradient's staleness. Exercises: lessons/exercises/stale.py.
+cifar10/parallel/asynchronous.py; it reports each gradient's staleness. Exercises: lessons/exercises/stale.py.
 """
 import concurrent.futures
 import heapq

@@ -76,7 +76,7 @@ def update_mode(name, devices, *local_steps):
 def build_training(config, data, devices, mode):
     """Builds the training graph of a config in the current graph."""
     plan = plan_of(config, data, devices, mode)
-    return graph.build(plan, plan.recipe.learn(data))
+    return graph.build(plan, graph.learnt(plan))
 
 
 def plan_of(config, data, devices, mode):

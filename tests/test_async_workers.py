@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
+from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.run import checkpoint
-from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.metrics import Metrics
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir

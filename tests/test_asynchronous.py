@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.model import batch_normalisation
-from cifar10.model.muon import Muon
+from cifar10.model.optimizers import Muon
 from tests.helpers import initialise, patient, stepping, values_by_name
 from tests.test_muon import AUXILIARY, RATE, numpys_steps
 

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base import console
 from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
-from cifar10.run import failures, rate
+from cifar10.run import failures, reporter
 from cifar10.run.train_dir import TrainDir
 from tests.helpers import ROOT, read_until, run_script
 
@@ -157,8 +157,8 @@ def test_towers_that_drift_apart_may_need_fewer_local_steps():
 
 def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
     clock = iter([10.0, 12.0, 14.0, 14.0, 15.0, 15.0])
-    monkeypatch.setattr(rate.time, 'perf_counter', lambda: next(clock))
-    speed = rate.Rate(examples_per_step=64)
+    monkeypatch.setattr(reporter.time, 'perf_counter', lambda: next(clock))
+    speed = reporter.Rate(examples_per_step=64)
     assert speed.measure(1) is None  # the first step, a warm-up
     assert speed.so_far(5) == (4 * 64 / 2.0, 0.5)
     assert speed.measure(9) == (8 * 64 / 4.0, 0.5)
@@ -168,7 +168,7 @@ def test_the_rate_is_wall_clock_over_the_window(monkeypatch):
 @pytest.mark.stress
 def test_two_processes_that_start_in_the_same_second_write_two_event_files(tmp_path):
     code = ('import sys, time; from cifar10.base import startup; startup.start_tensorflow()\n'
-            'from cifar10.run.events import Events\n'
+            'from cifar10.run.tensorboard import Events\n'
             'print("on", flush=True)\n'
             'for folder in sys.stdin:\n'
             '    Events(folder.strip()).add_scalars({sys.argv[1]: 1.0}, 1)\n'

@@ -17,7 +17,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Of, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, ClusterSettings, train_settings
-from cifar10.training.continued import settings_of
+from cifar10.training.resumed import settings_of
 from cifar10.training.start import refuse_another_run
 from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, run_forked, run_script
 

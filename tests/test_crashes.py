@@ -14,6 +14,7 @@ import threading
 import numpy as np
 import pytest
 
+from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.data import download, records
 from cifar10.evaluation import evaluation, export
@@ -285,7 +286,7 @@ def test_killed_at_each_system_call_a_download_leaves_nothing(tmp_path, monkeypa
     (tmp_path / 'site').mkdir()
     (tmp_path / 'site' / 'file').write_bytes(content)
     (tmp_path / 'target').mkdir()
-    checksum = download.sha256(str(tmp_path / 'site' / 'file'))
+    checksum = files.sha256(str(tmp_path / 'site' / 'file'))
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *arguments):

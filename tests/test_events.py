@@ -6,7 +6,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from cifar10.base.errors import RunError
-from cifar10.run.events import Events
+from cifar10.run.tensorboard import Events
 
 
 def shown(folder):

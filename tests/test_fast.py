@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.names import MOVING_STATISTICS
+from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import fast
 from cifar10.model.fast import whitening_filters
 from cifar10.model.layers import convolution

@@ -10,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from benchmarks.time_to_accuracy import teraflop
-from cifar10.cluster import slurm
+from cifar10.cluster import membership
 from cifar10.model import classic, schedule
 from cifar10.settings.presets import PRESETS, RATES
 from cifar10.training import loop
@@ -59,9 +59,9 @@ FIGURES = [
     ('scaling.md', r'and so on: (\d+) more than with a fixed interval', more_averages),
     ('outputs.md', r'the ([\d.]+) MB of the classic\s+preset', lambda: f'{megabytes(copies=2):.1f}'),
     ('outputs.md', r'a checkpoint of ([\d.]+) MB', lambda: f'{megabytes(copies=2):.1f}'),
-    ('clusters.md', r'ports are between (\d+) and', lambda: min(slurm.port_base(job, 0) for job in range(1000))),
+    ('clusters.md', r'ports are between (\d+) and', lambda: min(membership.port_base(job, 0) for job in range(1000))),
     ('clusters.md', r'ports are between \d+ and (\d+)', lambda: max(
-        slurm.port_base(job, 0) + slurm._BLOCK_SIZE for job in range(1000))),
+        membership.port_base(job, 0) + membership._BLOCK_SIZE for job in range(1000))),
     ('fast.md', r'the default run has (\d+) steps', lambda: math.ceil(2.75 * IMAGES / 512)),
     ('fast.md', r'\| nothing else .* ([\d.]+) \|', lambda: run_of_fast()),
     ('fast.md', r'\| `--epochs=2.25` .* ([\d.]+) \|', lambda: run_of_fast(epochs=2.25)),

@@ -12,7 +12,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.evaluation import classification, evaluation, export
-from cifar10.evaluation.validation import Validation
+from cifar10.evaluation.evaluator import Validation
 from cifar10.run import metrics
 from cifar10.run.best import Best
 from cifar10.run.names import step_of
@@ -21,7 +21,7 @@ from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from cifar10.training.continued import settings_of
+from cifar10.training.resumed import settings_of
 from tests.helpers import (
     ROOT,
     assert_same_bits,

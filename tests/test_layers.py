@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.names import MOVING_STATISTICS
+from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model import batch_normalisation, dropout, uniform_like
 from cifar10.model.network_draws import at_position
 from tests.helpers import value_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.names import LOSS_SCALE
+from cifar10.base.graphs import LOSS_SCALE
 from cifar10.data import records
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose

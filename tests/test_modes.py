@@ -12,9 +12,9 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.evaluation import evaluation
 from cifar10.parallel import devices
+from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.programs import flags
 from cifar10.run import failures, metrics
-from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.model.muon import Muon, orthogonalise
+from cifar10.model.optimizers import Muon, orthogonalise
 from cifar10.model.recipe import Recipe
 from cifar10.settings.training import completed
 from tests.helpers import initialise

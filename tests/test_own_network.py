@@ -65,8 +65,8 @@ DETERMINISTIC = """
 import json, runpy, sys
 from cifar10.base import startup
 startup.start_tensorflow()
-from cifar10.parallel import determinism
-determinism.turn_on()
+from cifar10.parallel import session_config
+session_config.turn_on_determinism()
 for command in json.loads(sys.argv[1]):
     sys.argv = command
     try:

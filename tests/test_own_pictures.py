@@ -12,7 +12,7 @@ import pytest
 
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import DATASETS
-from cifar10.data import expected, records
+from cifar10.data import records
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
@@ -20,7 +20,7 @@ from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.tools.replay.rerun import Rerun
 from cifar10.training import trainer
-from cifar10.training.continued import settings_of
+from cifar10.training.resumed import settings_of
 from cifar10.training.start import Start, check_directory
 from tests.helpers import ROOT, change_record, last_variables, patient, tf
 from tests.test_picture_files import encoded
@@ -110,7 +110,7 @@ def test_a_folder_that_may_not_be_read_is_refused_with_a_remedy(name):
         try:
             if os.getuid() == 0:
                 os.seteuid(2 ** 16 - 2)  # root may read all
-            for function in (expected.of, records.of):
+            for function in (records.expected, records.prepared):
                 with pytest.raises(UsageError, match=f'^{closed}: Permission denied; make the folder readable, or rem'):
                     function(config)
         finally:
@@ -174,7 +174,7 @@ def test_the_error_says_what_is_wrong_with_a_folder(folder, paths, part, tmp_pat
     with pytest.raises(UsageError, match=part):
         records.prepare(path, '/nowhere', test_fraction=0.1)
     with pytest.raises(UsageError, match=part):
-        expected.of(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
+        records.expected(train_settings(dataset=path, data_dir='/nowhere').data)  # as --check does
     assert not [name for name in os.listdir(path) if name.startswith('cifar-bin-') or name.startswith('.')]
     assert 'converting' not in capsys.readouterr().out
 
@@ -188,7 +188,7 @@ def test_a_class_whose_files_are_no_images_is_refused_before_others_are_converte
            'in the format HEIC, which is not read; save it as PNG or JPEG; what is read is JPEG, PNG, GIF, WEBP, BMP, ')
     for size in (32, 72):
         config = train_settings(dataset=path, image_size=size, network='fast', data_dir='/nowhere').data
-        for function in (expected.of, records.of):  # the first is that of --check
+        for function in (records.expected, records.prepared):  # the first is that of --check
             with pytest.raises(UsageError, match=why):
                 function(config)
     assert capsys.readouterr().out == '' and sorted(os.listdir(path)) == ['a', 'b', 'c']

@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
-from cifar10.base.names import LOSS_SCALE
+from cifar10.base.graphs import LOSS_SCALE
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import augment, pipeline, records
 from cifar10.model import classic, precision

@@ -15,8 +15,9 @@ import urllib.request
 import numpy as np
 import pytest
 
+from cifar10.base import files
 from cifar10.base.errors import UsageError
-from cifar10.data import cifar, download, expected, records, shapes
+from cifar10.data import cifar, download, records, shapes
 from cifar10.settings.training import DataSettings
 from cifar10.training import trainer
 from cifar10.training.description import describe
@@ -119,7 +120,7 @@ def test_a_flipped_bit_in_an_archive_is_detected(cifar_dir, tmp_path_factory, cl
         with pytest.raises(UsageError, match=message):
             records.prepare('cifar10', str(target))
         with pytest.raises(UsageError, match=message):  # by --check
-            expected.of(DataSettings(str(target), 'cifar10')).check_source()
+            records.expected(DataSettings(str(target), 'cifar10')).check_source()
         assert not (target / FOLDER).exists() and path.read_bytes() == content
     assert capsys.readouterr().out == ''
 
@@ -135,7 +136,7 @@ def test_an_archive_that_is_there_is_used_with_a_warning(cifar_dir, tmp_path_fac
     evil = [(member('../evil'), b'x'), (member(FOLDER + '/../../evil'), b'x'), (member('/tmp/evil'), b'x'),
             (member(FOLDER + '/surplus.bin'), b'x'), (member('elsewhere/data_batch_1.bin'), b'x')]
     archive(target / 'cifar-10-binary.tar.gz', cifar_dir / FOLDER, evil)
-    expected.of(DataSettings(str(target), 'cifar10')).check_source()  # by --check
+    records.expected(DataSettings(str(target), 'cifar10')).check_source()  # by --check
     assert 'not the published archive' in capsys.readouterr().out
     data = records.prepare('cifar10', str(target))
     assert data.count == 20
@@ -268,7 +269,7 @@ def test_a_download_is_verified_and_renamed(published, tmp_path):
     target = tmp_path / 'file'
     with Server(folder) as url:
         download.fetch(url + 'file', str(target), len(content), checksum)
-    assert target.read_bytes() == content and download.sha256(str(target)) == checksum
+    assert target.read_bytes() == content and files.sha256(str(target)) == checksum
 
 
 def test_only_the_published_bytes_are_published(published):

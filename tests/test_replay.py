@@ -11,7 +11,7 @@ import pytest
 
 import cifar10
 from cifar10.base.errors import RunError
-from cifar10.base.names import EXAMPLES_SEEN
+from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.programs import program
 from cifar10.programs import replay as replay
 from cifar10.run import metrics

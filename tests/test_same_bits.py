@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cifar10.base.names import LOSS_SCALE
+from cifar10.base.graphs import LOSS_SCALE
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay import against

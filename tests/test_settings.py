@@ -13,7 +13,7 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
-from cifar10.training.continued import settings_of
+from cifar10.training.resumed import settings_of
 from tests.helpers import change_record
 
 DRAWS = 4000  # of which a third are valid

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from cifar10.base import plots
+from cifar10.base import directories
 from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.data.shapes import CLASSES
@@ -22,7 +22,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     data = records.prepare('shapes', data_dir)
     start = Start(config, devices.choose(1, 'cpu'), data)
     decide(start)
-    built = graph.build(start.plan, start.plan.recipe.learn(data))
+    built = graph.build(start.plan, graph.learnt(start.plan))
     with tf.Session() as session:
         initialise(session)
         session.run(built.start_inputs)
@@ -60,7 +60,7 @@ def test_the_names_of_any_folders_can_be_drawn(tmp_path):
 def test_a_path_that_no_plot_can_be_written_to_is_refused_before_the_work(tmp_path, name, part):
     pytest.importorskip('matplotlib')
     with pytest.raises(UsageError, match=part):
-        plots.check_plot(f'{tmp_path}{name}')
+        directories.check_plot(f'{tmp_path}{name}')
 
 
 def test_help_shows_the_flags_that_matter_and_all_flags_of_a_run_are_accepted(monkeypatch, capsys):

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from cifar10.base.errors import UsageError
-from cifar10.cluster import membership, slurm
+from cifar10.cluster import membership
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, patient, script_command
 
@@ -28,7 +28,7 @@ def step(monkeypatch):
     return set_variables
 
 
-BASE = slurm.port_base(41, 0)
+BASE = membership.port_base(41, 0)
 
 
 @pytest.mark.parametrize('nodes, tasks_per_node, expected', [
@@ -74,7 +74,7 @@ def test_flags_and_tf_config_take_precedence_over_slurm(step, monkeypatch):
 
 
 def test_jobs_and_steps_have_ports_of_their_own():
-    bases = {slurm.port_base(job, step) for job in range(1000, 1010) for step in range(5)}
+    bases = {membership.port_base(job, step) for job in range(1000, 1010) for step in range(5)}
     assert len(bases) == 50 and min(bases) >= 20000 and max(bases) < 32768 - 32
 
 

@@ -40,7 +40,7 @@ def opened(settings, graph):
                          max_steps=100, batch_size=4, **changes)
         devices = choose(2, 'cpu')
         steps = [2] * (mode == 'local')
-        run = Run(plan_of(given, records.of(given.data), devices, update_mode(mode, devices, *steps)))
+        run = Run(plan_of(given, records.prepared(given.data), devices, update_mode(mode, devices, *steps)))
         soundness = Soundness(run)
         with run.adding():
             primaries, others = ([variable for copies in run.plan.mode.copied() for variable in copies[k]]

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from cifar10.base import plots
+from cifar10.base import directories
 from cifar10.base.errors import UsageError
 from cifar10.evaluation import evaluation
 from cifar10.run import trust
@@ -145,7 +145,7 @@ def test_a_directory_of_others_is_not_written(of_others, call, data_dir, first_s
         status, error = call('cifar10_eval.py', f'--export_dir={path}/1', *from_run)
         assert status == 2 and why in error
         with pytest.raises(UsageError, match=why):
-            plots.check_plot(os.path.join(path, 'plot.png'))
+            directories.check_plot(os.path.join(path, 'plot.png'))
 
 
 def test_a_directory_of_others_is_read_with_a_warning(of_others, data_dir, first_step, tmp_path, capsys):

@@ -10,20 +10,19 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import registry
 from cifar10.base.errors import UsageError
-from cifar10.base.names import AVERAGE as SUFFIX
-from cifar10.base.names import MOVING_STATISTICS
+from cifar10.base.graphs import AVERAGE as SUFFIX
+from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.model.frozen import freezing, is_frozen
-from cifar10.model.layers import batch_normalisation
+from cifar10.model.layers import batch_normalisation, freezing, is_frozen
 from cifar10.parallel import devices
-from cifar10.run import metrics, warm_start
+from cifar10.run import metrics
 from cifar10.run.record import read_starts
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools import check
 from cifar10.tools.replay import rerun, verify
-from cifar10.training import trainer
+from cifar10.training import trainer, warm_start
 from tests.helpers import (
     Tasks,
     ancestors,

@@ -81,3 +81,20 @@ def check_dir(path: str, flag: str) -> None:
     denied = ' or '.join(name for name, mode in modes.items() if not os.access(nearest, mode | os.X_OK))
     if denied:
         raise UsageError(f'{flag}={path} cannot be used: {nearest} cannot be {denied}; use another directory')
+
+
+def check_plot(path: str) -> None:
+    """Raises a UsageError if no plot can be written to a path. Selects a matplotlib backend without windows."""
+    refuse_of_others(path, path)
+    try:
+        import matplotlib
+    except ImportError:
+        raise UsageError('plotting needs matplotlib; pip install matplotlib') from None
+    matplotlib.use('Agg')
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise UsageError(f'the folder of {path} does not exist')
+    if os.path.isdir(path) or not path.lower().endswith('.png'):
+        raise UsageError(f'{path} is not the name of a PNG file; give one that ends in .png')
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise UsageError(f'{path} cannot be written; name another file')

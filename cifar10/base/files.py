@@ -7,6 +7,7 @@ in a train_dir.
 import contextlib
 import errno
 import fcntl
+import hashlib
 import math
 import os
 import re
@@ -18,11 +19,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from cifar10.base import files
 from cifar10.base.activity import doing
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError
 
 RANDOM = '[a-z0-9_]{8}'  # a regular expression for the random characters of a private name
+_CHUNK = 1 << 20  # bytes that are read at a time
 _RETRY_SECS = 0.05  # between two attempts to take a lock
 
 
@@ -93,6 +96,16 @@ def new_file(path: str) -> Iterator[str]:
         os.remove(temporary)
         raise
     sync(os.path.dirname(temporary))
+
+
+def sha256(*paths: str) -> str:
+    """Returns the SHA-256 of files, one after the other, as lower-case hexadecimal digits."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with named(path), open(path, 'rb') as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -272,3 +285,20 @@ def remove_leftovers(path: str) -> None:
         if any(entry == f'.{name}.lock' or is_private(entry, name) for entry in os.listdir(folder)):
             with making(path):
                 pass
+
+
+def shortage(path: str, flag: str, size: int, what: str, others: int = 0) -> str | None:
+    """Returns a message, with its remedy, if the disk of a directory has no room for what is to be written.
+
+    Args:
+      path: of the directory, which need not exist.
+      flag: the flag that names it.
+      size: bytes to be written.
+      what: a phrase that says what they are.
+      others: bytes that are to be written to the same disk before.
+    """
+    if others + size <= shutil.disk_usage(files.existing(path)).free:
+        return None
+    addition = f' in addition to {others / 1e6:.1f} MB' if others else ''
+    return (f'{flag}={path} has no room for {size / 1e6:.1f} MB ({what}){addition}; free some space, or use another '
+            f'{flag}')

@@ -1,8 +1,22 @@
-"""Graphs that may hold random operations, and what an operation needs."""
+"""What graphs in several rooms need: seeds, names, values from outside, and sessions that only look at something."""
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
 import tensorflow.compat.v1 as tf
+
+# The names of variables, as checkpoints have them, and of a collection, that more than one room must know.
+EXAMPLES_SEEN = 'examples_seen'  # counts examples: the position of the next one
+LOSS_SCALE = ('current_loss_scale', 'good_steps')  # those that a precision with a loss scale adds
+AVERAGE = '/ExponentialMovingAverage'  # follows the name of a variable in that of its moving average
+# The graph collection of (variable, value, keep) triples: what a network learns without gradients.
+MOVING_STATISTICS = 'moving_statistics'
+# The last parts of the names of the state of the averages in `local`.
+START, VELOCITY, AVERAGED_AT = OUTER_STATE = ('LocalStart', 'LocalVelocity', 'local_averaged_at')
+
+# What TensorFlow raises when a device was lost, from whatever was running on it: another process that was killed, a
+# machine that was preempted. It does not say so of its own GPUs, whose errors are final.
+LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 
 
 @contextlib.contextmanager
@@ -29,3 +43,62 @@ def with_inputs(operations: Iterable[tf.Operation]) -> set[tf.Operation]:
             found.add(operation)
             pending += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
     return found
+
+
+class Loader:
+    """Gives variables values. Create it before the graph is finalised.
+
+    Args:
+      variables: the variables of the current graph that may get values, by their names.
+    """
+
+    def __init__(self, variables: Mapping[str, tf.Variable]):
+        self._assignments = {}
+        with tf.name_scope('load'):
+            for name, variable in variables.items():
+                value = tf.placeholder(variable.dtype.base_dtype, variable.shape)
+                self._assignments[name] = value, variable.assign(value, read_value=False)
+
+    def load(self, session: tf.Session, values: Mapping[str, np.ndarray]) -> None:
+        """Gives variables their values, all at once.
+
+        Args:
+          session: of the graph.
+          values: arrays by the names of their variables, which must be among those given to the constructor.
+        """
+        assignments = {name: self._assignments[name] for name in values}
+        session.run([operation for _, operation in assignments.values()],
+                    {value: values[name] for name, (value, _) in assignments.items()})
+
+
+@contextlib.contextmanager
+def cpu_session(graph: tf.Graph | None = None) -> Iterator[tf.Session]:
+    """Context with a session that uses no GPU; its graph is the default one, and builds on the CPU.
+
+    The first session of a process that has GPUs sets their memory options for all later ones, so no session that only
+    looks at something may have any.
+
+    Args:
+      graph: the graph of the session; default: a new one.
+    """
+    with (graph or tf.Graph()).as_default() as graph, tf.device('/cpu:0'), lasting_cpu_session(graph) as session:
+        yield session
+
+
+def lasting_cpu_session(graph: tf.Graph) -> tf.Session:
+    """Returns a session of a graph that uses no GPU, for an object that several threads call."""
+    config = tf.ConfigProto(device_count={'GPU': 0}, allow_soft_placement=True)
+    keep_order_of_sums(config)
+    return tf.Session(graph=graph, config=config)
+
+
+def keep_order_of_sums(config: tf.ConfigProto) -> None:
+    """Configures a session so that equal runs round alike.
+
+    By default the memory optimizer turns a sum of three or more tensors, where it expects memory to peak, into
+    additions in the order in which they are ready (TemporaryVariable, AssignAdd). MANUAL leaves out only that; a graph
+    without such a sum stays what it was.
+    """
+    config.graph_options.rewrite_options.memory_optimization = config.graph_options.rewrite_options.MANUAL
+
+

@@ -97,7 +97,7 @@ OPTIMIZERS = Registry({
     'sgd': 'cifar10.model.optimizers:sgd',
     'momentum': 'cifar10.model.optimizers:momentum',
     'nesterov': 'cifar10.model.optimizers:nesterov',
-    'muon': 'cifar10.model.muon:Muon',
+    'muon': 'cifar10.model.optimizers:Muon',
     'adam': 'cifar10.model.optimizers:Adam',
     'adamw': 'cifar10.model.optimizers:AdamW'},
     Own(_FUNCTION, _IN_A_FILE, 'cifar10.model.own_optimizer:optimizer', 'cifar10.model.own_optimizer:check'))

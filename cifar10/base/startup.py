@@ -78,7 +78,7 @@ def _imported(verbose):
           contextlib.nullcontext() if verbose else quiet_stderr()):
         import tensorflow.compat.v1 as tf
 
-        from cifar10.base.cpu_session import cpu_session
+        from cifar10.base.graphs import cpu_session
         tf.enable_resource_variables()
         # TensorFlow warns so when more than 32 towers take turns at one iterator.
         warnings.filterwarnings('ignore', 'An unusually high number of `Iterator.get_next')

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.data import SIZE
 from cifar10.data.draws import Positions, draws
-from cifar10.data.records import SIZE
 from cifar10.data.resize import cut_planes, mirrored
 
 

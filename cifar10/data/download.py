@@ -1,5 +1,4 @@
 """Downloads, which get their names only once their size and checksum are right."""
-import hashlib
 import os
 from http.client import HTTPException
 
@@ -7,23 +6,13 @@ from six.moves import urllib
 
 from cifar10.base.console import progress_bar
 from cifar10.base.errors import UsageError
-from cifar10.base.files import making, named, new_file
+from cifar10.base.files import making, new_file, sha256
 
 _CHUNK = 1 << 20
 
 
 class DownloadError(UsageError):
     """The file could not be downloaded, or is not the one that was published."""
-
-
-def sha256(*paths: str) -> str:
-    """Returns the SHA-256 of files, one after the other, as lower-case hexadecimal digits."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with named(path), open(path, 'rb') as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-    return digest.hexdigest()
 
 
 def is_published(path: str, size: int, checksum: str) -> bool:

@@ -22,12 +22,12 @@ import warnings
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import named, new_folder
-from cifar10.data import records
+from cifar10.data import SIZE, records
 from cifar10.data.augment import Augmentation
 from cifar10.data.photos import manifest, pictures
 from cifar10.data.photos.decoding import Preparation
 from cifar10.data.photos.photos import Examiner, Photos
-from cifar10.data.records import CLASSES_FILE, LARGEST, SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
+from cifar10.data.records import CLASSES_FILE, LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line

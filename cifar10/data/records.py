@@ -10,18 +10,17 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from cifar10.base.console import say, say_all
 from cifar10.base.directories import refuse_of_others, warn_of_others
 from cifar10.base.errors import UsageError, describe_os_error
-from cifar10.base.files import making, named, remove_leftovers
+from cifar10.base.files import making, named, remove_leftovers, sha256, shortage
 from cifar10.base.registry import DATASETS
-from cifar10.data.download import sha256
+from cifar10.data import SIZE
 
-SIZE = 32  # height and width of CIFAR's images
 LARGEST = 64  # height and width of a user's images that are converted to records, all of which are held in memory
 
 # The files of CIFAR-10. The data sets that are made here have the same.
@@ -248,7 +247,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
     return data
 
 
-def of(settings: Any, part: str = TRAIN) -> Records:
+def prepared(settings: Any, part: str = TRAIN) -> Records:
     """Returns what `prepare` returns for a run's `DataSettings`."""
     return prepare(settings.dataset, settings.data_dir, part, settings.test_fraction, settings.image_size)
 
@@ -303,3 +302,65 @@ def read_classes(folder: str) -> tuple[str, ...]:
             return tuple(line.strip() for line in stream if line.strip())
     except OSError as error:
         raise UsageError(f'{path} cannot be read ({error}); delete {folder} to have it made again') from error
+
+
+class Expected(NamedTuple):
+    """What `records.prepare` will make.
+
+    Attributes:
+      parts: the Records of each part. In a folder of images every file counts as an image.
+      how: how it begins, such as 'downloading 170 MB'.
+      num_bytes: the size of the files on the disk, with a download.
+      archive: as a Dataset has it.
+    """
+    parts: dict[str, Records]
+    how: str
+    num_bytes: int
+    archive: Any
+
+    @property
+    def parent(self) -> str:
+        """The directory that will hold the folder of the files."""
+        return os.path.dirname(self.parts[TRAIN].folder)
+
+    @property
+    def flag(self) -> str:
+        """The flag that names this directory."""
+        return '--dataset' if DATASETS.is_own(self.parts[TRAIN].dataset) else '--data_dir'
+
+    @property
+    def what(self) -> str:
+        """A phrase that says how much the files take."""
+        return f'the data take {self.num_bytes / 1e6:.1f} MB'
+
+    def check_source(self) -> None:
+        """Raises a UsageError if the archive is damaged, or cannot be downloaded."""
+        if self.archive:
+            self.archive.check_source(self.parent)
+
+    def check_space(self) -> None:
+        """Raises a UsageError if the disk has no room for the files."""
+        if problem := shortage(self.parent, self.flag, self.num_bytes, self.what):
+            raise UsageError(problem)
+
+
+def expected(settings: Any) -> Expected | None:
+    """Returns what `prepared` will make, given a run's `DataSettings`, or None if the files exist already.
+
+    Raises a UsageError if the files cannot be made.
+    """
+    dataset, folder = located(settings.dataset, settings.data_dir, settings.test_fraction, settings.image_size)
+    if os.path.isdir(folder):
+        return None
+    classes, counts = dataset.expected()
+    parts = {}
+    for part in dataset.files:
+        data = dataset.records(settings.dataset, folder, part, classes, settings.image_size)
+        parts[part] = dataclasses.replace(data, count=counts[part])
+    how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
+    if archive := dataset.archive:
+        how = 'unpacking it'
+        if not os.path.isfile(os.path.join(settings.data_dir, archive.name)):
+            how = f'downloading {archive.size / 1e6:.0f} MB'
+            num_bytes += archive.size
+    return Expected(parts, how, num_bytes, dataset.archive)

@@ -6,7 +6,8 @@ and noise, so that the classes differ in form, not in the value of any pixel.
 import numpy as np
 
 from cifar10.base.files import new_folder
-from cifar10.data.records import SIZE, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, write, write_classes
+from cifar10.data import SIZE
+from cifar10.data.records import TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset, write, write_classes
 
 _TRAIN_COUNT = 10000
 _TEST_COUNT = 2000

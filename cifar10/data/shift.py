@@ -3,9 +3,9 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from cifar10.data import SIZE
 from cifar10.data.augment import Augmentation
 from cifar10.data.draws import draws, permuted
-from cifar10.data.records import SIZE
 from cifar10.data.resize import normalised
 
 # Means and standard deviations of CIFAR-10's red, green and blue, from 0 to 255.

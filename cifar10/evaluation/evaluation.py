@@ -17,8 +17,8 @@ from cifar10.evaluation import confusion, model, tensorboard
 from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
 from cifar10.run.best import Best
-from cifar10.run.events import Events
 from cifar10.run.names import LIST, SETTINGS
+from cifar10.run.tensorboard import Events
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
@@ -164,10 +164,10 @@ def _prepare_data(stored, settings, directory):
     if settings.dataset is None:
         stored.refuse_moved_images(settings.checkpoint_dir)
     part = records.TEST if settings.eval_data == 'test' else records.TRAIN
-    images = records.of(data, part)
+    images = records.prepared(data, part)
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
         # The run may have been trained on images that are test images now.
-        trained = records.of(data)
+        trained = records.prepared(data)
         stored.refuse_another(dict(examples=trained.count), directory.given, model.OWN_IMAGES)
         if stored.difference_to(dict(images_sha256=trained.digest())):
             say('warning: the training images have changed since the run was trained on them, so test images may have '

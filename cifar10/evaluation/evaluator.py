@@ -13,10 +13,12 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
 from cifar10.base.console import say
+from cifar10.base.graphs import Loader, seeded_graph
 from cifar10.data import pipeline, records
 from cifar10.data.shift import average, views
 from cifar10.evaluation.mistakes import MOST, Mistake
 from cifar10.model import classifier
+from cifar10.model.averages import saved_names
 from cifar10.model.recipe import Recipe
 from cifar10.parallel.devices import Devices
 from cifar10.parallel.session_config import refuse_absent, session_config
@@ -24,6 +26,7 @@ from cifar10.parallel.towers import build_towers
 from cifar10.run.summaries import EVAL
 
 _BATCH_PIXELS = 500 * 64 ** 2
+_VALIDATION_BATCH = 500
 _FEW = 100  # images, on which a precision has a standard error of up to 0.05
 
 
@@ -205,3 +208,36 @@ def trained_session(devices: Devices, graph: tf.Graph | None = None) -> tf.Sessi
     session = tf.Session(graph=graph, config=session_config(devices))
     refuse_absent(session, devices)
     return session
+
+
+class Validation:
+    """Evaluates values of the variables of a run.
+
+    Args:
+      recipe: the recipe of the run.
+      data: the images to evaluate on.
+      devices: devices of this process.
+      use_ema: whether to evaluate the moving averages of the variables.
+
+    Attributes:
+      names: of the variables whose values it evaluates, as in checkpoints.
+    """
+
+    def __init__(self, recipe: Recipe, data: records.Records, devices: Devices, use_ema: bool):
+        with seeded_graph() as graph:
+            self._evaluator = Evaluator(data, recipe, devices.tower_devices, batch_size(data.size, _VALIDATION_BATCH))
+            variables = saved_names(use_ema)
+            self.names = list(variables)
+            with tf.device('/cpu:0'):
+                self._loader = Loader(variables)
+        self._session = trained_session(devices, graph)
+        self._session.run(self._evaluator.read)
+
+    def evaluate(self, values: dict) -> Result:
+        """Returns the Result of a pass over the images with these values of the variables, arrays by `names`."""
+        self._loader.load(self._session, values)
+        return self._evaluator.run(self._session)
+
+    def close(self) -> None:
+        """Closes the session, which frees its memory."""
+        self._session.close()

@@ -11,9 +11,8 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say, say_all
 from cifar10.base.directories import BEST, warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
-from cifar10.base.names import AVERAGE
+from cifar10.base.graphs import AVERAGE, Loader
 from cifar10.base.registry import DATASETS
-from cifar10.base.variables import Loader
 from cifar10.data.photos.decoding import Preparation
 from cifar10.data.records import Records, stored_size
 from cifar10.evaluation import evaluator

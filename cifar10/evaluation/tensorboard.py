@@ -3,8 +3,8 @@ from collections.abc import Sequence
 
 from cifar10.evaluation import confusion, mistakes
 from cifar10.evaluation.evaluator import Result
-from cifar10.run.events import Events
 from cifar10.run.summaries import EVAL
+from cifar10.run.tensorboard import Events
 
 
 def write(events: Events, step: int, result: Result, classes: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
-"""The networks: `classic`, `fast`, and a user's own (`own`, which `rehearsal` checks).
+"""The networks: `classic`, `fast`, and a user's own (`own_network`, which is rehearsed before a training).
 
-`layers` holds what they share, `classifier` the loss of all, `parts` what divides them, `statistics` what they learn
-without gradients, `network_draws` their random numbers, `frozen` what they leave as it is. A network is a function of
-its images: its caller decides where variables and parts are placed.
+`layers` holds what they share, with what they learn without gradients and what they leave as it is, `classifier` the
+loss of all, `parts` what divides them, `network_draws` their random numbers. A network is a function of its images:
+its caller decides where variables and parts are placed.
 
 A user's own network imports what it is made with from here: `from cifar10.model import batch_normalisation`.
 """
@@ -15,8 +15,8 @@ import numpy as np
 NUM_CLASSES = 10  # of CIFAR-10
 
 # What users import from here -> the module that has it, which is imported when it is used.
-_FOR_NETWORKS = dict(add_moving_statistic='statistics', batch_normalisation='layers', dropout='layers',
-                     is_frozen='frozen', next_part='parts', uniform_like='network_draws')
+_FOR_NETWORKS = dict(add_moving_statistic='layers', batch_normalisation='layers', dropout='layers',
+                     is_frozen='layers', next_part='parts', uniform_like='network_draws')
 
 
 def __getattr__(name):

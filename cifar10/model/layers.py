@@ -2,15 +2,18 @@
 
 The layers know no networks, no towers and no update modes.
 """
+import contextlib
+import contextvars
+import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.model.frozen import is_frozen
+from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.model.network_draws import uniform_like
-from cifar10.model.statistics import add_moving_statistic
 
 _SMALL = 6  # up to this image height, matrix products compute the gradient of filters faster
 
@@ -208,3 +211,80 @@ def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
     if not training:
         return x
     return tf.where_v2(uniform_like(x) >= rate, x * (1 / (1 - rate)), tf.zeros([], x.dtype))
+
+
+_is_frozen_name = contextvars.ContextVar('is_frozen_name', default=lambda name: False)
+
+
+@contextlib.contextmanager
+def freezing(pattern: str | None) -> Iterator[None]:
+    """Context in which a network is built some of whose variables are frozen.
+
+    Args:
+      pattern: regular expression that is searched for in the variables' names, relative to the scope of the caller;
+        None: no variable is frozen.
+    """
+    scope = tf.get_variable_scope().name
+
+    def is_frozen_name(name):
+        return pattern is not None and re.search(pattern, name.removeprefix(f'{scope}/')) is not None
+
+    def creator(next_creator, **arguments):
+        name = arguments.get('name')  # a tf.Variable may have none; it is refused elsewhere
+        if name and is_frozen_name(name):
+            arguments['trainable'] = False
+        return next_creator(**arguments)
+
+    token = _is_frozen_name.set(is_frozen_name)
+    try:
+        with tf.variable_creator_scope(creator):
+            yield
+    finally:
+        _is_frozen_name.reset(token)
+
+
+def is_frozen(variable: tf.Variable) -> bool:
+    """Returns whether a variable of the network that is being built is frozen."""
+    return _is_frozen_name.get()(variable.name.split(':')[0])
+
+
+class MovingStatistic(NamedTuple):
+    """A variable that follows a value of the tower's batch; the arguments of `add_moving_statistic`."""
+    variable: tf.Variable
+    value: tf.Tensor
+    keep: float
+
+    @property
+    def name(self) -> str:
+        """The name of the value.
+
+        `tf.get_collection(MOVING_STATISTICS, scope)` returns only items whose `name` begins with the scope,
+        and leaves out items without a name. This is how a tower finds its own statistics.
+        """
+        return self.value.name
+
+
+def add_moving_statistic(variable: tf.Variable, value: tf.Tensor, keep: float) -> None:
+    """Makes every update set a variable to keep * variable + (1 - keep) * value.
+
+    `value` is computed from the tower's batch. The update mode averages it over the towers of the update and
+    reads the variable when it applies the update, so several towers may move it at the same time. A frozen variable
+    stays as it is.
+
+    Args:
+      variable: float32, made by `tf.get_variable` with trainable=False.
+      value: float32, of the variable's shape.
+      keep: the fraction of the variable's value that an update keeps, from 0 to 1.
+
+    Raises:
+      ValueError: an argument is not of this kind.
+    """
+    if is_frozen(variable):
+        return
+    # The identity puts the value into the name scope of the calling tower, wherever it was computed.
+    value = tf.identity(value, name='statistic')
+    are_float32 = value.dtype == variable.dtype.base_dtype == tf.float32
+    if not are_float32 or variable.trainable or value.shape != variable.shape or not 0 <= keep <= 1:
+        raise ValueError('add_moving_statistic takes a float32 variable that is not trainable, a float32 value of its '
+                         'shape, and a fraction to keep from 0 to 1')
+    tf.add_to_collection(MOVING_STATISTICS, MovingStatistic(variable, value, keep))

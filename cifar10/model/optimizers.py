@@ -1,7 +1,14 @@
-"""The optimizers that a recipe chooses from, besides Muon, as functions of the learning rate: a float32 scalar."""
+"""The optimizers that a recipe chooses from, as functions of the learning rate, and the clipping of gradients."""
 import tensorflow.compat.v1 as tf
 
 MOMENTUM = 0.9
+# Coefficients of the odd polynomial a x + b x^3 + c x^5 that moves singular values towards 1 (Keller Jordan,
+# https://kellerjordan.github.io/posts/muon/). They are chosen for speed: the values end between 0.7 and 1.2.
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_MUON_ITERATIONS = 3
+_MUON_MOMENTUM = 0.6
+_AUXILIARY_MOMENTUM = 0.85
+_TINY = 2.0 ** -126  # float32's smallest normal number
 
 
 def sgd(rate: tf.Tensor) -> tf.train.Optimizer:
@@ -59,3 +66,89 @@ class AdamW(Adam):
         decayed = handle.assign_sub(self._decay_tensor * handle.read_value(), read_value=False)
         with tf.control_dependencies([decayed]):
             return super()._resource_apply_dense(grad, handle)
+
+
+class Clipped(tf.train.Optimizer):
+    """An optimizer whose gradients are scaled down together where their global norm is too large.
+
+    The norm is that of the gradients that are applied: of the mean over the towers where a mode has one, so it does
+    not depend on their number (Pascanu et al. 2013, https://arxiv.org/abs/1211.5063; `tf.clip_by_global_norm`). If a
+    gradient is not finite, all become NaN.
+
+    Args:
+      optimizer: the optimizer that applies the gradients.
+      norm: the largest norm.
+    """
+
+    def __init__(self, optimizer: tf.train.Optimizer, norm: float):
+        super().__init__(use_locking=False, name='Clipped')
+        self._optimizer = optimizer
+        self._norm = norm
+
+    def compute_gradients(self, *args, **kwargs):
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        gradients, variables = zip(*grads_and_vars)
+        clipped, _ = tf.clip_by_global_norm(gradients, self._norm)
+        return self._optimizer.apply_gradients(list(zip(clipped, variables)), global_step, name)
+
+
+def orthogonalise(matrix: tf.Tensor, iterations: int = _MUON_ITERATIONS) -> tf.Tensor:
+    """Returns approximately the nearest matrix with orthonormal rows or columns: U V^T of the SVD.
+
+    Each Newton-Schulz iteration maps X to a X + (b A + c A^2) X with A = X X^T, which applies the polynomial
+    to every singular value. The norm is scaled to 1 first, so that no singular value is above 1.
+
+    Args:
+      matrix: float32 [rows, columns].
+      iterations: number of Newton-Schulz iterations.
+    """
+    a, b, c = NEWTON_SCHULZ
+    wide = matrix.shape[0] <= matrix.shape[1]  # A is X X^T or X^T X, whichever is smaller
+    x = matrix * tf.rsqrt(tf.reduce_sum(matrix * matrix) + 1e-14)
+    for _ in range(iterations):
+        gram = tf.matmul(x, x, transpose_a=not wide, transpose_b=wide)
+        polynomial = b * gram + c * (gram @ gram)
+        x = a * x + (polynomial @ x if wide else x @ polynomial)
+    return x
+
+
+class Muon(tf.train.Optimizer):
+    """Muon for convolution filters, gradient descent with Nesterov momentum for all other variables.
+
+    Filters [height, width, in, out] are treated as a matrix [height * width * in, out]. A step computes the
+    momentum m <- 0.6 m + g, orthogonalises g + 0.6 m to u, and sets w <- w sqrt(out) / |w| - rate u. The
+    weights get the same norm before each step, which replaces weight decay; batch normalisation makes their
+    scale irrelevant. The source is `airbench94_muon.py` of cifar10-airbench (Keller Jordan 2024).
+
+    Args:
+      rate: learning rate of the filters, float32 scalar.
+      auxiliary_rate: learning rate of all other variables, float32 scalar; None: the same rate.
+    """
+
+    def __init__(self, rate: tf.Tensor | float, auxiliary_rate: tf.Tensor | float | None = None):
+        super().__init__(use_locking=False, name='Muon')
+        self._rate = rate
+        self._auxiliary_rate = rate if auxiliary_rate is None else auxiliary_rate
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            self._zeros_slot(variable, 'momentum', self._name)
+
+    def _prepare(self):
+        self._rate_tensor = tf.convert_to_tensor(self._rate, tf.float32)
+        self._auxiliary_tensor = tf.convert_to_tensor(self._auxiliary_rate, tf.float32)
+
+    def _resource_apply_dense(self, grad, handle):
+        slot = self.get_slot(handle, 'momentum')
+        if handle.shape.rank != 4:
+            return tf.raw_ops.ResourceApplyMomentum(
+                var=handle.handle, accum=slot.handle, lr=self._auxiliary_tensor, grad=grad,
+                momentum=_AUXILIARY_MOMENTUM, use_nesterov=True, use_locking=False)
+        momentum = slot.assign(_MUON_MOMENTUM * slot.read_value() + grad).read_value()
+        update = orthogonalise(tf.reshape(grad + _MUON_MOMENTUM * momentum, [-1, handle.shape[-1]]))
+        weights = handle.read_value()
+        # The maximum is for filters that are all zero: without it, 0 * rsqrt(0) would make them NaN.
+        scale = tf.rsqrt(tf.maximum(tf.reduce_sum(weights * weights), _TINY)) * float(handle.shape[-1]) ** 0.5
+        return handle.assign(weights * scale - self._rate_tensor * tf.reshape(update, handle.shape), read_value=False)

@@ -12,8 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
-from cifar10.base.cpu_session import cpu_session
-from cifar10.base.graphs import seeded_graph
+from cifar10.base.graphs import cpu_session, seeded_graph
 from cifar10.base.own import BrokenRule
 from cifar10.model.rehearsal import check_saved
 

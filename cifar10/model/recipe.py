@@ -9,23 +9,18 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError
 from cifar10.base.graphs import seeded_graph
 from cifar10.base.registry import AUGMENTATIONS, NETWORKS, OPTIMIZERS, SCHEDULES
-from cifar10.data import records
-from cifar10.data.resize import resized_planes
 from cifar10.model import parts
-from cifar10.model.clipping import Clipped
-from cifar10.model.frozen import freezing
+from cifar10.model.layers import freezing
 from cifar10.model.network_draws import at_position
+from cifar10.model.optimizers import Clipped
 from cifar10.settings.presets import PRESETS, parse_sizes, parse_widths
-from cifar10.settings.training import RecipeSettings
-
-_LEARN_FROM = 2000  # number of training images that `Recipe.learn` uses,
-_LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
+from cifar10.settings.training import DataSettings, RecipeSettings
 
 
 class Recipe:
@@ -52,7 +47,7 @@ class Recipe:
     """
 
     def __init__(self, settings: RecipeSettings, num_classes: int, seed: int = 0, count: int | None = None,
-                 epochs: float | None = None, image_size: int = records.SIZE):
+                 epochs: float | None = None, image_size: int = DataSettings.image_size):
         self._settings = settings
         self._seed = seed
         self._network = NETWORKS.load(settings.network)
@@ -78,7 +73,7 @@ class Recipe:
             if size not in taken:
                 takes = f'images of {taken[0]} pixels' if len(taken) == 1 else f'no images below {taken[0]} pixels'
                 remedies = [self.augmentation.flags_for(taken[0]), *self._networks_for(made)]
-                if self.image_size != records.SIZE:  # the user has given it
+                if self.image_size != DataSettings.image_size:  # the user has given it
                     remedies.append(remedies.pop(0))
                 raise UsageError(
                     f'--network={self._settings.network} takes {takes}, and --augmentation='
@@ -93,18 +88,13 @@ class Recipe:
         return [f'--network={name}' for name, image_sizes in others.items()
                 if not image_sizes or all(size in image_sizes(**self._options) for size in made)]
 
-    def learn(self, data: records.Records) -> Mapping[str, Any]:
-        """Returns the options of `inference` that the network computes from training images before it is trained.
+    @property
+    def learn(self) -> Callable[[np.ndarray], Mapping[str, Any]] | None:
+        """The `learn` of the `Network`, or None if it has none.
 
-        They are initial values of variables. A run computes them once; its checkpoints store the variables.
+        What it returns are initial values of variables. A run computes them once; its checkpoints store the variables.
         """
-        if not self._network.learn:
-            return {}
-        count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
-        with cpu_session() as session:
-            planes = resized_planes(tf.constant(data.planes(count)), data.size)
-            images = session.run(self.augmentation.plain(planes))
-        return self._network.learn(images)
+        return self._network.learn
 
     def check(self, batch_size: int, dtype: tf.DType, has_copies: bool = False) -> None:
         """Raises a UsageError if the network or the recipe cannot be trained.

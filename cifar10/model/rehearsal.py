@@ -10,15 +10,13 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own
 from cifar10.base.activity import moved
-from cifar10.base.cpu_session import cpu_session
-from cifar10.base.graphs import seeded_graph, with_inputs
-from cifar10.base.names import MOVING_STATISTICS
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
 from cifar10.base.own import BrokenRule
 from cifar10.base.own_files import place_of
 from cifar10.model import rehearsed_steps
 from cifar10.model.parts import divided
 from cifar10.model.rehearsed_steps import FED, SCOPE, relative
-from cifar10.parallel import determinism
+from cifar10.parallel import session_config
 
 _FOR_STATISTICS = ('use cifar10.model.batch_normalisation(x, training), or '
                    'cifar10.model.add_moving_statistic(variable, value, keep)')
@@ -83,7 +81,7 @@ def rehearse(inference: Callable, batch_size: int, sizes: Sequence[int], dtype: 
                                            copies, check)
             rehearsed_steps.refuse_another_network(*towers)
             variables = _variables()
-            if (unsteady := _of_types(_BY_ARRIVAL)) and not determinism.is_on():
+            if (unsteady := _of_types(_BY_ARRIVAL)) and not session_config.is_deterministic():
                 warnings.append(f'its operation {unsteady[0]} has other bits each time, so a resumed run does not end '
                                 'with the same bits; use --deterministic')
             elif not drawn and copies == has_copies:

@@ -12,15 +12,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import moved
-from cifar10.base.cpu_session import cpu_session
 from cifar10.base.errors import UsageError, reason
-from cifar10.base.graphs import seeded_graph, with_inputs
-from cifar10.base.names import MOVING_STATISTICS
+from cifar10.base.graphs import MOVING_STATISTICS, cpu_session, seeded_graph, with_inputs
 from cifar10.base.own import BrokenRule
 from cifar10.base.own_files import place_of
 from cifar10.model.network_draws import at_position
 from cifar10.model.parts import divided
-from cifar10.parallel.copies import Copies
+from cifar10.parallel.replicated import Copies
 from cifar10.parallel.towers import build_towers, dense, shared_variables
 
 SCOPE = 'rehearsed'  # the name scope of what the network builds

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.names import AVERAGED_AT, START, VELOCITY
+from cifar10.base.graphs import AVERAGED_AT, START, VELOCITY
 from cifar10.parallel.all_reduce import means_over_towers
-from cifar10.parallel.copies import CopiedVariables, Copies
+from cifar10.parallel.replicated import CopiedVariables, Copies
 from cifar10.parallel.update import Update
 
 # Nesterov momentum of the averages. 0.5 trained best of 0.3, 0.5, 0.8 and 0.9.

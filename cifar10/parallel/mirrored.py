@@ -9,8 +9,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
-from cifar10.base.graphs import with_inputs
-from cifar10.base.names import MOVING_STATISTICS
+from cifar10.base.graphs import MOVING_STATISTICS, with_inputs
 from cifar10.parallel.own_collections import OwnCollections
 from cifar10.parallel.towers import average_gradients, dense
 from cifar10.parallel.update import Step, UpdateMode, move, stacked

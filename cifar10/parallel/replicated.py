@@ -1,12 +1,116 @@
 """Replicated variables: each device has its own copy, and gradients are all-reduced to their mean.
 
 Every device applies the same mean to the same values, so the copies never drift apart, and only gradients
-travel between devices.
+travel between devices. `Copies` and `CopiedVariables` say how a copy comes to its variables and which towers use it;
+`local`, which keeps copies alike in another way, has them too.
 """
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow.compat.v1 as tf
+
 from cifar10.parallel.all_reduce import means_over_towers
-from cifar10.parallel.copies import CopiedVariables
+from cifar10.parallel.devices import Devices
 from cifar10.parallel.towers import gradients_by_variable
-from cifar10.parallel.update import Update
+from cifar10.parallel.update import Update, UpdateMode
+
+
+class Copies:
+    """Creates the variables of several copies.
+
+    Copy 0 has the primaries: plain names, and the only ones that are saved. The other copies are local variables, named
+    `replica_<number>/...`, which start with the values of the primaries.
+
+    Args:
+      count: how many copies there are.
+
+    Attributes:
+      variables: for each copy the variables created so far, slots included; all copies create them in the same order.
+    """
+
+    def __init__(self, count: int):
+        self.variables = [[] for _ in range(count)]
+        self._primary_values = []  # reads of copy 0's variables, in the order of their creation
+
+    @contextlib.contextmanager
+    def created(self, copy: int, reuse: bool = False) -> Iterator[None]:
+        """Context in which one copy gets its variables.
+
+        Args:
+          copy: its number.
+          reuse: whether `tf.get_variable` returns variables that the copy has already.
+        """
+        def creator(next_creator, **arguments):
+            if copy > 0:
+                # Local variables are initialised after the primaries were initialised or restored, so the copies
+                # follow a restore by themselves.
+                arguments.update(initial_value=self._primary_values[len(self.variables[copy])])
+            variable = next_creator(**arguments)
+            self.variables[copy].append(variable)
+            if copy == 0:
+                with tf.control_dependencies(None):
+                    self._primary_values.append(variable.read_value())
+            return variable
+
+        scope = f'replica_{copy}' if copy else tf.get_variable_scope()
+        count = len(self.variables[copy])
+        with tf.variable_creator_scope(creator), \
+                tf.variable_scope(scope, reuse=reuse, auxiliary_name_scope=False):
+            yield
+        if copy > 0:  # who builds the copy finds its variables where those of copy 0 are, and nobody else does
+            _make_local(self.variables[copy][count:])
+
+
+def _make_local(variables):
+    """Takes variables out of all collections and adds them to LOCAL_VARIABLES."""
+    for key in tf.get_default_graph().get_all_collection_keys():
+        entries = tf.get_collection_ref(key)
+        entries[:] = [entry for entry in entries if not any(entry is variable for variable in variables)]
+    for variable in variables:
+        tf.add_to_collection(tf.GraphKeys.LOCAL_VARIABLES, variable)
+
+
+class CopiedVariables(UpdateMode):
+    """An update mode with several copies of the variables: the towers c, c + count, c + 2 count, ... use copy c.
+
+    It is on the device of tower c, with the slots of its optimizer.
+
+    Args:
+      devices: the Devices of the towers.
+      count: how many copies there are.
+
+    Attributes:
+      copies: the `Copies`.
+      copy_devices: the device of each.
+    """
+    has_copies = True  # which become alike through collectives, whose members would wait for a lost one forever
+
+    def __init__(self, devices: Devices, count: int):
+        super().__init__(devices)
+        self.copies = Copies(count)
+        self.copy_devices = devices.tower_devices[:count]
+
+    def optimizers(self, make_optimizer):
+        optimizers = []
+        for copy, device in enumerate(self.copy_devices):
+            with tf.device(device), self.tower_variables(copy):
+                optimizers.append(make_optimizer())
+        return [optimizers[self._copy_of(k)] for k in range(self.devices.num_towers)]
+
+    def tower_variables(self, k):
+        copy = self._copy_of(k)
+        return self.copies.created(copy, reuse=k != copy)
+
+    def apply(self, update, counter):
+        with self.tower_variables(update.towers[0].k):  # each copy has slots of its own
+            return super().apply(update, counter)
+
+    def copied(self):
+        return [self.copies.variables]
+
+    def _copy_of(self, k):
+        """Returns the number of the copy that tower k uses."""
+        return k % len(self.copies.variables)
 
 
 class Replicated(CopiedVariables):
@@ -33,3 +137,5 @@ class Replicated(CopiedVariables):
             sharing = towers[group::len(self.devices.groups)]
             updates.append(Update(pairs[:num_gradients], pairs[num_gradients:], sharing, device))
         return updates
+
+

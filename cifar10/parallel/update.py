@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.names import MOVING_STATISTICS
+from cifar10.base.graphs import MOVING_STATISTICS
 from cifar10.parallel.devices import Devices
-from cifar10.parallel.pipelined import Pipeline
-from cifar10.parallel.tower_seconds import tower_seconds
 from cifar10.parallel.towers import build_towers, dense, shared_variables
-from cifar10.parallel.turns import Turns
+from cifar10.parallel.turns import Pipeline, Turns, tower_seconds
 
 
 class Step(NamedTuple):

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import sys
 
-from cifar10.base import console, plots, startup
+from cifar10.base import console, directories, startup
 from cifar10.programs import flags, program
 from cifar10.settings.definition import checked, setting
 from cifar10.settings.training import GROUPS, train_settings
@@ -28,7 +28,7 @@ def main() -> None:
     given = flags.parse([OutputSettings, *GROUPS], __doc__, sys.argv[1:], often)
     out = checked([OutputSettings], dict(out=given.pop('out', OutputSettings.out)))['out']
     settings = train_settings(**given)
-    plots.check_plot(out)
+    directories.check_plot(out)
     startup.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
     from cifar10.tools import show_inputs

@@ -9,7 +9,7 @@ import functools
 import json
 import sys
 
-from cifar10.base import console, plots, signals, startup
+from cifar10.base import console, directories, signals, startup
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags, program
@@ -17,7 +17,7 @@ from cifar10.run.stuck import StuckWatch
 from cifar10.settings.definition import setting
 from cifar10.settings.training import GROUPS
 from cifar10.training import api
-from cifar10.training.continued import settings_of
+from cifar10.training.resumed import settings_of
 
 # The flags that `--help` shows.
 _OFTEN = ('train_dir', 'dataset', 'data_dir', 'preset', 'max_steps', 'num_gpus', 'batch_size', 'eval_steps',
@@ -44,7 +44,7 @@ def main() -> int:
     settings, lines = settings_of(given)
     termination = signals.Termination()
     if settings.run.plot:
-        plots.check_plot(settings.run.plot)
+        directories.check_plot(settings.run.plot)
     if settings.run.explain:
         with StuckWatch(settings.run.stuck_secs), doing('while it explains', OF_FIRST_STEP):
             # After the flags: TensorFlow takes seconds to import.
@@ -64,7 +64,7 @@ def _check(given):
     settings, lines = settings_of(given)
     signals.Termination()
     if settings.run.plot:
-        plots.check_plot(settings.run.plot)
+        directories.check_plot(settings.run.plot)
     with StuckWatch(settings.run.stuck_secs), doing('in the check', OF_FIRST_STEP):
         startup.start_tensorflow()
         from cifar10.tools.check import check

@@ -9,12 +9,11 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import doing
 from cifar10.base.console import Output
 from cifar10.base.errors import RunError, UsageError, listed, reason
-from cifar10.base.names import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, OUTER_STATE
-from cifar10.parallel.session_config import LOST
+from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
 from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.names import KEPT, step_of
-from cifar10.run.rate import due
+from cifar10.run.reporter import due
 from cifar10.run.saved import digest, digest_of, incompatibility, is_ours, newest, read, reader
 from cifar10.run.train_dir import TrainDir
 

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base import own_files
 from cifar10.base.errors import RunError, TemporaryError, reason
-from cifar10.parallel.session_config import LOST
+from cifar10.base.graphs import LOST
 from cifar10.run import saved
 from cifar10.run.train_dir import TrainDir
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from cifar10.base import console
 from cifar10.run.metrics import TRAIN, Metrics
-from cifar10.run.rate import Rate, due
-from cifar10.run.reporter import Reporter
+from cifar10.run.reporter import Rate, Reporter, due
 
 _TERMINAL_SECS = 10  # between two lines on a terminal, so that those at the start stay in sight
 # Of 80 columns, ten are left for the bar itself in a run of a million steps.

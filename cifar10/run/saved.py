@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
-from cifar10.base.names import EXAMPLES_SEEN
+from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.run.names import LIST, exists
 from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
-from cifar10.parallel import determinism, gpus
+from cifar10.parallel import gpus, session_config
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run.record import RunRecord
 from cifar10.settings.training import DataSettings
@@ -28,8 +28,8 @@ def prepared(starts: Sequence[RunRecord], tower_device: str,
     devices = [_devices_of(start, tower_device) for start in starts]
     gpus.claim(max(each.num_gpus for each in devices))
     if any(start.settings.towers.deterministic for start in starts):
-        determinism.turn_on()
-    return devices, records.of(data)
+        session_config.turn_on_determinism()
+    return devices, records.prepared(data)
 
 
 def _devices_of(start, tower_device):

@@ -21,7 +21,7 @@ from cifar10.run import metrics
 from cifar10.run.stuck import StuckWatch
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TrainSettings
-from cifar10.training.continued import settings_of
+from cifar10.training.resumed import settings_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -210,18 +210,18 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
         return train(settings, termination)
     from cifar10.cluster import member
     from cifar10.data import records
-    from cifar10.parallel import determinism, devices
+    from cifar10.parallel import devices, session_config
     from cifar10.run.record import versions
     from cifar10.training.start import Start, check_network, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
-        determinism.turn_on()
+        session_config.turn_on_determinism()
     local, files = devices.Devices((), on_gpus=False), ()
     if cluster.job == 'worker':
         check_network(Start(settings))
         local = local_devices(settings.towers)
-        files = records.of(settings.data).files
+        files = records.prepared(settings.data).files
     data, towers, timeout = settings.data, settings.towers, settings.cluster.cluster_timeout_secs
-    flags = dict(variable_update=towers.variable_update, deterministic=str(determinism.is_on()).lower(),
+    flags = dict(variable_update=towers.variable_update, deterministic=str(session_config.is_deterministic()).lower(),
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size)

@@ -4,9 +4,9 @@ import shlex
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.cpu_session import cpu_session
+from cifar10.base.graphs import cpu_session
 from cifar10.base.registry import DATASETS, TO_THE_END
-from cifar10.data.records import SIZE
+from cifar10.data import SIZE
 from cifar10.run import saved
 from cifar10.settings.presets import CLASSIC, PRESETS, default_rates
 from cifar10.training.start import Start

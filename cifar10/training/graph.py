@@ -6,16 +6,20 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
-from cifar10.base.names import EXAMPLES_SEEN
+from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
 from cifar10.data import pipeline
+from cifar10.data.resize import resized_planes
 from cifar10.model import averages, classifier
 from cifar10.model.network_draws import at_position
-from cifar10.parallel import determinism
+from cifar10.parallel import session_config
 from cifar10.parallel.towers import tower_loss
 from cifar10.parallel.update import Step
 from cifar10.run import summaries
 from cifar10.settings.training import TowerSettings
 from cifar10.training.plan import Plan
+
+_LEARN_FROM = 2000  # the most training images that `learnt` uses,
+_LEARN_PIXELS = _LEARN_FROM * 64 ** 2  # but no more than together have so many pixels, which take 100 MB in floats
 
 
 class TrainingGraph(NamedTuple):
@@ -57,12 +61,23 @@ class TrainingGraph(NamedTuple):
         return dict(step=self.train_step, losses=self.losses, figures=self.figures, seconds=self.tower_seconds)
 
 
+def learnt(plan: Plan) -> Mapping[str, Any]:
+    """Returns the options of `Recipe.inference` that the network computes from training images before it is trained."""
+    if not plan.recipe.learn:
+        return {}
+    data = plan.data
+    count = min(_LEARN_FROM, _LEARN_PIXELS // data.size ** 2)
+    with cpu_session() as session:
+        planes = resized_planes(tf.constant(data.planes(count)), data.size)
+        return plan.recipe.learn(session.run(plan.recipe.augmentation.plain(planes)))
+
+
 def build(plan: Plan, learnt: Mapping[str, Any]) -> TrainingGraph:
     """Builds the training graph in the current default graph.
 
     Args:
       plan: of the run.
-      learnt: what `plan.recipe.learn` returned; nothing for a run that is resumed.
+      learnt: what `learnt` returned; nothing for a run that is resumed.
     """
     with tf.device('/cpu:0'):
         global_step = tf.train.get_or_create_global_step()
@@ -165,7 +180,7 @@ def batches_ahead(plan: Plan) -> int:
 
 def can_time(towers: TowerSettings) -> bool:
     """Returns whether TensorFlow may read a clock in a step: where operations must be deterministic, it refuses to."""
-    return not (towers.deterministic or determinism.is_on())
+    return not (towers.deterministic or session_config.is_deterministic())
 
 
 def refuse_without_clock(towers: TowerSettings) -> None:

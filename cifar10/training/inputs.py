@@ -4,7 +4,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.cpu_session import cpu_session
+from cifar10.base.graphs import cpu_session
 from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.run import failures
@@ -34,7 +34,7 @@ def of_run(settings: TrainSettings, n: int = 10) -> list[Inputs]:
     If the length of the run is a number of steps, the first of the second epoch take the place of the last.
     """
     gpus.claim(0)  # which leaves them to a trainer
-    data = records.of(settings.data)
+    data = records.prepared(settings.data)
     recipe = recipe_of(settings, data)
     places = {'at the beginning': 0, 'in the second epoch': data.count}
     if recipe.total_examples:

@@ -7,9 +7,9 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.errors import reason
+from cifar10.base.graphs import LOST
 from cifar10.base.signals import Termination
-from cifar10.parallel.session_config import LOST
-from cifar10.run.async_workers import AsyncWorkers
+from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.training.run import Run
 
 _MOST_ATTEMPTS = 20  # to come from one checkpoint to the next, before a lost device counts as gone for good

@@ -3,8 +3,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import Question
-from cifar10.base.cpu_session import cpu_session
-from cifar10.base.names import EXAMPLES_SEEN
+from cifar10.base.graphs import EXAMPLES_SEEN, cpu_session
 from cifar10.data import draws
 from cifar10.training.graph import batches_ahead
 from cifar10.training.run import Run

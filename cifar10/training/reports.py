@@ -9,18 +9,16 @@ from cifar10.base.errors import RunError
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.data import records
 from cifar10.evaluation import tensorboard
-from cifar10.evaluation.validation import Validation
+from cifar10.evaluation.evaluator import Validation
+from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.run import checkpoint, deletion, failures, metrics, trust
-from cifar10.run.async_workers import AsyncWorkers
 from cifar10.run.best import Best
 from cifar10.run.cost import EVALUATION, SAVING, Cost
-from cifar10.run.curves import Curves
-from cifar10.run.events import Events
 from cifar10.run.progress import Progress
-from cifar10.run.rate import due
 from cifar10.run.record import RunRecord
-from cifar10.run.reporter import Reporter
+from cifar10.run.reporter import Reporter, due
 from cifar10.run.stragglers import Stragglers
+from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
 from cifar10.run.train_dir import TrainDir
 from cifar10.training.run import Run

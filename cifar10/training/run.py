@@ -13,10 +13,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
-from cifar10.base.graphs import seeded_graph
-from cifar10.base.names import AVERAGE, EXAMPLES_SEEN
-from cifar10.base.variables import Loader
-from cifar10.parallel.session_config import LOST, refuse_absent, session_config
+from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOST, Loader, seeded_graph
+from cifar10.parallel.session_config import refuse_absent, session_config
 from cifar10.training import graph
 from cifar10.training.plan import Plan
 
@@ -45,7 +43,7 @@ class Run:
         self._fetched = set()  # what steps of this session have fetched besides `fetches`
         if is_new is None:
             is_new = not plan.checkpoint
-        learnt = plan.recipe.learn(plan.data) if is_new else {}
+        learnt = graph.learnt(plan) if is_new else {}
         with seeded_graph(plan.settings.run.seed) as self._graph, tf.device(plan.devices.home):
             self.graph = build(plan, learnt)
             self.saved = {variable.op.name: variable for variable in tf.global_variables()}

@@ -1,15 +1,16 @@
 """What must hold of a run whenever it saves a checkpoint; what does not hold was computed wrongly."""
 import collections
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say
 from cifar10.base.errors import RunError, listed
-from cifar10.parallel.checksums import checksums
 from cifar10.run.reporter import Reporter
 from cifar10.training.run import Run
 
+_INTEGERS = {2: tf.int16, 4: tf.int32, 8: tf.int64}  # of as many bytes
 _MANY = 20  # steps, of which fp16 may skip the first in search of its loss scale
 _REMEDY = 'nothing is written; start again to continue from the newest checkpoint'
 
@@ -89,3 +90,19 @@ class Soundness(Reporter):
                     f'step {step}: the copies of {name} are no longer the same; {listed(places)} differs from the '
                     f'others since step {self._saved}. A device has computed wrongly, or devices of different types '
                     f'round differently (then use --variable_update=parameter_server); {_REMEDY}')
+
+
+def checksums(variables: Sequence[tf.Variable | tf.Tensor]) -> tf.Tensor:
+    """Returns the checksums of variables or tensors, int64 [n]: of each the sum of its bits as integers.
+
+    A flipped bit always changes it; the order of the elements does not matter. It is computed on the device of the
+    variable, so only 8 bytes travel.
+    """
+    sums = []
+    for variable in variables:
+        with tf.device(variable.device):
+            value = variable.read_value() if isinstance(variable, tf.Variable) else variable
+            if value.dtype.is_floating:
+                value = tf.bitcast(value, _INTEGERS[value.dtype.size])
+            sums.append(tf.reduce_sum(tf.cast(value, tf.int64)))
+    return tf.stack(sums) if sums else tf.zeros([0], tf.int64)

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.disk import shortage
 from cifar10.base.errors import UsageError
+from cifar10.base.files import shortage
 from cifar10.run.train_dir import TrainDir
 from cifar10.training.plan import Plan
 

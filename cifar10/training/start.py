@@ -13,21 +13,20 @@ from collections.abc import Iterator
 from cifar10.base.directories import BEST
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.registry import DATASETS, NETWORKS, OPTIMIZERS, TO_THE_END, UPDATE_MODES
-from cifar10.data import expected, records
+from cifar10.data import records
 from cifar10.data.download import DownloadError
-from cifar10.data.expected import Expected
-from cifar10.data.records import Records
+from cifar10.data.records import Expected, Records
 from cifar10.model import NUM_CLASSES
 from cifar10.model.recipe import Recipe
-from cifar10.parallel import determinism, gpus
+from cifar10.parallel import gpus, session_config
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run import deletion, saved, warm_start
+from cifar10.run import deletion, saved
 from cifar10.run.names import step_of
 from cifar10.run.record import RunRecord, own_sha256, versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.training import GROUPS, TowerSettings, TrainSettings, as_flags
-from cifar10.training import undecided
+from cifar10.training import undecided, warm_start
 from cifar10.training.plan import Plan, plan_of
 
 # Settings that determine which variables there are, so that another value asks for a new run with those that fit.
@@ -92,7 +91,7 @@ def choose_devices(start: Start) -> list[str]:
     if start.devices is None:
         gpus.claim(devices.num_gpus)
     if towers.deterministic:
-        determinism.turn_on()
+        session_config.turn_on_determinism()
     start.devices = devices
     return []
 
@@ -109,10 +108,10 @@ def expect_data(start: Start) -> list[str]:
     """
     settings = start.settings
     find_images(start)
-    start.expected = expected.of(settings.data)
+    start.expected = records.expected(settings.data)
     if start.expected is None:
-        records.of(settings.data, records.TEST).digest()  # the record of the start has it
-        start.data = records.of(settings.data)
+        records.prepared(settings.data, records.TEST).digest()  # the record of the start has it
+        start.data = records.prepared(settings.data)
         return []
     with offering_shapes(start):
         start.expected.check_source()
@@ -221,7 +220,7 @@ def refuse_other_images(start: Start) -> list[str]:
     if not are_read:
         return []
     digests = {'training': dict(images_sha256=start.data.digest()),
-               'test': dict(test_sha256=records.of(start.settings.data, records.TEST).digest())}
+               'test': dict(test_sha256=records.prepared(start.settings.data, records.TEST).digest())}
     return [f'changed    the {part} images: other files, or other contents' for part, digest in digests.items()
             if stored.difference_to(digest)]
 
@@ -347,7 +346,7 @@ def record_of(plan: Plan) -> RunRecord:
     devices, data, taken = plan.devices, plan.data, plan.first_values
     return RunRecord(
         settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
-        images_sha256=data.digest(), test_sha256=records.of(settings.data, records.TEST).digest(),
+        images_sha256=data.digest(), test_sha256=records.prepared(settings.data, records.TEST).digest(),
         network_sha256=own_sha256(NETWORKS, settings.recipe.network),
         optimizer_sha256=own_sha256(OPTIMIZERS, settings.recipe.optimizer),
         warm_start_sha256=saved.digest_of(taken) if taken else None,

@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import reader_may_leave, say, say_all
 from cifar10.base.signals import Termination
-from cifar10.data import expected, records
-from cifar10.evaluation.evaluator import say_if_few
-from cifar10.evaluation.validation import Validation
+from cifar10.data import records
+from cifar10.evaluation.evaluator import Validation, say_if_few
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, deletion, failures
 from cifar10.run.cost import Cost
@@ -75,10 +74,10 @@ def prepared(settings: TrainSettings, devices: Devices | None = None) -> Start:
     """Returns a start with its devices, which are claimed, and with its data. The arguments are as for `train`."""
     start = Start(settings, devices)
     take(start, BEFORE_DATA)
-    if files := expected.of(settings.data):
+    if files := records.expected(settings.data):
         files.check_space()
     with offering_shapes(start):
-        start.data = records.of(settings.data)
+        start.data = records.prepared(settings.data)
     return start
 
 
@@ -93,6 +92,6 @@ def validation_of(plan: Plan) -> Validation | None:
     settings = plan.settings
     if not settings.reports.eval_steps:
         return None
-    data = records.of(settings.data, records.TEST)
+    data = records.prepared(settings.data, records.TEST)
     say_if_few(data.count)
     return Validation(plan.recipe, data, local_devices(settings.towers), settings.recipe.moving_averages)

@@ -13,7 +13,7 @@ import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from PIL import Image
 
-from cifar10.base.cpu_session import cpu_session, lasting_cpu_session
+from cifar10.base.graphs import cpu_session, lasting_cpu_session
 from cifar10.data.augment import Augmentation
 from cifar10.data.images import Images, as_graph
 from cifar10.data.photos import decoding, headers, manifest, pictures

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from cifar10.base.activity import moved
 from cifar10.base.console import progress_bar
-from cifar10.base.cpu_session import lasting_cpu_session
+from cifar10.base.graphs import lasting_cpu_session
 from cifar10.base.startup import quiet_stderr
 from cifar10.data.photos import decoding
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import tensorflow.compat.v1 as tf
 
 from cifar10.run import checkpoint, failures
-from cifar10.run.events import Events
 from cifar10.run.metrics import Metrics
+from cifar10.run.tensorboard import Events
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.explain.moments import Lap, Moments
 from cifar10.training import graph, trainer

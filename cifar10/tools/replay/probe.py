@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.names import EXAMPLES_SEEN, LOSS_SCALE
+from cifar10.base.graphs import EXAMPLES_SEEN, LOSS_SCALE
 from cifar10.tools.replay.rerun import Taken
 from cifar10.training import inside
 from cifar10.training.inside import Batch

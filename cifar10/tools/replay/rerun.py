@@ -12,13 +12,13 @@ import numpy as np
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
-from cifar10.run import checkpoint, metrics, saved, trust, warm_start
+from cifar10.run import checkpoint, metrics, saved, trust
 from cifar10.run.names import exists, step_of
-from cifar10.run.rate import summary_due
 from cifar10.run.record import RunRecord, read_starts
+from cifar10.run.reporter import summary_due
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import again
+from cifar10.training import again, warm_start
 from cifar10.training.plan import Plan, plan_of
 from cifar10.training.run import Run, name_of_tower
 

@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
-from cifar10.base.names import AVERAGE
+from cifar10.base.graphs import AVERAGE
 from cifar10.run import saved
 from cifar10.run.names import exists
 from cifar10.run.train_dir import TrainDir
