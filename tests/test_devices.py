@@ -27,10 +27,9 @@ def pretend(monkeypatch, tmp_path):
         monkeypatch.setattr(gpus, 'memory_limits', lambda: list(memory_limits))
         (tmp_path / 'version').write_text('NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 2023')
         for i in range(nodes):
-            (tmp_path / f'nvidia{i}').write_text(f'GPU UUID: \t GPU-{i}ead-beef')
+            (tmp_path / f'nvidia{i}').touch()
         monkeypatch.setattr(gpus, '_NVIDIA_DRIVER', str(tmp_path / ('version' if driver else 'none')))
         monkeypatch.setattr(gpus, '_NVIDIA_DEVICES', str(tmp_path / 'nvidia[0-9]*'))
-        monkeypatch.setattr(gpus, '_NVIDIA_GPUS', str(tmp_path / 'nvidia*'))
         for name, value in (('CUDA_VISIBLE_DEVICES', visible), ('CUDA_DEVICE_ORDER', order)):
             monkeypatch.delenv(name, raising=False)
             if value is not None:
@@ -81,6 +80,7 @@ def test_a_driver_without_a_usable_gpu_is_an_error_with_all_remedies(visible, wi
     (None, None, ''), (None, 'PCI_BUS_ID', ''),
     ('2,5', None, ' (CUDA_VISIBLE_DEVICES=2,5, so /gpu:0 is 2, /gpu:1 is 5)'),
     ('GPU-3ead,GPU-1', None, ' (CUDA_VISIBLE_DEVICES=GPU-3ead,GPU-1, so /gpu:0 is GPU-3ead, /gpu:1 is GPU-1)'),
+    ('2,5,9', None, ' (CUDA_VISIBLE_DEVICES=2,5,9, so /gpu:0 is 2, /gpu:1 is 5)'),  # of which CUDA ignores the last
     ('2,5', 'PCI_BUS_ID',
      ' (CUDA_VISIBLE_DEVICES=2,5 CUDA_DEVICE_ORDER=PCI_BUS_ID, so /gpu:0 is 2, /gpu:1 is 5)')])
 def test_a_selection_of_gpus_is_shown_with_their_names(visible, order, expected, pretend):
@@ -91,50 +91,20 @@ def test_a_selection_of_gpus_is_shown_with_their_names(visible, order, expected,
     assert str(devices.choose(1, 'cpu')) == '1 CPU device (as requested): /cpu:0'
 
 
-UNKNOWN = 'no GPU here has the UUID GPU-deadbeef, nor one that begins so; nvidia-smi -L lists them'
-NEITHER = "'%s' is neither the number nor the UUID of a GPU, and commas separate several"
-
-
-@pytest.mark.parametrize('machine, visible, found', [
-    (dict(), '2,5', 'no GPU found'),
-    (dict(driver=True), '2,5', 'this container has been given no GPU'),
-    (dict(), '2 5', NEITHER % '2 5'),
-    (dict(driver=True), '2,5,2', '2 is there twice'),
-    (dict(driver=True, nodes=8), '8', 'there is no GPU 8; the numbers are 0 to 7'),
-    (dict(driver=True, nodes=8), '2,9', 'there is no GPU 9; the numbers are 0 to 7'),
-    (dict(driver=True, nodes=8), '2 5', NEITHER % '2 5'),
-    (dict(driver=True, nodes=8), '2;5', NEITHER % '2;5'),
-    (dict(driver=True, nodes=8), 'GPU-deadbeef', UNKNOWN),
-    (dict(driver=True, nodes=8), 'GPU-3ead, GPU-deadbeef', UNKNOWN),
-    (dict(driver=True, nodes=8), '2,5,2', '2 is there twice'),
-    (dict(driver=True, nodes=8), ',2,5', 'its first entry hides the others'),
-    (dict(driver=True, nodes=8), '-1,2', 'its first entry hides the others')])
-def test_a_selection_with_a_mistake_is_refused_however_many_gpus_it_leaves(machine, visible, found, pretend):
-    is_absent = found in ('no GPU found', 'this container has been given no GPU')
-    remedy = 'see whether nvidia-smi lists them' if is_absent else 'correct it'
-    between = ', but ' if is_absent else ': '
+@pytest.mark.parametrize('machine, found', [
+    (dict(), 'no GPU found'), (dict(driver=True), 'this container has been given no GPU')])
+def test_selected_gpus_that_are_not_there_are_an_error(machine, found, pretend):
+    pretend(**machine, visible='2,5')
     for kind in ('auto', 'gpu'):
-        pretend(**machine, visible=visible)
         with pytest.raises(UsageError) as refused:
             devices.choose(2, kind)
         assert str(refused.value) == (
-            f'CUDA_VISIBLE_DEVICES={visible}{between}{found}; {remedy}, or use --tower_device=cpu')
-        assert devices.choose(2, 'cpu').reason == 'as requested'
-        for left in ([[]], [[], []]) if 'nodes' in machine else ():
-            pretend(*left, **machine, visible=visible)
-            with pytest.raises(UsageError) as refused_too:
-                devices.choose(2, kind)
-            assert str(refused_too.value) == str(refused.value)
+            f'CUDA_VISIBLE_DEVICES=2,5, but {found}; see whether nvidia-smi lists them, or use --tower_device=cpu')
+    assert devices.choose(2, 'cpu').reason == 'as requested'
 
 
-def test_a_mistyped_order_of_gpus_is_refused(pretend):
-    pretend([], driver=True, nodes=8, visible='2', order='PCI')
-    with pytest.raises(UsageError, match='CUDA_DEVICE_ORDER=PCI: CUDA_DEVICE_ORDER is FASTEST_FIRST or PCI_BUS_ID; '):
-        devices.choose(1, 'auto')
-
-
-def test_a_right_selection_of_too_few_gpus_is_no_mistake(pretend):
-    for visible in ('2', '2,-1,5', 'GPU-2ead', 'MIG-1/2/3'):
+def test_a_selection_of_too_few_gpus_is_an_error_that_shows_it(pretend):
+    for visible in ('2', '2,-1,5', '2,9', 'GPU-2ead', 'MIG-1/2/3'):
         pretend([], driver=True, nodes=8, visible=visible)
         with pytest.raises(UsageError, match=f'=2, but CUDA_VISIBLE_DEVICES={visible} leaves 1 GPU; use --num_gpus=1'):
             devices.choose(2, 'auto')
@@ -145,6 +115,7 @@ def test_a_right_selection_of_too_few_gpus_is_no_mistake(pretend):
     (dict(driver=True), 'this container has been given no GPU'),
     (dict(driver=True, nodes=1, visible=''), 'CUDA_VISIBLE_DEVICES= hides all GPUs'),
     (dict(driver=True, nodes=1, visible='-1'), 'CUDA_VISIBLE_DEVICES=-1 hides all GPUs'),
+    (dict(driver=True, nodes=1, visible='-1,0'), 'CUDA_VISIBLE_DEVICES=-1,0 hides all GPUs'),
     (dict(driver=True, nodes=1, visible=' , '), 'CUDA_VISIBLE_DEVICES= ,  hides all GPUs'),
     (dict(visible='NoDevFiles'), 'CUDA_VISIBLE_DEVICES=NoDevFiles hides all GPUs')])
 def test_without_any_gpu_the_first_line_says_why(machine, reason, pretend):

@@ -9,18 +9,16 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.base.errors import UsageError
 
-# The first path exists once the kernel has loaded NVIDIA's driver, in containers too; the second matches only
-# where GPUs may be used, once for each; the third gives the UUIDs of GPUs.
+# The path exists once the kernel has loaded NVIDIA's driver, in containers too; the pattern matches only where GPUs
+# may be used, once for each.
 _NVIDIA_DRIVER = '/proc/driver/nvidia/version'
 _NVIDIA_DEVICES = '/dev/nvidia[0-9]*'
-_NVIDIA_GPUS = '/proc/driver/nvidia/gpus/*/information'
 # Of CUDA 12, with which TensorFlow 2.16 to 2.21 are built
 # (https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
 _FIRST_DRIVER = '525'
 
 _VISIBLE, _ORDER = 'CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'
 _HIDES_THE_REST = '', '-1', 'NoDevFiles'  # entries of the first; the last is Slurm's
-_ORDERS = 'FASTEST_FIRST', 'PCI_BUS_ID'  # values of the second
 
 
 def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str:
@@ -33,8 +31,6 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
     if kind == 'cpu':
         return 'as requested'
     num_gpus = count()
-    if num_gpus and (mistake := _mistake()):  # even if enough are left: they may be others than the user means
-        raise UsageError(f'{selection()}: {mistake}; correct it, or use --tower_device=cpu')
     if num_gpus >= num_devices:
         return ''
     if num_gpus:
@@ -51,17 +47,15 @@ def why_cpu(num_devices: int, kind: str, per_tower: int, count_flag: str) -> str
 
 def _why_none():
     """Returns (why TensorFlow finds no GPU, the remedy if it should find one; otherwise '')."""
-    visible, mistake = selection(), _mistake()
-    if visible and not _listed() and not mistake:
+    visible = selection()
+    if visible and not _listed():
         return f'{visible} hides all GPUs', ''
     absent = '' if os.path.exists(_NVIDIA_DRIVER) else 'no GPU found'
     if not absent and not glob.glob(_NVIDIA_DEVICES):
         absent = 'this container has been given no GPU'
-    if mistake:
-        return f'{visible}: {mistake}', 'correct it'
     if absent:
         return (f'{visible}, but {absent}', 'see whether nvidia-smi lists them') if visible else (absent, '')
-    driver = re.search(r'\d{3}\.[\d.]+', _contents(_NVIDIA_DRIVER))
+    driver = re.search(r'\d{3}\.[\d.]+', pathlib.Path(_NVIDIA_DRIVER).read_text())
     return (f"this machine has an NVIDIA GPU and the driver {driver[0] if driver else ''}, but TensorFlow cannot use it"
             f"{visible and ' with '}{visible}", f"it needs driver {_FIRST_DRIVER} or newer, and the CUDA libraries, "
             "which pip install 'tensorflow[and-cuda]' brings")
@@ -75,7 +69,7 @@ def selection() -> str:
 
 def numbers() -> str:
     """Returns the selection of GPUs with their names here, for people to read; '' if nothing selects GPUs."""
-    names = ', '.join(f'/gpu:{i} is {entry}' for i, entry in enumerate(_listed()))
+    names = ', '.join(f'/gpu:{i} is {entry}' for i, entry in enumerate(_listed()[:count()]))
     return f'{selection()}, so {names}' if selection() and names else selection()
 
 
@@ -88,33 +82,6 @@ def _listed():
     """Returns the entries of CUDA_VISIBLE_DEVICES up to one that hides the rest."""
     entries = map(str.strip, os.environ.get(_VISIBLE, '').split(','))
     return list(itertools.takewhile(lambda entry: entry not in _HIDES_THE_REST, entries))
-
-
-def _mistake():
-    """Returns what is wrong with the variables of `selection`; '' if nothing is known to be."""
-    num_gpus = len(glob.glob(_NVIDIA_DEVICES))
-    uuids = re.findall(r'GPU-[\w-]+', _contents(_NVIDIA_GPUS))
-    entries = _listed()
-    if not entries and os.environ.get(_VISIBLE, '').strip(' ,') not in _HIDES_THE_REST:
-        return 'its first entry hides the others'
-    if _VISIBLE in os.environ and os.environ.get(_ORDER, _ORDERS[0]) not in _ORDERS:
-        return f"{_ORDER} is {' or '.join(_ORDERS)}"
-    for i, entry in enumerate(entries):
-        if entry in entries[:i]:
-            return f'{entry} is there twice'
-        if entry.isdecimal():
-            if 0 < num_gpus <= int(entry):
-                return f'there is no GPU {entry}; the numbers are 0 to {num_gpus - 1}'
-        elif not entry.startswith(('GPU-', 'MIG-')) or ' ' in entry:
-            return f"'{entry}' is neither the number nor the UUID of a GPU, and commas separate several"
-        elif uuids and entry.startswith('GPU-') and not any(uuid.startswith(entry) for uuid in uuids):
-            return f'no GPU here has the UUID {entry}, nor one that begins so; nvidia-smi -L lists them'
-    return ''
-
-
-def _contents(pattern):
-    """Returns the text of the files that match a pattern."""
-    return ''.join(pathlib.Path(path).read_text() for path in glob.glob(pattern))
 
 
 def memory_limits() -> list[list]:
