@@ -28,8 +28,7 @@ RUNS = {
         max_steps=7, seed=5, dataset='shapes', image_size=40, optimizer='adamw', learning_rate=0.3, weight_decay=0.2,
         clip_norm=1.5, schedule='staircase', warmup_epochs=1.0, label_smoothing=0.1, moving_averages=False,
         freeze='conv1 ', batch_size=8, variable_update='local', local_steps=4, precision='bf16', deterministic=True,
-        data_dir='a b', log_frequency=3, summary_steps=0, eval_steps=20, save_steps=40, max_to_keep=3, keep_best=True,
-        keep_every=80),
+        data_dir='a b', log_frequency=3, summary_steps=0, eval_steps=20, save_steps=40, max_to_keep=3, keep_best=True),
     'fast': dict(preset='fast', epochs=1.5, auxiliary_learning_rate=0.5, widths='8,8,8', sizes='24', num_gpus=2),
     'steps of fast': dict(
         preset='fast', max_steps=5, schedule='staircase', sizes='24', optimizer='nesterov'),

@@ -45,40 +45,6 @@ def steps(train_dir):
     return [step_of(prefix) for prefix in checkpoints(train_dir)]
 
 
-def test_checkpoints_are_kept_for_good_over_rotation_resumes_and_tidying(tiny):
-    flags = dict(save_steps=2, max_to_keep=2)
-    folder = tiny().run.train_dir
-    train(tiny(max_steps=11, keep_every=5, **flags))
-    assert steps(folder) == [5, 10, 11]  # saved where no checkpoint was due, too
-    listed = tf.train.get_checkpoint_state(folder).all_model_checkpoint_paths
-    assert [step_of(prefix) for prefix in listed] == [10, 11]  # as TensorFlow lists them: those that are rotated
-    os.remove(os.path.join(folder, metrics.NAME))  # a log, on which nothing depends
-    train(tiny(max_steps=16, **flags))  # without the flag, and then with another value
-    assert steps(folder) == [5, 10, 14, 16]
-    train(tiny(max_steps=20, keep_every=18, max_to_keep=1))
-    assert steps(folder) == [5, 10, 18, 20]
-    train(tiny(max_steps=20, max_to_keep=1))  # it has ended
-    assert steps(folder) == [5, 10, 18, 20]
-    train(tiny(max_steps=6, max_to_keep=1, restart=True, save_steps=5))  # these steps are another run's
-    assert steps(folder) == [6]
-
-
-@pytest.mark.stress
-def test_what_is_due_in_the_last_step_is_kept_whichever_tower_takes_it(tiny):
-    train(tiny(variable_update='async', num_gpus=4, max_steps=20, keep_every=10, max_to_keep=1))
-    folder = tiny().run.train_dir
-    due = next(step for step in steps(folder) if step >= 10)
-    train(tiny(variable_update='async', num_gpus=4, max_steps=30, max_to_keep=1))
-    assert steps(folder) == sorted({due, 20, 30})
-
-
-def test_local_steps_round_what_is_kept(tiny, capsys):
-    train(tiny(variable_update='local', num_gpus=2, local_steps=4, max_steps=9, keep_every=3, save_steps=8,
-               max_to_keep=1))
-    assert '--keep_every from 3 to 4' in capsys.readouterr().out
-    assert steps(tiny().run.train_dir) == [4, 8, 9]
-
-
 @pytest.fixture(scope='module')
 def run(tmp_path_factory, data_dir):
     """The train_dir of a run of 40 steps with two checkpoints, of which the older one answers 4 throughout."""

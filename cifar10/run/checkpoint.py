@@ -13,7 +13,6 @@ from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_
 from cifar10.run import deletion, metrics
 from cifar10.run.failures import describe_latest, diverged
 from cifar10.run.names import KEPT, step_of
-from cifar10.run.reporter import due
 from cifar10.run.saved import digest, digest_of, incompatibility, is_ours, newest, read, reader
 from cifar10.run.train_dir import TrainDir
 
@@ -52,7 +51,7 @@ def tidy(directory: TrainDir, max_to_keep: int) -> None:
 
 
 def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
-    """Lists the newest of some checkpoints and removes the others, but for other programs' and those kept for good.
+    """Lists the newest of some checkpoints and removes the others, but for other programs' and those marked as KEPT.
 
     If all are kept, only the newest is listed, as by TensorFlow's Saver.
 
@@ -73,11 +72,9 @@ class Checkpoints:
     Args:
       directory: the run's directory.
       start: prefix of the checkpoint to restore first, known to be readable; or None.
-      max_to_keep: how many of the newest checkpoints are kept, besides those that are kept for good; 0: all.
+      max_to_keep: how many of the newest checkpoints are kept; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
       repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
-      keep_every: the first checkpoint at or past each multiple of so many steps is kept for good: no later start of the
-        run removes it either; 0: none is.
 
     Attributes:
       last: the prefix that was saved or restored last, or None.
@@ -87,13 +84,12 @@ class Checkpoints:
     """
 
     def __init__(self, directory: TrainDir, start: str | None, max_to_keep: int, log: metrics.Metrics,
-                 repeatable: bool = True, keep_every: int = 0):
+                 repeatable: bool = True):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
         self._directory = directory
         self._start = start
         self._max_to_keep = max_to_keep
-        self._keep_every = keep_every
         self._log = log
         self._repeatable = repeatable
         variables = tf.global_variables()
@@ -142,7 +138,7 @@ class Checkpoints:
                 # The record is written first, so that it is on the disk with the checkpoint; without its checkpoint, a
                 # resume drops it.
                 record = self._log.write(metrics.CHECKPOINT, step, sha256=self._proved(session, f'{partial}-{step}'))
-                self.last = self._directory.publish(step, due(self._keep_every, self._saved_step or 0, step))
+                self.last = self._directory.publish(step)
             except (tf.errors.OpError, OSError):
                 self._directory.remove_partial(step)  # it may fill the disk
                 raise

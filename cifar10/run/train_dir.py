@@ -19,7 +19,6 @@ from cifar10.run import metrics
 from cifar10.run.names import (
     CHECKPOINT,
     EVENTS_SUFFIX,
-    KEPT,
     LIST,
     SETTINGS,
     exists,
@@ -99,20 +98,14 @@ class TrainDir:
         """Like `checkpoint_prefix`, for a checkpoint that is still being written; `publish` renames it."""
         return os.path.join(self.path, '.' + CHECKPOINT)
 
-    def publish(self, step: int, for_good: bool = False) -> str:
+    def publish(self, step: int) -> str:
         """Gives the files of a complete checkpoint their final names, the index last; returns its prefix.
 
         A checkpoint exists once its index does. By then the checkpoint is on the disk, together with the
         records and summaries up to its step, so even a power failure right afterwards loses none of them.
-
-        Args:
-          step: of the checkpoint.
-          for_good: whether rotation is to leave it.
         """
         self.refuse_another_folder()
         prefix, partial = (f'{each}-{step}' for each in (self.checkpoint_prefix, self.partial_prefix))
-        if for_good:
-            open(partial + KEPT, 'w').close()
         names = os.listdir(self.path)
         records = [name for name in names if name == metrics.NAME or name.endswith(f'.{os.getpid()}{EVENTS_SUFFIX}')]
         written = parts(partial)

@@ -221,8 +221,6 @@ class ReportSettings:
     save_steps: int = setting(1000, 'steps between two checkpoints', minimum=1)
     max_to_keep: int = setting(5, 'number of newest checkpoints to keep; 0: all', minimum=0)
     keep_best: bool = setting(False, 'keep a copy of the best checkpoint of --eval_steps in train_dir/best')
-    keep_every: int = setting(
-        0, 'steps between two checkpoints that are kept for good, besides the newest; 0: none', minimum=0)
     profile_steps: str = setting(
         None, 'FROM:TO, steps to trace into a file for Chrome or Perfetto', checks=[step_range], of=Of.START)
 

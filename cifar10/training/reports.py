@@ -53,8 +53,7 @@ class Reports:
         self._log = metrics.Metrics(directory.path)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
-                directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous,
-                settings.reports.keep_every)
+                directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous)
             text = directory.begin(self._recorded(plan.step))
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
@@ -120,10 +119,10 @@ class Reports:
                 self._trace, self._soundness]
             if self._validation:
                 is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
-                reporters.append(_NowAndThen(evaluate, [reports.eval_steps], plan, run.step,
+                reporters.append(_NowAndThen(evaluate, reports.eval_steps, plan, run.step,
                                              lambda step: is_whole and step >= plan.last_step))
             # Last, once all else that the run did up to this step is on the disk: no start does it again.
-            reporters.append(_NowAndThen(save, [reports.save_steps, reports.keep_every], plan, run.step))
+            reporters.append(_NowAndThen(save, reports.save_steps, plan, run.step))
             reporters.append(self._cost)
             yield progress, reporters
 
@@ -163,14 +162,14 @@ class Reports:
 
 
 class _NowAndThen(Reporter):
-    """Calls `act` at or past each multiple of some numbers of steps, and at the end, but not twice at one step.
+    """Calls `act` at or past each multiple of a number of steps, and at the end, but not twice at one step.
 
     `act` may return the step at which it was: in `async` others take steps before it begins.
     """
 
-    def __init__(self, act, intervals, plan, step, is_due_at_end=lambda step: True):
+    def __init__(self, act, interval, plan, step, is_due_at_end=lambda step: True):
         self._act = act
-        self._intervals = intervals
+        self._interval = interval
         self._last_step = plan.last_step
         self._step = step
         self._acted = None  # the step at which `act` last was
@@ -178,7 +177,7 @@ class _NowAndThen(Reporter):
 
     def after_step(self, step, results):
         before, self._step = self._step, max(step, self._step)
-        if step < self._last_step and any(due(every, before, self._step) for every in self._intervals):
+        if step < self._last_step and due(self._interval, before, self._step):
             self._acted = self._act()
             self._step = max(self._step, self._acted or 0)
 

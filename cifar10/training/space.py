@@ -31,9 +31,6 @@ def of_checkpoints(plan: Plan, directory: TrainDir, variables: Iterable[tf.Varia
         # One more than are kept: the oldest is removed only after the newest is written. Existing ones need no more.
         count = max(keep + 1 - len(directory.checkpoints()), 1)
         limit = f'--max_to_keep={keep}'
-        if every := reports.keep_every:
-            count += plan.last_step // every - plan.step // every
-            limit += f', --keep_every={every}'
     else:
         count = plan.last_step // reports.save_steps - plan.step // reports.save_steps + 1
         limit = f'all are kept, --save_steps={reports.save_steps}'

@@ -12,7 +12,7 @@ from cifar10.parallel.devices import Devices
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.settings.training import TowerSettings, TrainSettings
 
-_INTERVALS = ('save_steps', 'eval_steps', 'keep_every')
+_INTERVALS = ('save_steps', 'eval_steps')
 
 
 def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]) -> TrainSettings:
