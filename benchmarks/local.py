@@ -137,7 +137,7 @@ def accuracy(options, mode, every, seed):
             *harness.trainer(options, train_dir), *_ACCURACY[options.what], *length, *_mode_flags(mode, every),
             f'--seed={seed}', '--summary_steps=0', '--tower_device=cpu')
         for use_ema in ('false', 'true')[:2 if options.what == 'classic' else 1]:
-            harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}', '--keep_best=false',
+            harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}',
                               f'--eval_dir={eval_dir}', f'--use_ema={use_ema}', '--tower_device=cpu',
                               '--test_time_averaging=false', '--batch_size=500')
         return tuple(100 * record['precision'] for record in metrics.read(eval_dir, metrics.EVAL))

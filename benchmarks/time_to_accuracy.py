@@ -55,7 +55,7 @@ def evaluations(options, train_dir):
     """Evaluates the newest checkpoint; returns (step, plain percentage, averaged percentage or None)."""
     with tempfile.TemporaryDirectory() as eval_dir:
         harness.output_of('cifar10_eval.py', '--run_once', f'--checkpoint_dir={train_dir}', '--batch_size=500',
-                          f'--eval_dir={eval_dir}', f'--tower_device={options.tower_device}', '--keep_best=false')
+                          f'--eval_dir={eval_dir}', f'--tower_device={options.tower_device}')
         record, = metrics.read(eval_dir, metrics.EVAL)
     averaged = record.get('averaged_precision')
     return record['step'], 100 * record['precision'], None if averaged is None else 100 * averaged

@@ -19,7 +19,6 @@ from cifar10.base.errors import UsageError
 from cifar10.data import download, records
 from cifar10.evaluation import evaluation, export
 from cifar10.run import metrics
-from cifar10.run.names import step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
@@ -184,7 +183,7 @@ def test_killed_at_each_system_call_a_run_goes_on_to_the_same_best_checkpoint(ke
 
 @pytest.fixture(scope='module')
 def evaluator(run, tmp_path_factory):
-    """(a function eval_dir -> settings, the Traced of an evaluator that replaces its best checkpoint)."""
+    """(a function eval_dir -> settings, the Traced of an evaluator that evaluates a second checkpoint)."""
     folder = tmp_path_factory.mktemp('evaluator')
     images = np.random.default_rng(0).integers(0, 256, [10, 3, 32, 32], np.uint8)
     write_records(folder / 'data', [4] * 10, images)
@@ -210,23 +209,19 @@ def evaluator(run, tmp_path_factory):
 
 
 def assert_evaluator_goes_on(state, folder, evaluator):
-    """Asserts that in a killed one's folder an evaluator leaves the best checkpoint, each record once, and no more."""
+    """Asserts that in a killed one's folder an evaluator leaves each record once, and nothing else."""
     write_tree(folder, state)
     with tf.Graph().as_default():
         evaluation.evaluate(eval_settings(**evaluator[0](folder)))
     found = metrics.read(str(folder), metrics.EVAL)
     assert [(record['step'], record['precision']) for record in found] == [(50, 0.0), (60, 1.0)]
-    assert json.loads((folder / 'best' / 'best.json').read_text())['step'] == 60
-    assert [step_of(prefix) for prefix in checkpoints(folder / 'best')] == [60]
     expected = {re.sub(r'events\.out.*', 'events', path) for path in evaluator[1].states[-1]}
     assert names(folder) == sorted(expected)
 
 
 @pytest.mark.stress
-def test_killed_at_each_system_call_an_evaluator_leaves_the_best_checkpoint_and_nothing_else(evaluator, tmp_path):
+def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_else(evaluator, tmp_path):
     states = [state for _, state in distinct(enumerate(evaluator[1].states))]
-    assert len(states) > 20
-    assert [50, 60] in map(best_of, states) and all(map(best_of, states))  # there is a whole one at any moment
     for i, state in enumerate(states):
         assert_evaluator_goes_on(state, tmp_path / str(i), evaluator)
 

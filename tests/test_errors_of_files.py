@@ -133,7 +133,7 @@ def test_evaluation(evaluator, tmp_path):  # noqa: F811
 
     def compare(folder, whole):
         assert names(folder) == names(whole)
-        assert json.loads((folder / 'best' / 'best.json').read_text())['step'] == 60
+        assert [record['step'] for record in metrics.read(str(folder), metrics.EVAL)] == [50, 60]
     assert_survives(lambda folder: script_command('cifar10_eval.py', **config(folder)), traced.states[0], compare,
                     80, tmp_path)
 
@@ -194,7 +194,7 @@ def test_a_replay(run, tmp_path):  # noqa: F811
 
 @pytest.mark.parametrize('code, name', [
     ('metrics.read(folder, "train")', metrics.NAME), ('metrics.last(folder, "train")', metrics.NAME),
-    ('best.Best(folder, {}, "--train_dir").figures()', f'{best.BEST}/{best.FIGURES}')])
+    ('best.Best(folder, "", "").figures()', f'{best.BEST}/{best.FIGURES}')])
 def test_what_cannot_be_read_is_named(code, name, run, tmp_path):  # noqa: F811
     folder, log = tmp_path / 'run', tmp_path / 'log'
     write_tree(folder, {**read_tree(run[1]), best.BEST: None, f'{best.BEST}/{best.FIGURES}': b'{}'})
@@ -251,7 +251,7 @@ def record_in(folder):
 
 
 def best_in(folder):
-    return Best(str(folder), {}, '--train_dir').figures()
+    return Best(str(folder), '', '').figures()
 
 
 # Of each file that is replaced, and that a program reads: what it holds, or None.

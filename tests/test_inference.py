@@ -1,4 +1,4 @@
-"""Uses of a trained model: the best checkpoint, tables of classes, classified images, a SavedModel."""
+"""Uses of a trained model: its evaluations, tables of classes, classified images, a SavedModel."""
 import contextlib
 import json
 import os
@@ -11,14 +11,12 @@ import sys
 import numpy as np
 import pytest
 
-from cifar10.base.errors import RunError, UsageError
+from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.evaluation import classification, confusion, evaluation, mistakes, model
 from cifar10.evaluation import export as exporting
 from cifar10.run import deletion
-from cifar10.run.best import Best
 from cifar10.run.metrics import EVAL, read
-from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from tests.helpers import ROOT, patient, rewrite, run_forked, run_script, tf, variables
@@ -48,102 +46,14 @@ def pictures(tmp_path_factory, data_dir):
     return folder, pixels
 
 
-def checkpoint(folder, step, content='x'):
-    folder.mkdir(exist_ok=True)
-    for suffix in ('.data-00000-of-00001', '.index'):
-        (folder / f'model.ckpt-{step}{suffix}').write_text(content)
-    (folder / 'config.json').write_text('{}')
-    return str(folder / f'model.ckpt-{step}')
-
-
-def offer(best, prefix, precision, meanwhile=lambda: None):
-    step = step_of(prefix)
-    best.copy(prefix, step)
-    meanwhile()
-    return best.keep(step, precision, correct=1)
-
-
-def test_the_best_checkpoint_is_kept_whole(tmp_path, capsys):
-    def names():
-        return sorted(os.listdir(tmp_path / 'eval' / 'best'))
-    (tmp_path / 'eval').mkdir()
-    best = Best(str(tmp_path / 'eval'), dict(run='a', data='test'), '--eval_dir')
-    assert best.figures() is None and offer(best, checkpoint(tmp_path / 'run', 30), 0.5)
-    # Rotated away while it is evaluated; and another of the same step and name, of another run.
-    last = checkpoint(tmp_path / 'run', 20)
-    assert offer(best, last, 0.7, lambda: [os.remove(last + suffix) for suffix in ('.index', '.data-00000-of-00001')])
-    assert not offer(best, checkpoint(tmp_path / 'run', 30), 0.7)
-    expected = ['best.json', 'config.json', 'model.ckpt-20.data-00000-of-00001', 'model.ckpt-20.index']
-    assert names() == expected and best.figures()['step'] == 20 and best.figures()['precision'] == 0.7
-    other = Best(str(tmp_path / 'eval'), dict(run='b', data='test'), '--eval_dir')
-    for _ in range(2):
-        assert not offer(other, checkpoint(tmp_path / 'other', 20), 0.9)
-    assert capsys.readouterr().out.count('belongs to another run or other evaluation settings and is kept') == 1
-    assert offer(best, checkpoint(tmp_path / 'run', 50), 0.8) and best.figures()['step'] == 50
-    assert len(names()) == 4
-
-
-def test_what_is_not_the_evaluators_is_left_alone_and_what_it_left_is_removed(tmp_path, capsys):
-    folder = tmp_path / 'eval'
-    best = Best(str(folder), dict(run='a', data='test'), '--eval_dir')
-    for step, precision in ((10, 0.5), (20, 0.6)):
-        assert offer(best, checkpoint(tmp_path / 'run', step), precision)
-    (folder / 'best' / 'mine').write_text('mine')
-    for mine in ('model.ckpt-35.index', 'model.ckpt-55.data-00000-of-00001'):
-        shutil.copy(checkpoint(tmp_path / 'run', 30) + '.index', folder / 'best' / mine)
-    # Of an evaluator that was killed: a better checkpoint that best.json names beside the best, parts of one, a file.
-    shutil.copy(checkpoint(tmp_path / 'run', 30) + '.index', folder / 'best')
-    figures = json.loads((folder / 'best' / 'best.json').read_text())
-    (folder / 'best' / 'best.json').write_text(json.dumps(dict(figures, steps=[20, 30, 50])))
-    for left in ('.model.ckpt-40.index', 'model.ckpt-50.data-00000-of-00001', '.best.json.0123abcd'):
-        (folder / 'best' / left).write_text('x')
-    backup = tmp_path / 'run' / 'model.ckpt-60.tar'
-    backup.mkdir()  # the user's, beside the checkpoint of that name
-    assert best.figures()['step'] == 20 and offer(best, checkpoint(tmp_path / 'run', 60), 0.7)
-    assert sorted(os.listdir(folder / 'best')) == [
-        'best.json', 'config.json', 'mine', 'model.ckpt-35.index', 'model.ckpt-55.data-00000-of-00001',
-        'model.ckpt-60.data-00000-of-00001', 'model.ckpt-60.index']
-    (folder / 'best' / 'config.json').write_text('damaged')  # a copy, not another name of the run's
-    (folder / 'best' / 'model.ckpt-60.index').write_text('damaged')
-    assert (tmp_path / 'run' / 'config.json').read_text() == '{}'
-    assert (tmp_path / 'run' / 'model.ckpt-60.index').read_text() == 'x'
-    (folder / 'best' / 'metrics.jsonl').write_text('')
-    assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
-    assert capsys.readouterr().out.count('holds a run that went on from the best checkpoint and is kept') == 1
-    best = Best(str(folder), dict(run='a', data='test'), '--eval_dir')
-    for content in ('', '[]', '{"precision": "high", "of": {}}'):
-        (folder / 'best' / 'best.json').write_text(content)
-        assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
-    assert capsys.readouterr().out.count('cannot be read as a best checkpoint of this program and is kept') == 1
-    os.remove(folder / 'best' / 'best.json')  # checkpoints that may be another program's
-    assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
-    shutil.rmtree(folder / 'best')
-    (folder / 'best').write_text('a file of the user')
-    assert not offer(best, checkpoint(tmp_path / 'run', 70), 0.9)
-
-
 @pytest.mark.stress
-def test_the_evaluator_keeps_the_best_and_it_evaluates_like_a_run(run, tmp_path, capsys):
+def test_a_step_is_recorded_once_for_each_way_to_evaluate_it(run, tmp_path, capsys):
     flags = dict(eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu', num_examples=300)
-    evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
-    figures = json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text())
-    record, = read(str(tmp_path / 'eval'), EVAL)
-    assert (figures['step'], figures['correct']) == (40, record['correct'])
-    evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
-    assert len(read(str(tmp_path / 'eval'), EVAL)) == 1  # the same step is no second record
+    for _ in range(2):
+        evaluation.evaluate(eval_settings(checkpoint_dir=run, **flags))
+        assert [record['step'] for record in read(str(tmp_path / 'eval'), EVAL)] == [40]
     evaluation.evaluate(eval_settings(checkpoint_dir=run, **dict(flags, num_examples=100)))
     assert [record['examples'] for record in read(str(tmp_path / 'eval'), EVAL)] == [300, 100]
-    assert json.loads((tmp_path / 'eval' / 'best' / 'best.json').read_text()) == figures  # other images
-    evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval' / 'best'), **dict(
-        flags, eval_dir=str(tmp_path / 'other'), keep_best=False)))
-    assert read(str(tmp_path / 'other'), EVAL)[0]['correct'] == figures['correct']
-    assert not (tmp_path / 'other' / 'best').exists()
-    with pytest.raises(UsageError, match=r'is the eval_dir of a run; its best checkpoint is in --.*/eval/best$'):
-        evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'eval'), **flags))
-    young = shutil.copytree(tmp_path / 'eval', tmp_path / 'young')  # a run with --keep_best before its first checkpoint
-    shutil.copy(pathlib.Path(run) / 'config.json', young)
-    with pytest.raises(RunError, match='no checkpoint in'):
-        evaluation.evaluate(eval_settings(checkpoint_dir=str(young), **flags))
     assert 'warning' not in capsys.readouterr().out
     second = shutil.copytree(run, tmp_path / 'second')
     settings = json.loads((second / 'config.json').read_text())
@@ -236,12 +146,10 @@ def test_a_restart_deletes_the_evaluations_in_the_train_dir_but_not_those_of_ano
     record = json.loads((other / 'eval' / 'metrics.jsonl').read_text().splitlines()[-1])
     with open(other / 'eval' / 'metrics.jsonl', 'a') as stream:
         stream.write(json.dumps(dict(record, run='another')) + '\n')
-    best = os.listdir(other / 'eval' / 'best')
     for directory in (folder, other):
-        deletion.restart(TrainDir(str(directory)), is_asked_for=True)
+        deletion.restart(TrainDir(str(directory)))
     assert sorted(os.listdir(folder)) == ['eval', 'lock'] and os.listdir(folder / 'eval') == ['notes.txt']
     assert not TrainDir(str(other)).checkpoints() and 'metrics.jsonl' in os.listdir(other / 'eval')
-    assert best and not os.path.exists(other / 'eval' / 'best')  # its config.json says that it is this run's
 
 
 def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):

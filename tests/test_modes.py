@@ -57,7 +57,7 @@ def test_it_trains_resumes_and_is_evaluated(feature, mode, train_with, tmp_path,
         assert np.isfinite(value).all(), name
         if 'moving_' in name and mode != 'async':
             assert not np.array_equal(value, before[name]), name
-    # An asynchronous run may have ended with its first checkpoint; its best: test_kept.py.
+    # An asynchronous run may have ended with its first checkpoint; its best: test_best.py.
     trained = tmp_path / 'resumed' / ('best' if mode != 'async' else '')
     evaluation.evaluate(eval_settings(
         checkpoint_dir=str(trained), eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu',

@@ -276,9 +276,9 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
     monkeypatch.setattr(os, 'remove', break_off)
     directory = TrainDir(settings().run.train_dir)
     with pytest.raises(KeyboardInterrupt):
-        deletion.restart(directory, is_asked_for=True)
+        deletion.restart(directory)
     monkeypatch.undo()
-    deletion.restart(directory, is_asked_for=True)
+    deletion.restart(directory)
     assert os.listdir(settings().run.train_dir) == ['lock']
 
 
@@ -383,7 +383,7 @@ def test_a_record_of_an_evaluation_that_a_person_has_spoilt_is_not_of_the_run(on
     metrics.Metrics(folder).write(metrics.EVAL, 1, run=['another'])
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        deletion.restart(directory, is_asked_for=True)
+        deletion.restart(directory)
     assert os.listdir(folder) == [metrics.NAME]
 
 
@@ -392,7 +392,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     before = os.stat(lock).st_ino
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        deletion.restart(directory, is_asked_for=True)
+        deletion.restart(directory)
         assert os.stat(lock).st_ino == before
         with pytest.raises(TemporaryError, match='another process is training'):
             trainer.train(settings())

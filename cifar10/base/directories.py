@@ -12,7 +12,7 @@ from cifar10.base.errors import UsageError, describe_os_error
 TRAIN_DIR = '/tmp/cifar10_train'
 EVAL_DIR = '/tmp/cifar10_eval'
 EVALUATIONS = 'eval'  # the folder in a train_dir for the evaluations of its run
-BEST = 'best'  # the folder of the best checkpoint, in an eval_dir too
+BEST = 'best'  # the folder of a run's best checkpoint, in its train_dir
 DATA_DIR = '/tmp/cifar10_data'
 
 

@@ -16,7 +16,6 @@ from cifar10.data import records
 from cifar10.evaluation import confusion, model, tensorboard
 from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
-from cifar10.run.best import Best
 from cifar10.run.names import LIST, SETTINGS
 from cifar10.run.tensorboard import Events
 from cifar10.run.train_dir import TrainDir
@@ -98,7 +97,6 @@ class _Evaluation:
                                 use_ema=self._run.use_ema)
         eval_dir = settings.eval_dir
         make_dir(eval_dir, '--eval_dir')
-        self._best = Best(eval_dir, self._evaluation, '--eval_dir') if settings.keep_best else None
         runs = {record.get('run') for record in metrics.read(eval_dir, metrics.EVAL)}
         if runs - {None, stored.run}:
             say(f'warning: --eval_dir={eval_dir} has evaluations of another run too, and TensorBoard would join '
@@ -127,8 +125,6 @@ class _Evaluation:
                 raise
             if step is None:
                 return None
-            if self._best:
-                self._best.copy(prefix, step)
             # Another run writes its settings before its checkpoints. So if the settings are still those of
             # this run, the checkpoint was too.
             self.refuse_another_run()
@@ -141,18 +137,15 @@ class _Evaluation:
         return prefix, step, self._run.classes, result
 
     def _report(self, step, result):
-        """Reports the Result of a checkpoint, and keeps the best one; returns the record to send."""
+        """Reports the Result of a checkpoint; returns the record to send."""
         say(result.line(step))
         if self._settings.per_class:
             if result.averaged_correct is not None:
                 say('each class, without test-time averaging:')
             say_all(confusion.lines(result.confusion, self._run.classes))
         tensorboard.write(self.events, step, result, self._run.classes)
-        record = self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
-                                     **self._evaluation)
-        if self._best and self._best.keep(step, **result.figures):
-            say(f'best       {self._best.path}')
-        return record
+        return self._metrics.write(metrics.EVAL, step, replacing=('step', *self._evaluation), **result.figures,
+                                   **self._evaluation)
 
 
 def _prepare_data(stored, settings, directory):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say, say_all
-from cifar10.base.directories import BEST, warn_of_others
+from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader
 from cifar10.base.registry import DATASETS
@@ -136,16 +136,12 @@ class _SingleCheckpoint(TrainDir):
 
 
 def _check_checkpoint_dir(directory, required):
-    """Raises a UsageError if the directory is a checkpoint or an eval_dir; or `no_checkpoint`, if one is required."""
+    """Raises a UsageError if the directory is a checkpoint; or `no_checkpoint`, if one is required."""
     if directory.checkpoints():
         return
     if exists(directory.path):
         raise UsageError(f'{directory.given} is a checkpoint; give the directory that contains it, or --checkpoint for '
                          'it alone')
-    best = TrainDir(os.path.join(directory.path, BEST), directory.flag)
-    is_run = directory.stored() is not None  # which has no checkpoint yet
-    if best.checkpoints() and not is_run:
-        raise UsageError(f'{directory.given} is the eval_dir of a run; its best checkpoint is in {best.given}')
     if required or directory.incomplete():
         raise no_checkpoint(directory)
 

@@ -84,71 +84,53 @@ def remedy(directory: TrainDir, warm_start: bool = False) -> str:
     return another
 
 
-def only_best(directory: TrainDir) -> str | None:
-    """Returns the prefix of the best checkpoint of the run in a directory if that run has no other; or None."""
-    kept = [prefix for folder, *_ in _folders(directory) for prefix in folder.checkpoints()]
-    return kept[0] if kept and not directory.checkpoints() else None
-
-
-def restart(directory: TrainDir, is_asked_for: bool) -> None:
-    """Deletes the files of an earlier run of this program, with its evaluations; the caller holds its lock.
-
-    Args:
-      directory: the train_dir.
-      is_asked_for: whether by `--restart`. Otherwise a best checkpoint stays if it is the only one: the same run begins
-        again and may find a better one.
-    """
+def restart(directory: TrainDir) -> None:
+    """Deletes an earlier run of this program, with its best checkpoint and evaluations; the caller holds its lock."""
     if not has_run(directory):
-        return
-    if not is_asked_for and only_best(directory):
-        say(replaced(directory))
-        _delete(directory, but=(SETTINGS,))  # which have the id of the run
         return
     if directory.checkpoints():
         count = sum(map(is_of_run, os.listdir(directory.path)))
         say(f'restart    deleting the {count} files of the earlier run in {directory.path}')
     else:
         say(replaced(directory))
-    for folder, *others in _folders(directory):
-        _delete(folder, *others)
+    for folder, other in _folders(directory):
+        _delete(folder, other)
         with contextlib.suppress(OSError):  # not empty: the rest is the user's
             os.rmdir(folder.path)
     _delete(directory)
 
 
 def replaced(directory: TrainDir) -> str:
-    """Returns the line about a run without a checkpoint that a start replaces, or begins again."""
-    if best := only_best(directory):
-        return (f'again      the run in {directory.path} has no checkpoint but its best one, {best}, which stays; it '
-                f'begins again, and --train_dir={os.path.dirname(best)} goes on from there')
-    return f'replaced   the run in {directory.path} that ended before its first checkpoint'
+    """Returns the line about a run without a checkpoint that a start replaces."""
+    best = [prefix for folder, _ in _folders(directory) for prefix in folder.checkpoints()]
+    return (f'replaced   the run in {directory.path} that ended before its first checkpoint'
+            f"{f', with its best one, {best[0]}' if best else ''}")
 
 
 def deletes(directory: TrainDir, prefix: str) -> bool:
     """Returns whether a start that deletes the run in a train_dir deletes a checkpoint with it."""
-    folders = [directory, *(folder for folder, *_ in _folders(directory))]
+    folders = [directory, *(folder for folder, _ in _folders(directory))]
     deleted = [checkpoint for folder in folders for checkpoint in folder.checkpoints()]
     return os.path.realpath(prefix) in map(os.path.realpath, deleted)
 
 
 def _folders(directory):
-    """Yields each folder in a train_dir that is deleted with its run, as (TrainDir, names of files besides a run's)."""
-    evaluations = TrainDir(os.path.join(directory.path, EVALUATIONS))
+    """Yields each folder in a train_dir that is deleted with its run, as (TrainDir, name of a file besides a run's)."""
     run = directory.stored()
-    for folder in (directory, evaluations):
-        if run and (best := _best(folder, run)):
-            yield best, FIGURES
+    if run and (best := _best(directory, run)):
+        yield best, FIGURES
+    evaluations = TrainDir(os.path.join(directory.path, EVALUATIONS))
     records = metrics.read(evaluations.path, metrics.EVAL)
     if run and records and all(record.get('run') == run.run for record in records):
         yield evaluations, 'lock'
 
 
-def _best(folder, run):
-    """Returns the best checkpoint's folder in a folder, as a TrainDir; None if it is of another run than a RunRecord's.
+def _best(directory, run):
+    """Returns the folder of a run's best checkpoint as a TrainDir; None if it is of another run than a RunRecord's.
 
     A folder in which somebody has gone on training does not count either.
     """
-    best = TrainDir(os.path.join(folder.path, BEST))
+    best = TrainDir(os.path.join(directory.path, BEST))
     with contextlib.suppress(UsageError):
         stored = best.stored()
         if stored and stored.run == run.run and not os.path.exists(os.path.join(best.path, metrics.NAME)):
@@ -156,13 +138,13 @@ def _best(folder, run):
     return None
 
 
-def _delete(directory, *others, but=()):
-    """Deletes the files of a run `but` some, its list first, its metrics and settings last, and files of other names.
+def _delete(directory, *others):
+    """Deletes the files of a run, its list first, its metrics and settings last, and files of other names.
 
     While the settings are there, the remaining files are known to be this program's, so a restart that was interrupted
     can be repeated. Without the list, no remaining file is taken for a part of a checkpoint that the user needs.
     """
-    names = [name for name in os.listdir(directory.path) if (is_of_run(name) or name in others) and name not in but]
+    names = [name for name in os.listdir(directory.path) if is_of_run(name) or name in others]
     for name in sorted(names, key=lambda name: {LIST: -1, metrics.NAME: 1, SETTINGS: 2}.get(name, 0)):
         if name == SETTINGS:
             files.sync(directory.path)

@@ -24,10 +24,8 @@ class _Checkpoints:
         None, 'prefix of a single checkpoint to evaluate once, or to use, instead of the newest in checkpoint_dir',
         is_path=True)
     eval_dir: str = setting(
-        EVAL_DIR, 'directory for TensorBoard files, metrics and the best checkpoint; with train_dir, eval in it',
-        is_path=True)
+        EVAL_DIR, 'directory for TensorBoard files and metrics; with train_dir, eval in it', is_path=True)
     run_once: bool = setting(False, 'evaluate the newest checkpoint and exit')
-    keep_best: bool = setting(True, 'keep a copy of the best checkpoint in eval_dir/best')
     per_class: bool = setting(False, 'print precision and recall of each class and the confusion matrix')
     eval_interval_secs: int = setting(300, 'seconds between two checks for a new checkpoint', minimum=1)
     use_ema: bool = setting(
@@ -107,8 +105,8 @@ def eval_settings(**given: Any) -> EvalSettings:
 
 def _of_single_checkpoint(settings, given):
     """Returns the settings that follow from `checkpoint`; raises a UsageError if it contradicts a given one."""
-    if given.get('run_once') is False or given.get('keep_best'):
-        raise UsageError(f'--run_once=false and --keep_best are for the checkpoints of a run, but --checkpoint='
-                         f'{settings.checkpoint} is a single one; leave them out')
+    if given.get('run_once') is False:
+        raise UsageError(f'--run_once=false is for the checkpoints of a run, but --checkpoint={settings.checkpoint} is '
+                         'a single one; leave it out')
     folder = os.path.dirname(settings.checkpoint) or '.'
-    return dataclasses.replace(settings, checkpoint_dir=folder, run_once=True, keep_best=False)
+    return dataclasses.replace(settings, checkpoint_dir=folder, run_once=True)

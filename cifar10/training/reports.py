@@ -7,7 +7,6 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import RunError
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
-from cifar10.data import records
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel.asynchronous import AsyncWorkers
@@ -64,9 +63,9 @@ class Reports:
             self._events.add_graph(tf.get_default_graph())
         self._events.add_text('config', f'```\n{text}\n```', plan.step)
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
-        evaluation = dict(run=directory.stored().run, data=records.TEST, num_examples=None,
-                          use_ema=settings.recipe.moving_averages)
-        self._best = Best(directory.path, evaluation, '--train_dir') if settings.reports.keep_best else None
+        self._best = None
+        if settings.reports.keep_best:
+            self._best = Best(directory.path, directory.stored().run, text + '\n')
 
     def __enter__(self):
         return self
@@ -144,7 +143,7 @@ class Reports:
     def _evaluate(self, workers, progress):
         """Evaluates the run as it is now, keeps it with `--keep_best` if it is the best, and returns its step."""
         run = self._run
-        candidate = self._best.candidate(self._directory.path) if self._best else None
+        candidate = self._best.candidate() if self._best else None
         with workers.paused():
             self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
             step, values = run.last_step_taken(), run.variables(self._validation.names)
@@ -156,7 +155,7 @@ class Reports:
         tensorboard.write(self._events, step, result, run.plan.data.classes)
         self._log.add(metrics.EVAL, step, **result.figures)
         progress.say(result.line(step))
-        if self._best and self._best.keep(step, **result.figures):
+        if candidate and self._best.keep(step, **result.figures):
             progress.say(f'best       {self._best.path}')
         return step
 

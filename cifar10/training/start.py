@@ -228,13 +228,12 @@ def refuse_other_images(start: Start) -> list[str]:
 def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     """Raises a UsageError if the directory holds a run with settings that may not change in a run, or only remains.
 
-    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume. But it may
-    have kept its best one, which stays.
+    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
     """
     deletion.refuse_remains(directory)
     stored = directory.stored()
     checkpoints = directory.checkpoints()
-    if stored is None or not checkpoints and not deletion.only_best(directory):
+    if stored is None or not checkpoints:
         return
     before, now = stored.settings.flat(), settings.flat()
     names, reason = list(stored.difference_to(_chosen(settings, Change.NEVER))), ''
@@ -246,7 +245,7 @@ def refuse_another_run(directory: TrainDir, settings: TrainSettings) -> None:
     if 'preset' in others and len(names) > 1:
         names = ['preset', *(name for name in ('dataset', 'seed') if name in names)]
     if names:
-        has_ended = stored.last_step is not None and max(map(step_of, checkpoints), default=0) >= stored.last_step
+        has_ended = stored.last_step is not None and max(map(step_of, checkpoints)) >= stored.last_step
         offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
         was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
         raise UsageError(f"{directory.given} has {'a finished' if has_ended else 'an unfinished'} {was}{reason}. "

@@ -59,7 +59,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
         cost = Cost(directory.path, began, plan.examples_per_step, plan.mode, settings.run.restart)
         say_all(space.compare(space.of_checkpoints(plan, directory, run.saved.values()), directory))
         if not plan.checkpoint:  # nothing is deleted before all that can refuse a start has been done
-            deletion.restart(directory, settings.run.restart)
+            deletion.restart(directory)
         waiting = doing('outside the steps', OF_FIRST_STEP, lambda: of_step(run))
         with Reports(run, directory, validation, record, cost) as reports, waiting:
             take_steps(run, reports, termination, before_session)

@@ -24,7 +24,7 @@ def find(given: str) -> str:
     """
     is_dir = os.path.isdir(given) and not exists(given)
     warn_of_others(given if is_dir else os.path.dirname(given), f'--warm_start={given}')
-    folders = 'the train_dir of a run, the folder best of an eval_dir, or '
+    folders = 'the train_dir of a run, the folder best in one, or '
     if not is_dir:
         prefix = saved.named('warm_start', given, folders)
     elif (prefix := saved.newest(TrainDir(given))) is None:

@@ -1,0 +1,250 @@
+"""The best checkpoint of a run that evaluates itself: whole in the folder `best`, where nothing else is touched."""
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import shutil
+
+import pytest
+
+from cifar10.base.errors import UsageError
+from cifar10.evaluation import evaluation
+from cifar10.evaluation.evaluator import Validation
+from cifar10.run import deletion, metrics
+from cifar10.run.best import Best
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import eval_settings
+from cifar10.settings.training import train_settings
+from cifar10.tools.check import check
+from tests.helpers import ROOT, assert_same_bits, checkpoints, state_of, train, variables
+
+
+@pytest.fixture
+def tiny(settings):
+    """A function that makes the settings of a run with a network of 40 numbers."""
+    return functools.partial(settings, network=f'{ROOT}/tests/networks.py:tiny')
+
+
+def of(folder, run='a'):
+    return Best(str(folder), run, 'the record')
+
+
+def offer(best, step, precision):
+    """Writes a candidate of a step; returns whether it is kept, or None if there must be no candidate."""
+    prefix = best.candidate()
+    if prefix is None:
+        return None
+    for suffix in ('.data-00000-of-00001', '.index'):
+        pathlib.Path(f'{prefix}-{step}{suffix}').write_text(str(step))
+    return best.keep(step, precision, correct=1)
+
+
+def files_of(step):
+    return [f'model.ckpt-{step}.data-00000-of-00001', f'model.ckpt-{step}.index']
+
+
+def test_the_best_checkpoint_is_the_only_one(tmp_path):
+    best = of(tmp_path)
+    assert best.figures() is None and offer(best, 30, 0.5) and offer(best, 20, 0.7) and not offer(best, 30, 0.7)
+    assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(20)]
+    assert best.figures() == dict(step=20, precision=0.7, correct=1, of=dict(run='a'), steps=[20])
+    assert offer(of(tmp_path), 50, 0.8) and best.figures()['step'] == 50
+    assert (tmp_path / 'best' / 'config.json').read_text() == 'the record'
+    assert (tmp_path / 'best' / files_of(50)[1]).read_text() == '50'
+
+
+def test_what_is_not_the_runs_in_the_folder_of_the_best_is_left_alone_and_what_a_kill_left_is_removed(tmp_path):
+    folder = tmp_path / 'best'
+    assert offer(of(tmp_path), 20, 0.6)
+    mine = ['mine', 'model.ckpt-35.index', 'model.ckpt-55.data-00000-of-00001']
+    # Of a run that was killed: a better checkpoint that best.json names beside the best, parts of one, a file.
+    left = ['model.ckpt-30.index', '.model.ckpt-40.index', 'model.ckpt-50.data-00000-of-00001', '.best.json.0123abcd']
+    for name in mine + left:
+        (folder / name).write_text('x')
+    figures = json.loads((folder / 'best.json').read_text())
+    (folder / 'best.json').write_text(json.dumps(dict(figures, steps=[20, 30, 50])))
+    best = of(tmp_path)
+    assert best.figures()['step'] == 20 and offer(best, 60, 0.7)
+    assert sorted(os.listdir(folder)) == sorted(['best.json', 'config.json', *mine, *files_of(60)])
+
+
+def spoil(content):
+    return lambda folder: (folder / 'best.json').write_text(content)
+
+
+def leave_a_file(folder):
+    shutil.rmtree(folder)
+    folder.write_text('mine')
+
+
+@pytest.mark.parametrize('run, change', [
+    ('b', lambda folder: None), ('a', lambda folder: (folder / metrics.NAME).touch()), ('a', spoil('')),
+    ('a', spoil('[]')), ('a', spoil('{"precision": "high", "of": {}}')),
+    ('a', lambda folder: os.remove(folder / 'best.json')), ('a', leave_a_file)],
+    ids=['of another run', 'trained on', 'empty', 'a list', 'other values', 'no figures', 'a file'])
+def test_a_folder_that_is_not_provably_the_best_checkpoint_of_this_run_stays(run, change, tmp_path, capsys):
+    assert offer(of(tmp_path), 20, 0.5)
+    change(tmp_path / 'best')
+    before = state_of(tmp_path)
+    best = of(tmp_path, run)
+    assert offer(best, 30, 0.9) is None and offer(best, 40, 0.9) is None and state_of(tmp_path) == before
+    assert capsys.readouterr().out == (
+        f"best       {tmp_path}/best holds something else than this run's best checkpoint, so it stays, and no better "
+        'one is kept; move it away\n')
+
+
+def test_a_best_checkpoint_of_the_first_release_is_replaced_as_one_of_this(tmp_path):
+    assert offer(of(tmp_path), 20, 0.5)
+    path = tmp_path / 'best' / 'best.json'
+    evaluation = dict(run='a', data='test', num_examples=None, use_ema=True)
+    path.write_text(json.dumps(dict(json.loads(path.read_text()), of=evaluation)))
+    assert offer(of(tmp_path), 30, 0.6) and of(tmp_path).figures()['step'] == 30
+
+
+@pytest.mark.parametrize('moment', range(1, 9))
+def test_a_kill_at_any_moment_leaves_one_best_checkpoint_after_the_next(tmp_path, moment, monkeypatch):
+    def killed(function):
+        def call(*arguments):
+            calls.append(function)
+            if len(calls) == moment:
+                raise KeyboardInterrupt
+            return function(*arguments)
+        return call
+    calls = []
+    offer(of(tmp_path), 30, 0.1)
+    with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        for name in ('replace', 'rename', 'remove'):
+            patch.setattr(os, name, killed(getattr(os, name)))
+        offer(of(tmp_path), 25, 0.2)  # an earlier step, of a run that went another way
+    assert of(tmp_path).figures()['step'] in (25, 30) and offer(of(tmp_path), 40, 0.3)
+    assert sorted(os.listdir(tmp_path / 'best')) == ['best.json', 'config.json', *files_of(40)]
+
+
+KEEPING = dict(eval_steps=2, keep_best=True, max_steps=8, save_steps=100, learning_rate=0.02, moving_averages=False)
+
+
+def best_of(train_dir):
+    """Returns (the figures of the best checkpoint of a run, its step, its variables)."""
+    folder = os.path.join(train_dir, 'best')
+    with open(os.path.join(folder, 'best.json')) as stream:
+        figures = json.load(stream)
+    prefix, = checkpoints(folder)
+    return figures, step_of(prefix), variables(prefix)
+
+
+def steps(train_dir):
+    """Returns the steps of the checkpoints in a directory."""
+    return [step_of(prefix) for prefix in checkpoints(train_dir)]
+
+
+@pytest.mark.stress
+def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_path, capsys):
+    train(tiny(**KEEPING))
+    folder = tiny().run.train_dir
+    found = metrics.read(folder, metrics.EVAL)
+    precisions = {record['step']: record['precision'] for record in found}
+    highest = max(precisions, key=precisions.get)  # the first of them
+    figures, step, kept = best_of(folder)
+    assert list(precisions) == [2, 4, 6, 8] and steps(folder) == [8]
+    assert (figures['step'], step, round(figures['precision'], 6)) == (highest, highest, precisions[highest])
+    assert capsys.readouterr().out.count(f'best       {folder}/best\n') >= 1
+    whole = train(tiny(train_dir=str(tmp_path / 'whole'), max_steps=highest, moving_averages=False, learning_rate=0.02))
+    assert_same_bits(kept, whole)
+    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
+                                      eval_dir=str(tmp_path / 'eval')))
+    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == figures['correct']
+    assert not [name for name in os.listdir(folder) if name.startswith('.best')]
+
+
+@pytest.mark.stress
+def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_path, capsys):
+    folder = tiny().run.train_dir
+    train(tiny(**KEEPING))
+    first = TrainDir(folder).stored().run
+    train(tiny(**dict(KEEPING, learning_rate=0.0, max_steps=10)))  # goes on, and is not better
+    assert best_of(folder)[0]['of']['run'] == first
+    shutil.copytree(os.path.join(folder, 'best'), tmp_path / 'other')
+    train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
+    assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run != first
+    shutil.rmtree(os.path.join(folder, 'best'))
+    shutil.copytree(tmp_path / 'other', os.path.join(folder, 'best'))
+    train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
+    output = capsys.readouterr().out
+    assert output.count('best holds something else than this run') == 1
+    assert best_of(folder)[0]['of']['run'] == first
+
+
+def kill_at(monkeypatch, count):
+    """Makes a run end at so many evaluations, and leave as they are what it has kept and recorded so far."""
+    evaluate, calls = Validation.evaluate, []
+
+    def killed(self, values):
+        calls.append(values)
+        if len(calls) == count:
+            raise KeyboardInterrupt
+        return evaluate(self, values)
+    monkeypatch.setattr(Validation, 'evaluate', killed)
+
+
+def test_the_best_stays_after_a_kill_and_goes_where_a_step_on_another_way_is_better(tiny, monkeypatch):
+    flags = dict(KEEPING, eval_steps=3, save_steps=5)
+    folder = tiny().run.train_dir
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        kill_at(patch, 3)
+        train(tiny(**dict(flags, max_steps=20, learning_rate=0.1)))
+    figures = best_of(folder)[0]
+    assert steps(folder) == [5] and figures['step'] in (3, 6)
+    with open(os.path.join(folder, 'best', 'notes.txt'), 'w') as stream:
+        stream.write('mine')
+    train(tiny(**dict(flags, max_steps=7, learning_rate=1e-6)))  # another way than before, from step 5 on
+    found = metrics.read(folder, metrics.EVAL)
+    assert [record['step'] for record in found] == [3, 6, 7]
+    assert best_of(folder)[0]['correct'] == max(figures['correct'], *(record['correct'] for record in found))
+    with open(os.path.join(folder, 'best', 'best.json'), 'w') as stream:
+        json.dump(dict(figures, precision=0.0), stream)
+    train(tiny(**dict(flags, max_steps=9)))
+    assert best_of(folder)[1] == 9 and open(os.path.join(folder, 'best', 'notes.txt')).read() == 'mine'
+
+
+def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(tiny, monkeypatch, capsys):
+    folder = tiny().run.train_dir
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        kill_at(patch, 3)
+        train(tiny(**KEEPING))
+    figures, step, _ = best_of(folder)
+    assert not checkpoints(folder)
+    with pytest.raises(UsageError, match='is a model of the run in .*, which this start deletes'):
+        train(tiny(**KEEPING, warm_start=f'{folder}/best'))
+    trained_on = shutil.copytree(folder, f'{folder}-trained-on')
+    capsys.readouterr()
+    check(tiny(**KEEPING))
+    line = (f'replaced   the run in {folder} that ended before its first checkpoint, with its best one, '
+            f'{folder}/best/model.ckpt-{step}\n')
+    assert line in capsys.readouterr().out and best_of(folder)[0] == figures
+    train(tiny(**KEEPING))
+    assert line in capsys.readouterr().out
+    assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run != figures['of']['run']
+    metrics.Metrics(f'{trained_on}/best').add(metrics.TRAIN, step, loss=1.0)
+    deletion.restart(TrainDir(trained_on))
+    assert best_of(trained_on)[0] == figures and os.listdir(trained_on) == ['best', 'lock']
+
+
+@pytest.mark.stress  # in the other modes: test_modes.py
+def test_what_is_kept_as_best_is_what_was_evaluated_while_other_towers_wait(tiny, tmp_path):
+    train(tiny(variable_update='async', num_gpus=2, **KEEPING))
+    folder = tiny().run.train_dir
+    evaluation.evaluate(eval_settings(checkpoint_dir=os.path.join(folder, 'best'), run_once=True, tower_device='cpu',
+                                      eval_dir=str(tmp_path / 'eval')))
+    assert metrics.read(str(tmp_path / 'eval'), metrics.EVAL)[0]['correct'] == best_of(folder)[0]['correct']
+
+
+def test_the_photos_are_saved_at_each_of_their_evaluations():
+    reports = train_settings(preset='photos').reports
+    assert reports.save_steps == reports.eval_steps == 200
+
+
+def test_nothing_to_compare_is_refused(tiny):
+    with pytest.raises(UsageError, match='--keep_best compares the evaluations of --eval_steps, and there are none'):
+        tiny(keep_best=True)
