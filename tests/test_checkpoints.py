@@ -1,0 +1,263 @@
+"""Checkpoints: written, recorded, rotated, incomplete and corrupt."""
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from cifar10.base import files
+from cifar10.base.errors import RunError, UsageError
+from cifar10.evaluation.evaluation import evaluate
+from cifar10.run import checkpoint, metrics, saved
+from cifar10.run.names import step_of
+from cifar10.run.train_dir import TrainDir
+from cifar10.settings.evaluation import eval_settings
+from cifar10.tools.check import check
+from cifar10.training import trainer
+from tests.helpers import ROOT, assert_same_bits, checkpoints, read_until, rewrite, state_of, train
+
+
+def test_a_checkpoint_that_cannot_be_read_is_named_and_the_one_before_is_used(settings, capsys):
+    config = settings(max_steps=4, save_steps=1)
+    expected = train(config)
+    newest = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
+    os.truncate(newest, 100)
+    assert_same_bits(train(config), expected)
+    output = capsys.readouterr().out
+    assert 'model.ckpt-4 cannot be read' in output and 'resumed at step 3 of 4' in output
+    # A single changed byte is detected as well.
+    with open(newest, 'r+b') as stream:
+        stream.seek(1000)
+        stream.write(bytes([stream.read(1)[0] ^ 1]))
+    assert saved.corruption(checkpoints(config.run.train_dir)[-1])
+
+
+@pytest.fixture
+def saving(tmp_path):
+    """(A function that saves three variables as those of a step, their initial values by their names)."""
+    names = ('global_step', 'examples_seen', 'weights')
+    values = [np.int64(0), np.int64(7), np.arange(2000, dtype=np.float32).reshape([2, 1000])]
+    variables = [tf.get_variable(name, initializer=value) for name, value in zip(names, values)]
+    saved = checkpoint.Checkpoints(TrainDir(str(tmp_path)), None, 0, metrics.Metrics(str(tmp_path)))
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+
+        def save(at):
+            variables[0].load(at, session)
+            saved.save(session)
+        yield save, dict(zip(names, values))
+
+
+def test_each_checkpoint_has_a_record_with_the_digest_of_its_variables(saving, tmp_path):
+    save, values = saving
+    expected = []
+    for step in (1, 2):
+        save(step)
+        save(step)  # it is saved already
+        text = b''.join(f'{name} {value.dtype} {list(value.shape)}\n'.encode() + value.tobytes()
+                        for name, value in sorted(dict(values, global_step=np.int64(step)).items()))
+        expected.append((step, hashlib.sha256(text).hexdigest()))
+    found = metrics.read(str(tmp_path), metrics.CHECKPOINT)
+    assert [(record['step'], record['sha256']) for record in found] == expected
+    assert [saved.digest(prefix) for prefix in checkpoints(tmp_path)] == [sha256 for _, sha256 in expected]
+    assert len({saved.digest_of({'a': value}) for value in (
+        np.zeros(2, np.float32), np.zeros([1, 2], np.float32), np.zeros(2, np.int32), np.float32([0, -0.0]))}) == 4
+
+
+def test_files_that_cannot_be_read_back_or_recorded_are_no_checkpoint(saving, tmp_path, monkeypatch):
+    save, _ = saving
+    save(1)
+    write = tf.train.Saver.save
+
+    def corrupt(saver, session, prefix, step, **options):
+        write(saver, session, prefix, step, **options)
+        with open(f'{prefix}-{step}.data-00000-of-00001', 'r+b') as stream:
+            stream.seek(5000)
+            stream.write(b'?')
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.Saver, 'save', corrupt)
+        with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*; the newest .*model.ckpt-1$'):
+            save(2)
+    before = (tmp_path / metrics.NAME).read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, 'opened', lambda path, *flags: os.open('/dev/full', os.O_WRONLY))
+        with pytest.raises(RunError, match='step 2: the checkpoint cannot be written .*No space left'):
+            save(2)
+    assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [1] and before.count('\n') == 1
+    assert not [name for name in os.listdir(tmp_path) if 'ckpt-2' in name]
+
+
+def test_a_run_whose_checkpoints_were_removed_is_not_taken_for_one_that_never_had_any(settings):
+    train(settings(max_steps=3, save_steps=1))
+    folder = pathlib.Path(settings().run.train_dir)
+    for part in [*folder.glob('model.ckpt-*'), folder / 'checkpoint']:
+        part.unlink()
+    before = state_of(str(folder))
+    with pytest.raises(UsageError, match='holds a run whose checkpoints have been removed; put them back, use another'):
+        trainer.train(settings(max_steps=5))
+    assert state_of(str(folder)).keys() == before.keys()
+    train(settings(max_steps=2, restart=True))
+
+
+DATA = 'model.ckpt-7.data-00000-of-00001'
+
+
+@pytest.mark.parametrize('names, missing', [
+    ([DATA], 'model.ckpt-7'), ([DATA, 'checkpoint'], 'model.ckpt-7'), (['model.ckpt-7.meta'], 'model.ckpt-7'),
+    (['model.ckpt-7-00000-of-00002'], 'model.ckpt-7'), (['checkpoint'], 'model.ckpt-<step>'),
+    (['model.ckpt.index'], 'model.ckpt-<step>'), (['model.ckpt'], 'model.ckpt-<step>')])
+def test_a_part_of_a_checkpoint_is_named_with_what_is_missing(settings, tmp_path, capsys, names, missing):
+    folder = tmp_path / 'part'
+    folder.mkdir()
+    for name in names:
+        (folder / name).touch()
+    before = state_of(folder)
+    message = f'holds {names[0]}, but no {missing}.index, so no checkpoint can be read; copy what is missing'
+
+    def look(**flags):
+        evaluate(eval_settings(checkpoint_dir=str(folder), eval_dir=str(tmp_path / 'eval'), **flags))
+    for call in (lambda: trainer.train(settings(train_dir=str(folder))),
+                 lambda: trainer.train(settings(train_dir=str(folder), restart=True)),
+                 lambda: trainer.train(settings(warm_start=str(folder))),
+                 lambda: look(run_once=True), look):
+        with pytest.raises(UsageError, match=re.escape(message)):
+            call()
+    with pytest.raises(UsageError):
+        check(settings(train_dir=str(folder)))
+    assert message in capsys.readouterr().out and state_of(folder) == before
+    if DATA in names:
+        with pytest.raises(UsageError, match='no such checkpoint, because .*model.ckpt-7.index is missing; give'):
+            trainer.train(settings(warm_start=str(folder / 'model.ckpt-7')))
+
+
+def test_a_run_without_the_checkpoints_that_it_lists_is_not_begun_anew(one_step, settings):
+    os.remove(checkpoints(settings().run.train_dir)[-1] + '.index')
+    before = state_of(settings().run.train_dir)
+    with pytest.raises(UsageError, match='but no model.ckpt-1.index, .*, or --restart to delete that run'):
+        trainer.train(settings())
+    assert state_of(settings().run.train_dir) == before
+    train(settings(restart=True))
+
+
+def test_a_backup_of_a_checkpoint_is_none(settings, tmp_path):
+    (tmp_path / 'train' / 'model.ckpt-7').mkdir(parents=True)
+    (tmp_path / 'train' / 'model.ckpt-7.tar.gz').touch()
+    assert train(settings())['global_step'] == 3
+
+
+def test_only_the_files_of_a_checkpoint_are_removed_with_it(tmp_path):
+    ours = ('model.ckpt-5.index', 'model.ckpt-5.meta', 'model.ckpt-5.data-00000-of-00001',
+            '.model.ckpt-5.data-00000-of-00001.tempstate123')
+    for name in (*ours, 'model.ckpt-5.tar.gz', 'model.ckpt-50.index'):
+        (tmp_path / name).write_text('')
+    (tmp_path / 'model.ckpt-5.export').mkdir()
+    TrainDir(str(tmp_path)).remove_partial(5)
+    assert sorted(os.listdir(tmp_path)) == ['model.ckpt-5.export', 'model.ckpt-5.tar.gz', 'model.ckpt-50.index']
+
+
+def test_checkpoints_are_in_the_order_of_their_steps(tmp_path):
+    for step in (10, 9, 100):
+        (tmp_path / (f'model.ckpt-{step}.index')).write_text('')
+    assert [step_of(prefix) for prefix in checkpoints(tmp_path)] == [9, 10, 100]
+
+
+@pytest.mark.stress
+def test_a_checkpoint_that_is_rotated_away_while_it_is_read_is_not_called_unreadable(one_step, settings, capsys):
+    # A process writes and removes checkpoints as fast as it can, like a trainer that keeps one checkpoint.
+    rotate = (
+        'import sys, time; import tensorflow.compat.v1 as tf; from cifar10.base import startup\n'
+        'startup.start_tensorflow(); session = tf.Session(); v = tf.get_variable("v", [500000])\n'
+        'session.run(v.initializer); saver = tf.train.Saver(max_to_keep=1); print("on", flush=True)\n'
+        'while True: saver.save(session, sys.argv[1], int(time.time() * 1e4), write_meta_graph=False)')
+    process = subprocess.Popen([sys.executable, '-c', rotate, os.path.join(settings().run.train_dir, 'model.ckpt')],
+                               stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    read_until(process, 'on')
+    prefixes = set()
+    try:
+        while process.poll() is None and len(prefixes) < 100:
+            prefixes.add(saved.newest(TrainDir(settings().run.train_dir)))
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(prefixes) == 100 and None not in prefixes
+    assert 'cannot be read' not in capsys.readouterr().out
+
+
+def test_checkpoints_of_something_else_are_refused_and_nothing_is_written(one_step, settings):
+    directory = settings().run.train_dir
+    prefix = checkpoints(directory)[-1]
+    for name in ('config.json', metrics.NAME):
+        os.remove(os.path.join(directory, name))
+    rewrite(prefix, without=['linear/weights'])
+    before = sorted(os.listdir(directory))
+    with pytest.raises(UsageError, match='has no linear/weights: it belongs to another network or optimizer'):
+        trainer.train(settings(max_steps=2))
+    with open(os.path.join(directory, 'model.ckpt-9.index'), 'w') as stream:
+        stream.write('of somebody')
+    with pytest.raises(UsageError, match=r'model.ckpt-9 cannot be read \(.+\), and .*; move its files away'):
+        trainer.train(settings(max_steps=2))
+    os.remove(os.path.join(directory, 'model.ckpt-9.index'))
+    assert sorted(os.listdir(directory)) == before
+
+
+def test_a_checkpoint_of_other_shapes_is_refused(one_step, settings):
+    # A restore into resource variables does not check shapes, and the first step would never end.
+    config = settings()
+    rewrite(checkpoints(config.run.train_dir)[-1], **{'linear/weights': np.zeros([3, 8], np.float32)})
+    with pytest.raises(UsageError, match=r'has linear/weights of shape \[3, 8\] instead of \[48, 10\]'):
+        trainer.train(settings(max_steps=2))
+
+
+def test_a_run_none_of_whose_checkpoints_can_be_read_is_not_begun_anew(one_step, settings):
+    config = settings()
+    data = checkpoints(config.run.train_dir)[-1] + '.data-00000-of-00001'
+    os.truncate(data, 100)
+    with pytest.raises(UsageError, match=r'no checkpoint in .* can be read \(.*\); use another .*, or --restart'):
+        trainer.train(settings(max_steps=2))
+    assert os.path.getsize(data) == 100
+
+
+def test_a_run_that_has_ended_keeps_what_it_kept(settings):
+    # Without --max_to_keep=0 a second time.
+    train(settings(max_steps=4, save_steps=1, max_to_keep=0))
+    train(settings(max_steps=4, save_steps=1, max_to_keep=2))
+    assert [step_of(prefix) for prefix in checkpoints(settings().run.train_dir)] == [1, 2, 3, 4]
+
+
+def test_what_the_first_release_kept_for_good_is_left_by_rotation_and_goes_with_its_run(settings):
+    train(settings(max_steps=3, save_steps=1, max_to_keep=0))
+    folder = pathlib.Path(settings().run.train_dir)
+    record = json.loads((folder / 'config.json').read_text())
+    record['settings']['keep_every'] = 2  # as it recorded it
+    (folder / 'config.json').write_text(json.dumps(record))
+    (folder / 'model.ckpt-2.kept').touch()
+    train(settings(max_steps=5, save_steps=1, max_to_keep=1))
+    assert [step_of(prefix) for prefix in checkpoints(folder)] == [2, 5]
+    evaluate(eval_settings(checkpoint=str(folder / 'model.ckpt-2'), eval_dir=str(folder / 'eval'), num_examples=10,
+                           tower_device='cpu'))
+    train(settings(max_steps=1, restart=True))
+    assert not [name for name in os.listdir(folder) if 'ckpt-2' in name]
+
+
+@pytest.mark.stress
+def test_data_of_a_later_checkpoint_without_its_index_are_named(settings, tmp_path, capsys, monkeypatch):
+    train(settings(max_steps=3, save_steps=1))
+    folder = pathlib.Path(settings().run.train_dir)
+    for step in (0, 9):  # one of a step before that of the newest checkpoint changes nothing
+        shutil.copy(folder / 'model.ckpt-3.data-00000-of-00001', folder / f'model.ckpt-{step}.data-00000-of-00001')
+    config = eval_settings(checkpoint_dir=str(folder), eval_dir=str(tmp_path / 'eval'), run_once=True,
+                           tower_device='cpu', num_examples=10)
+    for look in (lambda: check(settings(max_steps=4)), lambda: evaluate(config),
+                 lambda: train(settings(max_steps=4))):
+        monkeypatch.setattr(saved, '_reported', {})
+        capsys.readouterr()
+        look()
+        named, = re.findall('warning: (.*) has no index beside it, ', capsys.readouterr().out)
+        assert named == f'{folder}/model.ckpt-9.data-00000-of-00001'
