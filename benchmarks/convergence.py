@@ -64,9 +64,9 @@ def run(options, mode, pause, seed):
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.run.reporter import due
     from cifar10.settings.training import train_settings
+    from cifar10.training.decide import decided
     from cifar10.training.plan import plan_of
     from cifar10.training.run import Run
-    from cifar10.training.undecided import decided
     per_step = BATCH if mode == 'async' else BATCH * TOWERS
     config = train_settings(
         dataset=options.dataset, data_dir=options.data_dir, num_gpus=TOWERS, num_towers=TOWERS, batch_size=BATCH,

@@ -74,9 +74,9 @@ def inside(options, cell):
     from cifar10.parallel.devices import choose as choose_devices
     from cifar10.parallel.session_config import session_config
     from cifar10.settings.training import train_settings
+    from cifar10.training.decide import decided
     from cifar10.training.plan import plan_of
     from cifar10.training.run import Run
-    from cifar10.training.undecided import decided
     devices = choose_devices(1, 'cpu')
     gpus.claim(devices.num_gpus)
     data = records.prepare(options.dataset, options.data_dir)

@@ -39,12 +39,13 @@ from cifar10.base.registry import UPDATE_MODES  # noqa: E402
 from cifar10.data import records  # noqa: E402
 from cifar10.parallel.devices import Devices  # noqa: E402
 from cifar10.programs import local_cluster  # noqa: E402
-from cifar10.run.record import read_starts  # noqa: E402
+from cifar10.run import decisions  # noqa: E402
+from cifar10.run.folder import glance, look  # noqa: E402
 from cifar10.run.saved import digest_of  # noqa: E402
-from cifar10.run.train_dir import TrainDir  # noqa: E402
+from cifar10.run.train_dir import TrainDir, remove  # noqa: E402
 from cifar10.training import graph, trainer  # noqa: E402
+from cifar10.training.decide import decided  # noqa: E402
 from cifar10.training.plan import Plan, recipe_of  # noqa: E402
-from cifar10.training.undecided import decided  # noqa: E402
 from tests import linear  # noqa: E402
 from tests.forked import Forked  # noqa: E402
 
@@ -139,7 +140,12 @@ def mostly_stress(values, *default):
 
 def checkpoints(directory):
     """Returns the prefixes of the checkpoints in a directory, oldest step first."""
-    return TrainDir(str(directory)).checkpoints()
+    return list(glance(str(directory)).checkpoints)
+
+
+def delete_run(folder):
+    """Deletes the run in a train_dir, as a start with `--restart` does."""
+    remove(decisions.deletions(look(str(folder))))
 
 
 def patient(seconds):
@@ -249,7 +255,7 @@ def variables(prefix):
 
 def division(directory):
     """Returns the number of towers and the batch size of the newest start of a run that took a step."""
-    towers = read_starts(str(directory))[-1].settings.towers
+    towers = look(str(directory)).started[-1].settings.towers
     return towers.num_towers, towers.batch_size
 
 
@@ -285,7 +291,7 @@ def train(config):
 def go_back(folder, name):
     """Copies a run, as `name` beside it, without its checkpoints after the first; returns the variables in that one."""
     copy = TrainDir(str(shutil.copytree(folder, pathlib.Path(folder).with_name(name))))
-    first, *later = copy.checkpoints()
+    first, *later = checkpoints(copy.path)
     for prefix in later:
         copy.remove_checkpoint(prefix)
     return variables(first)

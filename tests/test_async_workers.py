@@ -7,8 +7,8 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.run import checkpoint
+from cifar10.run.folder import step_of
 from cifar10.run.metrics import Metrics
-from cifar10.run.names import step_of
 from cifar10.run.train_dir import TrainDir
 from tests.helpers import checkpoints, variables
 

@@ -11,14 +11,13 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.evaluation import evaluation
 from cifar10.evaluation.evaluator import Validation
-from cifar10.run import deletion, metrics
+from cifar10.run import metrics
 from cifar10.run.best import Best
-from cifar10.run.names import step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look, step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
-from tests.helpers import ROOT, assert_same_bits, checkpoints, state_of, train, variables
+from tests.helpers import ROOT, assert_same_bits, checkpoints, delete_run, state_of, train, variables
 
 
 @pytest.fixture
@@ -162,12 +161,12 @@ def test_a_run_keeps_its_best_checkpoint_where_no_checkpoint_is_due(tiny, tmp_pa
 def test_the_best_checkpoint_goes_with_its_run_and_another_runs_stays(tiny, tmp_path, capsys):
     folder = tiny().run.train_dir
     train(tiny(**KEEPING))
-    first = TrainDir(folder).stored().run
+    first = look(folder).run.run
     train(tiny(**dict(KEEPING, learning_rate=0.0, max_steps=10)))  # goes on, and is not better
     assert best_of(folder)[0]['of']['run'] == first
     shutil.copytree(os.path.join(folder, 'best'), tmp_path / 'other')
     train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
-    assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run != first
+    assert best_of(folder)[0]['of']['run'] == look(folder).run.run != first
     shutil.rmtree(os.path.join(folder, 'best'))
     shutil.copytree(tmp_path / 'other', os.path.join(folder, 'best'))
     train(tiny(**dict(KEEPING, max_steps=2, restart=True)))
@@ -225,9 +224,9 @@ def test_a_start_replaces_a_run_that_has_its_best_checkpoint_only_and_says_so(ti
     assert line in capsys.readouterr().out and best_of(folder)[0] == figures
     train(tiny(**KEEPING))
     assert line in capsys.readouterr().out
-    assert best_of(folder)[0]['of']['run'] == TrainDir(folder).stored().run != figures['of']['run']
+    assert best_of(folder)[0]['of']['run'] == look(folder).run.run != figures['of']['run']
     metrics.Metrics(f'{trained_on}/best').add(metrics.TRAIN, step, loss=1.0)
-    deletion.restart(TrainDir(trained_on))
+    delete_run(trained_on)
     assert best_of(trained_on)[0] == figures and os.listdir(trained_on) == ['best', 'lock']
 
 

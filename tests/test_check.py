@@ -17,8 +17,9 @@ from cifar10.data import download, records
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
-from cifar10.training import space, trainer
-from cifar10.training.start import Start, choose_devices, decide, expect_data, refuse_other_images
+from cifar10.training import start, trainer
+from cifar10.training.decide import decide
+from cifar10.training.start import Start, choose_devices, expect_data, refuse_other_images
 from tests.helpers import ROOT, run_script, small_disk, state_of, train
 from tests.test_picture_files import encoded
 
@@ -103,7 +104,7 @@ def test_a_folder_where_a_start_writes_or_removes_a_file_is_a_problem(settings, 
     with pytest.raises(UsageError, match=ONE_PROBLEM):
         check(config)
     problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
-    assert problem.startswith(folder) and problem.endswith('move it away')
+    assert problem.startswith(folder) and problem.endswith(('move it away', 'so it is not opened; remove it'))
     with pytest.raises(UsageError, match=re.escape(problem)):
         trainer.train(config)
 
@@ -112,9 +113,9 @@ def test_a_best_folder_on_a_disk_that_is_not_there_is_a_problem(settings, tmp_pa
     config = settings(max_steps=2, eval_steps=2, keep_best=True)
     os.makedirs(config.run.train_dir)
     os.symlink(tmp_path / 'scratch', os.path.join(config.run.train_dir, 'best'))
-    for start in (check, trainer.train):
+    for call in (check, trainer.train):
         with pytest.raises(UsageError):
-            start(config)
+            call(config)
     assert 'problem    --keep_best: ' in capsys.readouterr().out
     (tmp_path / 'scratch').mkdir()
     trainer.train(config)
@@ -264,17 +265,21 @@ def test_a_start_finds_the_same_too_little_room_as_a_check(settings, tmp_path, c
         with pytest.raises(UsageError, match=ONE_PROBLEM):
             check(config)
         problem, = [text for label, text in lines_of(capsys.readouterr().out) if label == 'problem']
-        with pytest.raises(UsageError, match=message) as start:
+        with pytest.raises(UsageError, match=message) as refusal:
             trainer.train(config)
-        assert problem == str(start.value)
+        assert problem == str(refusal.value)
     with small_disk(tmp_path / 'disk', 2) as disk:
         refused(settings(data_dir=str(disk / 'data')), '^--data_dir=.*/data has no room for ')
         assert os.listdir(disk) == []
         config = settings(train_dir=str(disk / 'train'), max_to_keep=1000, summary_steps=0)
         warned = lines(check, config)
         assert len(warned) == 1 and warned == lines(trainer.train, config)
+
+        def large(*run):
+            return start.Space(10 ** 7, 10 ** 7, 'of a large network')
         assert ' has no room for ' in warned[0] and ', --max_to_keep=1000); free some space, or use ' in warned[0]
-        monkeypatch.setattr(space, 'of_checkpoints', lambda *run: space.Space(10 ** 7, 10 ** 7, 'of a large network'))
+        monkeypatch.setattr(start, 'space_for_checkpoints', large)
+        monkeypatch.setattr(trainer, 'space_for_checkpoints', large)
         refused(settings(train_dir=str(disk / 'other')), '^--train_dir=.*/other has no room for 10.0 MB .of a large')
         assert os.listdir(disk) == ['train']
         with open(disk / 'rest', 'wb', buffering=0) as stream, pytest.raises(OSError, match='No space left'):

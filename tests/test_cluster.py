@@ -10,7 +10,7 @@ import time
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.run.record import read_starts
+from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
 from tests.helpers import (
     Tasks,
@@ -270,7 +270,7 @@ def test_a_worker_with_other_threads_is_named(comes_back, small):
     assert {status for status, _ in ends.values()} == {0}, ends
     assert re.search(r'warning: worker 1 at \S+ has threads 1, and the chief \d+; steps may have other bits',
                      ends['worker 0'][1])
-    assert [start.versions.get('threads of worker 1') for start in read_starts(small['train_dir'])] == (
+    assert [start.versions.get('threads of worker 1') for start in look(small['train_dir']).started] == (
         [None, '1'] if comes_back else ['1'])
 
 

@@ -16,7 +16,6 @@ from cifar10.base import console
 from cifar10.base.errors import RunError, TemporaryError, UsageError, reason
 from cifar10.programs import program
 from cifar10.run import failures, reporter
-from cifar10.run.train_dir import TrainDir
 from tests.helpers import ROOT, read_until, run_script
 
 
@@ -152,7 +151,7 @@ def test_exit_statuses(error, status):
 
 def test_towers_that_drift_apart_may_need_fewer_local_steps():
     with pytest.raises(RunError, match='try a lower --learning_rate, or fewer --local_steps; to see why'):
-        failures.refuse_divergence(1, [math.inf], TrainDir('/nowhere'), drifts=True)
+        failures.refuse_divergence(1, [math.inf], '/nowhere', drifts=True)
 
 
 def test_the_rate_is_wall_clock_over_the_window(monkeypatch):

@@ -11,14 +11,14 @@ import pytest
 import cifar10
 from cifar10.base.errors import UsageError
 from cifar10.programs import flags
-from cifar10.run import trust
+from cifar10.run import decisions, trust
+from cifar10.run.folder import PROGRAM, look
 from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.definition import Of, fields, flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import GROUPS, ClusterSettings, train_settings
 from cifar10.training.resumed import settings_of
-from cifar10.training.start import refuse_another_run
 from tests.helpers import ROOT, assert_same_bits, checkpoints, last_variables, run_forked, run_script
 
 OF_RUN = [field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN and field.name != 'num_towers']
@@ -36,13 +36,19 @@ RUNS = {
     'own': dict(network='net.py:network', optimizer='opt.py:optimizer', learning_rate=1.0, num_gpus=2)}
 
 
+def write_config(folder, settings):
+    """Writes the config.json of a run with some settings."""
+    record = RunRecord(train_settings()).to_json()
+    (folder / 'config.json').write_text(json.dumps(dict(record, program=PROGRAM, run='17', settings=settings)))
+
+
 @pytest.fixture
 def stored(tmp_path):
     """A function that writes the config.json of a run with these settings; returns (its folder, its settings)."""
     def store(**given):
         settings = train_settings(**given)
         (tmp_path / 'train').mkdir(exist_ok=True)
-        (tmp_path / 'train' / 'config.json').write_text(json.dumps(dict(run='17', settings=settings.flat())))
+        write_config(tmp_path / 'train', settings.flat())
         return str(tmp_path / 'train'), settings
     return store
 
@@ -108,17 +114,17 @@ def test_what_is_given_counts(stored, given, expected):
 
 
 @pytest.mark.parametrize('text', ['', '[]', '{"settings": {}}', '{"settings": 3}'])
-def test_a_record_that_is_none_is_left_to_the_start_to_refuse(tmp_path, text):
+def test_a_record_that_is_none_is_refused(tmp_path, text):
     (tmp_path / 'config.json').write_text(text)
-    assert settings_of(dict(train_dir=str(tmp_path))) == (train_settings(train_dir=str(tmp_path)), [])
+    with pytest.raises(UsageError, match='config.json .*; use another directory'):
+        settings_of(dict(train_dir=str(tmp_path)))
 
 
 @pytest.mark.parametrize('changes', [
     dict(preset='later'), dict(optimizer='later'), dict(optimizer=3), dict(batch_size='8')])
 def test_a_value_that_this_version_does_not_know_is_refused_in_a_line(tmp_path, changes):
-    stored = dict(run='17', settings={**train_settings().flat(), **changes})
-    (tmp_path / 'config.json').write_text(json.dumps(stored))
-    with pytest.raises(UsageError, match=f'^--{next(iter(changes))}='):
+    write_config(tmp_path, {**train_settings().flat(), **changes})
+    with pytest.raises(UsageError, match=f'--{next(iter(changes))}=|config.json has {next(iter(changes))}='):
         settings_of(dict(train_dir=str(tmp_path)))
 
 
@@ -168,7 +174,7 @@ def test_the_commands_of_the_page_go_back_to_a_checkpoint(data_dir, tmp_path):
     result = run_forked([sys.executable, str(ROOT / 'multi_gpu_train.py'), f'--train_dir={again}'])
     assert result.returncode == 0 and 'resumed at step 2 of 4' in result.stdout, result.stderr
     assert_same_bits(last_variables(whole), last_variables(again))
-    assert TrainDir(str(again)).stored().run == TrainDir(str(whole)).stored().run
+    assert look(str(again)).run.run == look(str(whole)).run.run
 
 
 COMMAND = 'python multi_gpu_train.py --train_dir='
@@ -196,11 +202,10 @@ def test_a_refusal_has_the_ways_on(settings, run, now, parts, absent):
     os.makedirs(directory.path)
     open(f'{directory.checkpoint_prefix}-2.index', 'w').close()
     directory.begin(RunRecord(config, last_step=config.run.max_steps or 2))
-    with pytest.raises(UsageError) as refused:
-        refuse_another_run(directory, config.replace(**now))
+    refused = decisions.refusal(look(directory.path), config.replace(**now), lambda prefix: True)
     for part in parts:
-        assert part in str(refused.value)
-    assert absent not in str(refused.value)
+        assert part in refused
+    assert absent not in refused
 
 
 def test_an_evaluation_takes_the_same_flag():
@@ -231,5 +236,5 @@ def test_the_page_names_all_flags_that_are_not_taken():
 def test_a_run_that_may_wait_without_a_limit_may_when_it_goes_on(data_dir, tmp_path):
     run = dict(train_dir=str(tmp_path), data_dir=data_dir, dataset='shapes', network='linear', batch_size=8)
     cifar10.train(max_steps=1, stuck_secs=0, tower_device='cpu', **run)
-    stored = TrainDir(str(tmp_path)).stored()
+    stored = look(str(tmp_path)).run
     assert settings_of(dict(train_dir=str(tmp_path)))[0].run.stuck_secs == 0 and '--stuck_secs=0' in stored.command

@@ -8,8 +8,7 @@ import pytest
 from cifar10.base.errors import UsageError
 from cifar10.run import best, metrics, saved
 from cifar10.run.best import Best
-from cifar10.run.names import step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look, step_of
 from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.crashes import command_of, names, read_tree, run_traced, write_tree
@@ -245,7 +244,7 @@ def checkpoint_in(folder):
 
 def record_in(folder):
     try:
-        return TrainDir(str(folder)).stored()
+        return look(str(folder)).run
     except UsageError as error:
         assert str(error).startswith(f'{folder}/config.json ')
 

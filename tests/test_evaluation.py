@@ -16,14 +16,14 @@ from cifar10.base import files
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import evaluation, model
-from cifar10.model.recipe import Recipe
-from cifar10.run import deletion, metrics
-from cifar10.run.train_dir import TrainDir
+from cifar10.run import metrics
+from cifar10.run.folder import look
 from cifar10.settings.evaluation import eval_settings
-from cifar10.settings.training import completed, train_settings
+from cifar10.settings.training import train_settings
 from cifar10.training import trainer
 from tests.helpers import (
     checkpoints,
+    delete_run,
     last_variables,
     patient,
     read_until,
@@ -209,7 +209,7 @@ def test_few_images_and_data_that_are_not_where_the_run_had_them_are_said(settin
     assert 'few        50 images: a precision has a standard error of up to 0.07\n' in output
     assert 'not here' not in output
     os.rename(moved, tmp_path / 'moved')
-    monkeypatch.setattr(records, 'of', stop)
+    monkeypatch.setattr(records, 'prepared', stop)
     with pytest.raises(KeyboardInterrupt):
         evaluation.evaluate(evaluated)
     assert f"not here   the run's --data_dir={moved}, so the data set is made there again; " in capsys.readouterr().out
@@ -252,13 +252,6 @@ def test_a_checkpoint_without_averages_says_which_flag_helps(evaluate, run, tmp_
     rewrite(prefix, to=str(tmp_path / 'plain' / 'model.ckpt-41'), without=averages + ['conv2/weights'])
     with pytest.raises(UsageError, match='has no conv2/weights; it belongs to another network'):
         evaluate(checkpoint_dir=str(tmp_path / 'plain'), use_ema=False)
-
-
-def test_a_checkpoint_that_is_rotated_away_is_passed_over(run, tmp_path, data_dir, capsys):
-    Recipe(completed({}).recipe, 10).inference(tf.zeros([1, 24, 24, 3]))
-    with tf.Session() as session:
-        assert model.Restorer(use_ema=True).restore(session, os.path.join(run, 'model.ckpt-7')) is None
-    assert capsys.readouterr().out == ''
 
 
 def test_eval_dir_is_kept_and_refused_if_it_holds_checkpoints(evaluate, run, tmp_path):
@@ -332,7 +325,7 @@ def tutorials(run, tmp_path):
 @pytest.mark.stress
 def test_an_evaluator_goes_on_where_a_resume_gives_its_run_the_first_record(tutorials, data_dir, tmp_path, capsys):
     images = dict(dataset='shapes', data_dir=data_dir, tower_device='cpu')
-    folder, steps = TrainDir(tutorials), []
+    steps = []
 
     def resume(prefix, step, *_):
         steps.append(step)
@@ -347,7 +340,8 @@ def test_an_evaluator_goes_on_where_a_resume_gives_its_run_the_first_record(tuto
     assert steps == [40, 42]
     evaluation.evaluate(dataclasses.replace(config, run_once=True))
     assert 'another run' not in capsys.readouterr().out
-    assert folder.is_run(None) and folder.is_run(folder.stored().run) and not folder.is_run('other')
+    folder = look(tutorials)
+    assert folder.is_run(None) and folder.is_run(folder.run.run) and not folder.is_run('other')
 
 
 def test_a_checkpoint_in_the_v1_format_is_evaluated(run, data_dir, tmp_path, capsys):
@@ -361,8 +355,8 @@ def test_a_checkpoint_in_the_v1_format_is_evaluated(run, data_dir, tmp_path, cap
 
 
 def test_a_run_that_began_with_a_record_is_not_that_of_an_evaluation_without_one(run, tmp_path):
-    assert not TrainDir(run).is_run(None)
-    assert TrainDir(str(tmp_path)).is_run(None) and not TrainDir(str(tmp_path)).is_run('other')
+    assert not look(run).is_run(None)
+    assert look(str(tmp_path)).is_run(None) and not look(str(tmp_path)).is_run('other')
 
 
 def test_errors_name_the_flag_that_was_given(run, tmp_path):
@@ -381,7 +375,7 @@ def test_another_eval_dir_is_a_remedy_only_where_evaluations_are_left(first_step
         shutil.copytree(first_step('linear'), folder, dirs_exist_ok=True)
         with tf.Graph().as_default(), pytest.raises(RunError, match=f'start again for the new one{end}$'):
             evaluation.evaluate(eval_settings(train_dir=folder, num_examples=50, eval_interval_secs=1, **changes),
-                                lambda *evaluated: deletion.restart(TrainDir(folder)))
+                                lambda *evaluated: delete_run(folder))
 
 
 @pytest.mark.stress

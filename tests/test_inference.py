@@ -15,11 +15,10 @@ from cifar10.base.errors import UsageError
 from cifar10.data import records
 from cifar10.evaluation import classification, confusion, evaluation, mistakes, model
 from cifar10.evaluation import export as exporting
-from cifar10.run import deletion
+from cifar10.run.folder import look
 from cifar10.run.metrics import EVAL, read
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
-from tests.helpers import ROOT, patient, rewrite, run_forked, run_script, tf, variables
+from tests.helpers import ROOT, delete_run, patient, rewrite, run_forked, run_script, tf, variables
 from tests.test_picture_files import served
 
 
@@ -147,9 +146,9 @@ def test_a_restart_deletes_the_evaluations_in_the_train_dir_but_not_those_of_ano
     with open(other / 'eval' / 'metrics.jsonl', 'a') as stream:
         stream.write(json.dumps(dict(record, run='another')) + '\n')
     for directory in (folder, other):
-        deletion.restart(TrainDir(str(directory)))
+        delete_run(directory)
     assert sorted(os.listdir(folder)) == ['eval', 'lock'] and os.listdir(folder / 'eval') == ['notes.txt']
-    assert not TrainDir(str(other)).checkpoints() and 'metrics.jsonl' in os.listdir(other / 'eval')
+    assert not look(str(other)).checkpoints and 'metrics.jsonl' in os.listdir(other / 'eval')
 
 
 def test_the_best_checkpoint_is_evaluated_into_the_folder_of_its_run(tmp_path):
@@ -181,7 +180,7 @@ def test_the_classes_are_printed_and_in_tensorboards_file(run, tmp_path, capsys)
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split() for line in lines if line.split()[:1] and line.split()[0] in ('disc', 'star')]
     assert len(rows) == 5 and rows[0][2] == '200'  # in the table, in the matrix and above it
-    matrix = np.array([[int(count) for count in line.split()[1:]] for line in lines[-11:-1]])
+    matrix = np.array([[int(count) for count in line.split()[1:]] for line in lines[-10:]])
     assert matrix.sum() == 2000 and matrix.trace() == read(str(tmp_path), EVAL)[0]['correct']
     values = shown(tmp_path)
     matrix = values['eval/precision_confusion']
@@ -312,8 +311,8 @@ def test_what_a_record_lacks_is_said(run, tmp_path):
     assert record.pop('classes')[0] == 'disc' and record['settings'].pop('freeze', '') is None
     path.write_text(json.dumps(record))
     with pytest.raises(UsageError, match='config.json lacks classes, freeze, so another version of this program wrote'):
-        model.load_run(eval_settings(), TrainDir(str(copied)))
+        model.load_run(eval_settings(), look(str(copied)))
     path.unlink()
     (tmp_path / 'mine').mkdir()
     with pytest.raises(UsageError, match='no config.json in .*, so the classes are unknown; copy it from the run'):
-        model.load_run(eval_settings(dataset=f"{tmp_path / 'mine'}/"), TrainDir(str(copied)))
+        model.load_run(eval_settings(dataset=f"{tmp_path / 'mine'}/"), look(str(copied)))

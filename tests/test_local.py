@@ -12,13 +12,14 @@ from cifar10.base.graphs import LOSS_SCALE
 from cifar10.data import records
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run.names import step_of
+from cifar10.run.folder import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import completed, train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
 from cifar10.tools.replay.verify import Verification
-from cifar10.training.start import Start, decide
+from cifar10.training.decide import decide
+from cifar10.training.start import Start
 from tests.helpers import (
     assert_same_bits,
     checkpoints,

@@ -15,8 +15,7 @@ from cifar10.parallel import devices
 from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.programs import flags
 from cifar10.run import failures, metrics
-from cifar10.run.names import step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import step_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TowerSettings
 from tests.features import EACH_TOWER_ITS_OWN, FEATURES, PARTS, SYNCHRONOUS, all_with, flags_of
@@ -239,4 +238,4 @@ def test_a_diverging_tower_of_an_asynchronous_run_is_named():
             initialise(session)
             with AsyncWorkers(built.train_ops[1:]).stepping(session):
                 for _ in range(100000):
-                    failures.refuse_divergence(*session.run([step, losses]), TrainDir('/nowhere'))
+                    failures.refuse_divergence(*session.run([step, losses]), '/nowhere')

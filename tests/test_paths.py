@@ -11,7 +11,7 @@ from cifar10.base.errors import UsageError
 from cifar10.programs import flags
 from cifar10.programs.replay import ReplaySettings
 from cifar10.programs.show_inputs import OutputSettings
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look
 from cifar10.settings import evaluation
 from cifar10.settings.definition import checked, fields, flag_of
 from cifar10.settings.training import GROUPS, train_settings
@@ -97,7 +97,7 @@ def test_wildcards_in_the_working_directory(folder, settings, tmp_path, monkeypa
     *_, train_dir = [flag for flag in shlex.split(record['command']) if flag.startswith('--train_dir')]
     monkeypatch.chdir('/')
     assert train(**flags.parse(GROUPS, 'x', [train_dir, '--max_steps=2'])).step == 2
-    assert TrainDir(train_dir.partition('=')[2]).stored().settings.run.warm_start == record['settings']['warm_start']
+    assert look(train_dir.partition('=')[2]).run.settings.run.warm_start == record['settings']['warm_start']
 
 
 def test_a_recorded_path_that_looks_like_an_address_stays_readable():

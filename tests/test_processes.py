@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from cifar10.programs import program
 from cifar10.run import metrics
-from cifar10.run.names import step_of
+from cifar10.run.folder import step_of
 from cifar10.settings.training import train_settings
 from tests.forked import Forked
 from tests.helpers import (

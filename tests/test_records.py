@@ -20,8 +20,9 @@ from cifar10.base.errors import UsageError
 from cifar10.data import cifar, download, records, shapes
 from cifar10.settings.training import DataSettings
 from cifar10.training import trainer
+from cifar10.training.decide import decide
 from cifar10.training.description import describe
-from cifar10.training.start import Start, choose_devices, decide, expect_data
+from cifar10.training.start import Start, choose_devices, expect_data
 from tests.helpers import ROOT, patient, run_script, tf
 
 FOLDER = 'cifar-10-batches-bin'

@@ -15,7 +15,7 @@ from cifar10.base.graphs import EXAMPLES_SEEN
 from cifar10.programs import program
 from cifar10.programs import replay as replay
 from cifar10.run import metrics
-from cifar10.run.names import step_of
+from cifar10.run.folder import step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay import report

@@ -9,7 +9,7 @@ from cifar10 import train
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OPTIMIZERS
 from cifar10.programs import flags
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look
 from cifar10.settings.definition import Change, Of, fields
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.settings.training import GROUPS, completed, flags_of, train_settings
@@ -73,7 +73,7 @@ def test_clipping_can_be_turned_off_in_a_run_that_goes_on_by_its_name(settings, 
     folder = of_run['train_dir']
     for given, norm in ((dict(max_steps=2), 2.0), (dict(max_steps=3, clip_norm=0), 0), (dict(max_steps=4), 0)):
         train(train_dir=folder, **given)
-        assert TrainDir(folder).stored().settings.recipe.clip_norm == norm
+        assert look(folder).run.settings.recipe.clip_norm == norm
 
 
 def test_every_default_of_what_may_change_can_be_given():
@@ -87,7 +87,7 @@ def test_every_default_of_what_may_change_can_be_given():
 def test_a_run_that_recorded_no_clipping_as_none_goes_on(one_step, settings):
     folder = settings().run.train_dir
     change_record(folder, clip_norm=None)
-    assert TrainDir(folder).stored().settings.recipe.clip_norm == completed({}).recipe.clip_norm == 0
+    assert look(folder).run.settings.recipe.clip_norm == completed({}).recipe.clip_norm == 0
     assert settings_of(dict(train_dir=folder))[0].recipe.clip_norm == 0
 
 

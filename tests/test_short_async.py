@@ -4,7 +4,7 @@ import os
 import pytest
 
 from cifar10.run import metrics
-from cifar10.run.names import step_of
+from cifar10.run.folder import step_of
 from cifar10.training.reports import _NowAndThen
 from tests.helpers import checkpoints, train
 

@@ -10,7 +10,8 @@ from cifar10.parallel import devices
 from cifar10.programs import show_inputs as program
 from cifar10.tools import show_inputs
 from cifar10.training import graph, inputs
-from cifar10.training.start import Start, decide
+from cifar10.training.decide import decide
+from cifar10.training.start import Start
 from tests.helpers import initialise, tf
 
 

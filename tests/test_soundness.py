@@ -9,7 +9,7 @@ from cifar10.data import records
 from cifar10.parallel import update
 from cifar10.parallel.devices import choose
 from cifar10.run import metrics
-from cifar10.run.names import step_of
+from cifar10.run.folder import step_of
 from cifar10.training import trainer
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness

@@ -6,10 +6,11 @@ import stat
 import pytest
 
 from cifar10.base import directories
+from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import UsageError
 from cifar10.evaluation import evaluation
 from cifar10.run import trust
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
@@ -45,7 +46,7 @@ def own(request, settings, tmp_path):
     name = f"{moved / 'net.py'}:linear"
     change_record(trained.run.train_dir, network=name)
     if not hasattr(request, 'param'):
-        trust.remember(TrainDir(trained.run.train_dir).stored().run, name)
+        trust.remember(look(trained.run.train_dir).run.run, name)
 
     def evaluate(**flags):
         with tf.Graph().as_default():
@@ -168,22 +169,22 @@ def test_only_the_owner_of_a_shared_directory_is_asked_for(tmp_path, capsys):
     (tmp_path / 'shared').chmod(0o1777)
     (tmp_path / 'shared' / 'run').mkdir(0o770)
     for name in ('run', 'new'):
-        TrainDir(str(tmp_path / 'shared' / name)).check()
+        refuse_of_others(str(tmp_path / 'shared' / name), name)
     assert not capsys.readouterr().out  # neither refused nor warned of
 
 
 @only_root
 def test_a_volume_that_is_open_to_everybody_is_as_its_owner_wished(tmp_path):
     with small_disk(tmp_path / 'volume', 1) as volume:
-        TrainDir(str(volume)).check()
+        refuse_of_others(str(volume), 'volume')
         volume.chmod(0o777)
         (volume / 'run').mkdir()
         os.chown(volume / 'run', SOMEBODY, -1)  # as on NFS, where root is nobody
         for path in (volume, volume / 'run', volume / 'new'):
-            TrainDir(str(path)).check()
+            refuse_of_others(str(path), 'path')
         volume.chmod(0o1777)  # as /tmp, where each user is to have files of his own
         with pytest.raises(UsageError, match=f"{volume / 'run'} belongs to user {SOMEBODY}"):
-            TrainDir(str(volume / 'run')).check()
+            refuse_of_others(str(volume / 'run'), 'run')
 
 
 @pytest.mark.parametrize('name', ['lock', 'config.json', 'metrics.jsonl'])

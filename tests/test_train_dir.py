@@ -17,15 +17,17 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import cifar10
 from cifar10.base import console, files
+from cifar10.base.directories import refuse_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError, describe_os_error
 from cifar10.evaluation.evaluation import evaluate
-from cifar10.run import deletion, metrics
-from cifar10.run.names import step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run import decisions, metrics
+from cifar10.run.folder import look, step_of
+from cifar10.run.saved import is_ours
+from cifar10.run.train_dir import TrainDir, remove
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
 from cifar10.training import trainer
-from tests.helpers import ROOT, checkpoints, rewrite, small_disk, state_of, train
+from tests.helpers import ROOT, checkpoints, delete_run, rewrite, small_disk, state_of, train
 
 
 @pytest.mark.parametrize('write', [lambda path, other: files.replace(path, 'x' * 2 ** 21),
@@ -146,9 +148,9 @@ def test_a_restart_that_breaks_off_can_be_repeated(settings, monkeypatch):
     monkeypatch.setattr(os, 'remove', break_off)
     directory = TrainDir(settings().run.train_dir)
     with pytest.raises(KeyboardInterrupt):
-        deletion.restart(directory)
+        delete_run(directory.path)
     monkeypatch.undo()
-    deletion.restart(directory)
+    delete_run(directory.path)
     assert os.listdir(settings().run.train_dir) == ['lock']
 
 
@@ -228,7 +230,7 @@ def test_a_record_that_a_person_has_spoilt_is_refused_by_name(name, value, one_s
     (stored if name in stored else stored['settings'])[name] = value
     pathlib.Path(path).write_text(json.dumps(stored))
     with pytest.raises(UsageError, match=f'{path} has .*; correct it, or use another directory'):
-        TrainDir(settings().run.train_dir).stored()
+        look(settings().run.train_dir)
 
 
 def test_a_record_of_an_evaluation_that_a_person_has_spoilt_is_not_of_the_run(one_step, settings):
@@ -237,7 +239,7 @@ def test_a_record_of_an_evaluation_that_a_person_has_spoilt_is_not_of_the_run(on
     metrics.Metrics(folder).write(metrics.EVAL, 1, run=['another'])
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        deletion.restart(directory)
+        delete_run(directory.path)
     assert os.listdir(folder) == [metrics.NAME]
 
 
@@ -246,7 +248,7 @@ def test_restart_leaves_the_lock_that_it_holds(one_step, settings):
     before = os.stat(lock).st_ino
     directory = TrainDir(settings().run.train_dir)
     with directory.locked():
-        deletion.restart(directory)
+        delete_run(directory.path)
         assert os.stat(lock).st_ino == before
         with pytest.raises(TemporaryError, match='another process is training'):
             trainer.train(settings())
@@ -287,6 +289,10 @@ def test_settings_are_written_only_when_they_change(one_step, settings):
     assert len([name for name in os.listdir(settings().run.train_dir) if 'tfevents' in name]) == 1
 
 
+def tidied(directory):
+    remove(decisions.abandoned(look(str(directory)), is_ours))
+
+
 def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(settings):
     train(settings(max_steps=3, save_steps=1, max_to_keep=0))
     directory = pathlib.Path(settings().run.train_dir)
@@ -298,13 +304,13 @@ def test_what_killed_processes_left_is_removed_unless_it_may_be_anothers(setting
         (directory / name).touch()
     os.remove(directory / 'model.ckpt-1.index')
     shutil.copytree(directory, directory.parent / 'mixed')
-    deletion.tidy(TrainDir(str(directory)))
+    tidied(directory)
     names = os.listdir(directory)
     assert not set(leftovers) & set(names) and set(users) <= set(names)
     # Beside a checkpoint of the tutorial, what it may have written stays.
     mixed = directory.parent / 'mixed'
     rewrite(checkpoints(mixed)[-1], to=str(mixed / 'model.ckpt-2'), without=['examples_seen'])
-    deletion.tidy(TrainDir(str(mixed)))
+    tidied(mixed)
     assert {leftovers[4]} == set(leftovers) & set(os.listdir(mixed))
 
 
@@ -346,8 +352,8 @@ def test_what_a_program_makes_it_accepts_whatever_the_umask_is(settings, tmp_pat
             cifar10.train(**{**flags, 'max_steps': steps})
             cifar10.evaluate(train_dir=path, tower_device='cpu', num_examples=10)
         assert os.umask(0) == 0
-        TrainDir(f'{path}/best').check()
-        TrainDir(str(tmp_path / 'data')).check()
+        for folder in (f'{path}/best', str(tmp_path / 'data')):
+            refuse_of_others(folder, folder)
     finally:
         os.umask(before)
     os.chmod(path, 0o777)

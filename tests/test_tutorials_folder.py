@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.errors import RunError, UsageError
 from cifar10.evaluation.evaluation import evaluate
 from cifar10.run import checkpoint, metrics, saved
-from cifar10.run.names import step_of
+from cifar10.run.folder import glance, look, step_of
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import eval_settings
 from cifar10.tools.check import check
@@ -104,7 +104,7 @@ def test_a_watching_evaluator_learns_the_id_that_a_run_gets(tutorials, settings,
         evaluate(eval_settings(train_dir=folder, dataset='shapes', data_dir=data_dir, num_examples=50,
                                eval_interval_secs=1), done)
     records = metrics.read(os.path.join(folder, 'eval'), metrics.EVAL)
-    assert [record['run'] for record in records] == [None, TrainDir(folder).stored().run]
+    assert [record['run'] for record in records] == [None, look(folder).run.run]
 
 
 def test_other_images_than_the_tutorials_are_a_warning(tutorials, settings, data_dir, capsys):
@@ -178,7 +178,7 @@ def test_a_folder_of_the_name_of_a_checkpoint_is_no_train_dir_and_hides_nothing(
         shutil.rmtree(f'{folder} copy', ignore_errors=True)
         shutil.copytree(folder, f'{folder} copy')
         resumed = train(settings(train_dir=f'{folder} copy', max_steps=2))
-        return {**saved.read(prefix), 'taken': taken['linear/weights'], 'resumed': resumed['linear/weights']}
+        return {**saved.read(prefix).values, 'taken': taken['linear/weights'], 'resumed': resumed['linear/weights']}
     found = seen()
     rewrite(f'{folder} taken/model.ckpt-1', os.path.join(prefix, 'model.ckpt-9'))
     assert_same_bits(seen(), found)
@@ -189,7 +189,7 @@ def test_a_corrupt_checkpoint_in_the_v1_format_is_left_alone(one_step, settings)
     for suffix in ('', '.meta'):
         open(f'{directory.checkpoint_prefix}-0{suffix}', 'w').close()
     before = state_of(directory.path)
-    checkpoint.rotate(directory, directory.checkpoints(), 1)
+    checkpoint.rotate(directory, glance(directory.path).checkpoints, 1)
     assert state_of(directory.path).keys() == before.keys()
     with pytest.raises(UsageError, match='model.ckpt-0 was not written by this program'):
         trainer.train(settings(restart=True))
@@ -200,16 +200,16 @@ def test_broken_checkpoints_are_passed_over_with_what_would_mend_them(tutorials,
     flags = dict(checkpoint_dir=folder, eval_dir=f'{folder} eval', run_once=True)
     prefix = os.path.join(folder, 'model.ckpt-0')
     shutil.copyfile(f'{prefix}.index', os.path.join(folder, 'model.ckpt-7.index'))
-    assert saved.newest(TrainDir(folder)) == prefix
+    assert saved.newest(lambda: glance(folder)).prefix == prefix
     missing = re.escape('model.ckpt-7.data-00000-of-00001: No such file or directory; copy what is missing')
     assert re.search(f'7 cannot be read .*{missing}.; looking for an earlier one\n', capsys.readouterr().out)
     for name in ('model.ckpt-0.index', 'model.ckpt-0.data-00000-of-00001'):
         os.remove(os.path.join(folder, name))
     saved._reported.clear()
-    for look in (lambda: trainer.train(settings(train_dir=folder, network='classic')),
+    for call in (lambda: trainer.train(settings(train_dir=folder, network='classic')),
                  lambda: evaluate(eval_settings(**flags))):
         with pytest.raises((UsageError, RunError), match=missing):
-            look()
+            call()
     assert 'looking for an earlier one' not in capsys.readouterr().out
     assert not os.path.exists(f'{folder} eval')
     with open(os.path.join(folder, 'model.ckpt-9'), 'w') as stream:

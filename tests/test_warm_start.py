@@ -16,8 +16,8 @@ from cifar10.base.registry import UPDATE_MODES
 from cifar10.data import records
 from cifar10.model.layers import batch_normalisation, freezing, is_frozen
 from cifar10.parallel import devices
-from cifar10.run import metrics
-from cifar10.run.record import read_starts
+from cifar10.run import metrics, saved
+from cifar10.run.folder import look
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools import check
@@ -212,10 +212,10 @@ def test_the_model_that_a_start_deletes_is_refused(tuned, source, tmp_path, rest
     shutil.copytree(folder, best)
     os.remove(os.path.join(best, metrics.NAME))
     with open(os.path.join(best, 'best.json'), 'w') as stream:
-        json.dump(dict(step=2, precision=0.5, of=dict(run=TrainDir(folder).stored().run)), stream)
-    given = [best, TrainDir(best).checkpoints()[-1], os.path.join(folder, '.', 'best')]
+        json.dump(dict(step=2, precision=0.5, of=dict(run=look(folder).run.run)), stream)
+    given = [best, look(best).checkpoints[-1], os.path.join(folder, '.', 'best')]
     if restart:
-        given += [folder, TrainDir(folder).checkpoints()[-1]]
+        given += [folder, look(folder).checkpoints[-1]]
     else:  # the run has ended before its first checkpoint
         for prefix in checkpoints(folder):
             TrainDir(folder).remove_checkpoint(prefix)
@@ -236,7 +236,7 @@ def test_where_a_run_came_from_is_recorded_and_a_resume_says_that_it_ignores_the
     capsys.readouterr()
     assert_same_bits(train(tuned(warm_start='/nowhere', max_steps=4, **flags)), whole)
     assert 'ignored    --warm_start=/nowhere: the run goes on from its own checkpoint\n' in capsys.readouterr().out
-    first, second = read_starts(tuned().run.train_dir)
+    first, second = look(tuned().run.train_dir).started
     assert [start.settings.run.warm_start for start in (first, second)] == [prefix, prefix]
     assert re.fullmatch('[0-9a-f]{64}', first.warm_start_sha256) and second.warm_start_sha256 is None
     check.check(tuned(max_steps=5, **flags))
@@ -349,15 +349,15 @@ def test_a_checkpoint_without_a_step_is_named_whatever_of_it_is_given(saved_as, 
         with pytest.raises(UsageError, match=f'^--warm_start={given}.* the prefix of .*, such as {prefix}$') as refused:
             warm_start.find(given)
         assert 'copy what is missing' not in str(refused.value)
-    assert warm_start.find(prefix) == prefix
+    assert warm_start.find(prefix).prefix == prefix
 
 
 def test_variables_of_another_type_and_values_that_are_not_finite_are_named(saved_as):
     variables = {name: tf.get_variable(name, [3]) for name in ('v', 'w', 'x')}
     prefix = saved_as('a', v=np.ones(3, np.float32), w=np.ones(3, np.int32), x=np.ones(4, np.float32))
-    values, text = warm_start.read(prefix, variables)
+    values, text = warm_start.fitting(saved.read(prefix), variables)
     assert list(values) == ['v'] and text.endswith('; of another type there: w; of another shape there: x')
     for wrong in (np.nan, np.inf):
         prefix = saved_as('b', v=np.array([1, wrong, 2], np.float32))
         with pytest.raises(UsageError, match=f'^--warm_start={prefix} has values of v that are not finite; give anoth'):
-            warm_start.read(prefix, variables)
+            warm_start.fitting(saved.read(prefix), variables)

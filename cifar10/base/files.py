@@ -1,8 +1,8 @@
 """Files and folders that appear whole or not at all, even if the process is killed or the power fails.
 
 A new file or folder is written under a private name, `.<name>.<eight random characters>`, and renamed once it
-is on the disk. A process that is killed leaves its private file behind; `making` removes it, and `run.deletion.tidy`
-in a train_dir.
+is on the disk. A process that is killed leaves its private file behind; `making` removes it, and in a train_dir
+`run.decisions.abandoned` names it.
 """
 import contextlib
 import errno

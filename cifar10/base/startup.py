@@ -6,12 +6,14 @@ import atexit
 import contextlib
 import gc
 import os
+import platform
 import re
 import sys
 import threading
 import warnings
 from collections.abc import Iterator
 
+import cifar10
 from cifar10.base.ending import calling_at_end
 from cifar10.base.errors import UsageError
 
@@ -139,3 +141,17 @@ def _relay(source, target, chatter):
         for line in lines:
             if not chatter.search(line):
                 os.write(target, line)
+
+
+def versions(on_gpus: bool) -> dict[str, str]:
+    """Returns the versions of the software in this process, and the model of its processor or GPUs."""
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+    if on_gpus:
+        names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
+                 for gpu in tf.config.get_visible_devices('GPU')]
+    else:
+        with open('/proc/cpuinfo') as stream:
+            names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
+    return {'cifar10': cifar10.__version__, 'Python': platform.python_version(), 'TensorFlow': tf.__version__,
+            'NumPy': np.__version__, 'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names))) or platform.machine()}

@@ -69,17 +69,17 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
 
     Raises a UsageError if a file is not an image, after classifying all others.
     """
-    directory, devices = model.open_checkpoint_dir(settings)
-    run = model.load_run(settings, directory)
+    look, devices = model.open_checkpoint_dir(settings)
+    run = model.load_run(settings, look())
     decoder = pictures.Decoder(run.preparation)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with plain_errors(), seeded_graph():
         classifier = Classifier(run, devices.tower_devices[0])
         with trained_session(devices) as session:
-            prefix, step = classifier.restorer.restore_newest(session, directory)
+            found = classifier.restorer.restore_newest(session, look)
             if not settings.json:
-                say(f'model      {prefix}, step {step}')
+                say(f'model      {found.prefix}, step {found.step}')
             batch_size = model.batch_size(settings, run)
             for first in range(0, len(settings.image), batch_size):
                 paths = settings.image[first:first + batch_size]

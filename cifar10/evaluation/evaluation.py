@@ -16,9 +16,8 @@ from cifar10.data import records
 from cifar10.evaluation import confusion, model, tensorboard
 from cifar10.evaluation.evaluator import Evaluator, Result, say_if_few, trained_session
 from cifar10.run import failures, metrics, saved
-from cifar10.run.names import LIST, SETTINGS
+from cifar10.run.folder import LIST, SETTINGS, glance
 from cifar10.run.tensorboard import Events
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 
 
@@ -31,26 +30,26 @@ def evaluate(settings: EvalSettings,
       done: function (prefix of the checkpoint, its step, the names of the classes, the Result) that is called once an
         evaluation is reported.
     """
-    directory, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
-    _check_eval_dir(settings.eval_dir, directory)
+    look, devices = model.open_checkpoint_dir(settings, required=settings.run_once)
+    folder = look()
+    _check_eval_dir(settings.eval_dir, folder)
     say(f'device     {devices}')
-    if not settings.run_once and not directory.checkpoints():
-        say(f'waiting for the first checkpoint in {directory.path}')
-        while not directory.checkpoints():
+    if not settings.run_once and not folder.checkpoints:
+        say(f'waiting for the first checkpoint in {folder.path}')
+        while not look().checkpoints:
             time.sleep(1)
     with failures.plain_errors(), seeded_graph():
-        evaluation = _Evaluation(settings, directory, devices)
+        evaluation = _Evaluation(settings, look, devices)
         with trained_session(devices) as session:
             session.run(evaluation.evaluator.read)
             last = None  # what was evaluated last
             while not (last and settings.run_once):
-                prefix = saved.newest(directory)
-                if prefix and prefix != last:
-                    if evaluated := evaluation.evaluate(session, prefix):
-                        done(*evaluated)
-                        last = prefix
+                found = saved.newest(look) if look().checkpoints[-1:] != (last,) else None
+                if found and found.prefix != last:
+                    done(*evaluation.evaluate(session, found))
+                    last = found.prefix
                 elif settings.run_once:
-                    raise model.no_checkpoint(directory)
+                    raise model.no_checkpoint(look())
                 else:
                     evaluation.refuse_another_run()
                     time.sleep(settings.eval_interval_secs)
@@ -58,13 +57,14 @@ def evaluate(settings: EvalSettings,
             evaluation.events.close()
 
 
-def _check_eval_dir(path, directory):
+def _check_eval_dir(path, folder):
     """Raises a UsageError if a directory is no eval_dir, or holds a run: TensorBoard would mix the curves of both."""
     refuse_of_others(path, f'--eval_dir={path}')
     check_dir(path, '--eval_dir')
-    if os.path.realpath(path) == os.path.realpath(directory.path):
-        raise UsageError(f'--eval_dir={path} is {directory.given}; use another directory')
-    if TrainDir(path).checkpoints() or any(os.path.exists(os.path.join(path, name)) for name in (LIST, SETTINGS)):
+    if os.path.realpath(path) == os.path.realpath(folder.path):
+        raise UsageError(f'--eval_dir={path} is {folder.given}; use another directory')
+    found = glance(path, 'eval_dir')
+    if found.checkpoints or found.files & {LIST, SETTINGS}:
         raise UsageError(f'--eval_dir={path} holds checkpoints, or the run that will write some; use another directory')
 
 
@@ -73,7 +73,7 @@ class _Evaluation:
 
     Args:
       settings: the settings of the evaluation.
-      directory: the TrainDir of the run.
+      look: function that returns what is in the directory of the run, whenever it is called.
       devices: the devices to evaluate on.
 
     Attributes:
@@ -81,13 +81,14 @@ class _Evaluation:
       events: the file for TensorBoard.
     """
 
-    def __init__(self, settings, directory, devices):
-        stored = model.load_stored(settings, directory)
-        if settings.run_once and saved.newest(directory) is None:
-            raise model.no_checkpoint(directory)  # before anything is downloaded or written
-        data = _prepare_data(stored, settings, directory)
-        self._run = model.load_run(settings, directory, stored, data)
-        self._directory = directory
+    def __init__(self, settings, look, devices):
+        folder = look()
+        stored = model.load_stored(settings, folder)
+        if settings.run_once and saved.newest(look) is None:
+            raise model.no_checkpoint(folder)  # before anything is downloaded or written
+        data = _prepare_data(stored, settings, folder.given)
+        self._run = model.load_run(settings, folder, stored, data)
+        self._look = look
         self._settings = settings
         self.evaluator = Evaluator(data, self._run.recipe, devices.tower_devices, model.batch_size(settings, self._run),
                                    settings.num_examples, self._run.averaging)
@@ -106,35 +107,34 @@ class _Evaluation:
         self.events.add_graph(tf.get_default_graph())
 
     def refuse_another_run(self):
-        """Raises a RunError if the run is gone, or another one has taken its place."""
-        if not self._directory.is_run(self._run.stored.run):
+        """Returns what is in the directory of the run; raises a RunError if another one has taken its place."""
+        folder = self._look()
+        if not folder.is_run(self._run.stored.run):
             # A restart has deleted the evaluations in the train_dir with their run.
             is_deleted = not os.path.exists(os.path.join(self._settings.eval_dir, metrics.NAME))
             another = '' if is_deleted else ', with another --eval_dir'
-            raise RunError(f'the run in {self._directory.path} was replaced or removed; start again for the new one'
+            raise RunError(f'the run in {folder.path} was replaced or removed; start again for the new one'
                            f'{another}')
+        return folder
 
-    def evaluate(self, session, prefix):
-        """Returns what `done` of a checkpoint gets; None if training has deleted the checkpoint."""
+    def evaluate(self, session, found):
+        """Evaluates a checkpoint; returns what `done` of it gets."""
         eval_dir = self._settings.eval_dir
         with files.locked(os.path.join(eval_dir, 'lock'), waiting=f'another evaluation in {eval_dir}'):
             try:
-                step = self._restorer.restore(session, prefix)
+                self._restorer.restore(session, found)
             except UsageError:
                 self.refuse_another_run()  # it is one of another network
                 raise
-            if step is None:
-                return None
             # Another run writes its settings before its checkpoints. So if the settings are still those of
             # this run, the checkpoint was too.
-            self.refuse_another_run()
-            if stored := self._directory.stored():  # the tutorial's run gets an id where it is gone on with
+            if stored := self.refuse_another_run().run:  # the tutorial's run gets an id where it is gone on with
                 self._evaluation['run'] = stored.run
             result = self.evaluator.run(session)
-            record = self._report(step, result)
+            record = self._report(found.step, result)
         # Without the lock, because a callback may evaluate too.
         Output.current.record(record)
-        return prefix, step, self._run.classes, result
+        return found.prefix, found.step, self._run.classes, result
 
     def _report(self, step, result):
         """Reports the Result of a checkpoint; returns the record to send."""
@@ -148,8 +148,8 @@ class _Evaluation:
                                    **self._evaluation)
 
 
-def _prepare_data(stored, settings, directory):
-    """Returns the Records to evaluate the run in a directory on, given its newest record."""
+def _prepare_data(stored, settings, where):
+    """Returns the Records to evaluate a run on, given its newest record and its directory as a user gives it."""
     data = stored.settings.replace(data_dir=settings.data_dir or stored.settings.data.data_dir).data
     if stored.run and not settings.data_dir and not DATASETS.is_own(data.dataset) and not os.path.isdir(data.data_dir):
         say(f"not here   the run's --data_dir={data.data_dir}, so the data set is made there again; if it is elsewhere "
@@ -161,7 +161,7 @@ def _prepare_data(stored, settings, directory):
     if DATASETS.is_own(data.dataset) and stored.examples is not None:
         # The run may have been trained on images that are test images now.
         trained = records.prepared(data)
-        stored.refuse_another(dict(examples=trained.count), directory.given, model.OWN_IMAGES)
+        stored.refuse_another(dict(examples=trained.count), where, model.OWN_IMAGES)
         if stored.difference_to(dict(images_sha256=trained.digest())):
             say('warning: the training images have changed since the run was trained on them, so test images may have '
                 'been among them')

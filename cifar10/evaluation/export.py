@@ -30,8 +30,8 @@ def export(settings: EvalSettings) -> None:
     if _is_used(target):
         remove_leftovers(target)
         raise _used(settings)
-    directory, devices = model.open_checkpoint_dir(settings)
-    run = model.load_run(settings, directory)
+    look, devices = model.open_checkpoint_dir(settings)
+    run = model.load_run(settings, look())
     refuse_of_others(target, f'--export_dir={settings.export_dir}')
     make_dir(os.path.dirname(target), '--export_dir')
     with failures.plain_errors(), seeded_graph():
@@ -39,7 +39,7 @@ def export(settings: EvalSettings) -> None:
         _refuse_python(settings)
         signatures = _signatures(classifier, run.classes)
         with trained_session(devices) as session:
-            prefix, step = classifier.restorer.restore_newest(session, directory)
+            found = classifier.restorer.restore_newest(session, look)
             with making(target), new_folder(target) as temporary:
                 if _is_used(target):  # by another export, which was being made
                     raise _used(settings)
@@ -51,7 +51,7 @@ def export(settings: EvalSettings) -> None:
                 left = os.path.join(temporary, 'variables', 'variables_temp')
                 if os.path.exists(left):  # TensorFlow does not say that it could not remove it
                     shutil.rmtree(left)
-    say(f'exported   {prefix}, step {step}, to {target}')
+    say(f'exported   {found.prefix}, step {found.step}, to {target}')
 
 
 def _is_used(target):

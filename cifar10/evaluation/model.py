@@ -3,9 +3,10 @@
 Its settings and classes come from its train_dir, the variables from its checkpoints.
 """
 import dataclasses
+import functools
 import os
+from collections.abc import Callable
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.console import say, say_all
@@ -21,9 +22,8 @@ from cifar10.model.recipe import Recipe
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import saved, trust
-from cifar10.run.names import SETTINGS, exists
+from cifar10.run.folder import SETTINGS, Folder, exists, look
 from cifar10.run.record import RunRecord
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.evaluation import EvalSettings
 from cifar10.settings.training import completed
 
@@ -51,25 +51,25 @@ class Trained:
     preparation: Preparation
 
 
-def load_run(settings: EvalSettings, directory: TrainDir, stored: RunRecord | None = None,
+def load_run(settings: EvalSettings, folder: Folder, stored: RunRecord | None = None,
              data: Records | None = None) -> Trained:
     """Returns the run in a directory, used as the settings say.
 
     Args:
       settings: the settings of the evaluation, classification or export.
-      directory: the train_dir of the run.
+      folder: the train_dir of the run.
       stored: what `load_stored` returned, if it was called before.
       data: the images to evaluate on, which must have the classes of the run; None if there are none.
     """
-    stored = stored or load_stored(settings, directory)
+    stored = stored or load_stored(settings, folder)
     classes = stored.classes
     if classes is None:  # a run of the tutorial's scripts
         classes = data.classes if data else DATASETS.load(stored.settings.data.dataset).classes
         if not classes:
-            raise UsageError(f'there is no {SETTINGS} in {directory.path}, so the classes are unknown; copy it from '
+            raise UsageError(f'there is no {SETTINGS} in {folder.path}, so the classes are unknown; copy it from '
                              "the run's train_dir")
     elif data:
-        stored.refuse_another(dict(classes=data.classes), directory.given, OWN_IMAGES)
+        stored.refuse_another(dict(classes=data.classes), folder.given, OWN_IMAGES)
     recipe = Recipe(stored.settings.recipe, len(classes), image_size=stored.settings.data.image_size)
     use_ema = settings.use_ema
     if use_ema is None:
@@ -87,63 +87,55 @@ def batch_size(settings: EvalSettings, run: Trained) -> int:
     return settings.batch_size or evaluator.batch_size(run.recipe.image_size, _BATCH_SIZE)
 
 
-def load_stored(settings: EvalSettings, directory: TrainDir) -> RunRecord:
+def load_stored(settings: EvalSettings, folder: Folder) -> RunRecord:
     """Returns the newest record of a run, with the new locations of the user's own files as the settings give them."""
-    stored = directory.stored()
+    stored = folder.run
     if stored is None:
         stored = RunRecord(completed(dict(dataset=settings.dataset) if settings.dataset else {}))
         say_all(saved.other_images(stored.settings.data.dataset))
-    stored = trust.located(stored, directory.path, dataset=settings.dataset, network=settings.network)
+    stored = trust.located(stored, folder.path, dataset=settings.dataset, network=settings.network)
     for line in stored.code_changes(network=stored.settings.recipe.network):
         say(line)
     return stored
 
 
-def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[TrainDir, Devices]:
-    """Returns the directory of the checkpoints, after checking it, and the device to use, after claiming it.
+def open_checkpoint_dir(settings: EvalSettings, required: bool = True) -> tuple[Callable[[], Folder], Devices]:
+    """Checks the directory of the checkpoints, and claims the device to use.
 
     Args:
       settings: the settings of the evaluation, classification or export.
       required: whether a checkpoint must exist already.
+
+    Returns:
+      (a function that returns what is in the directory whenever it is called; with `--checkpoint`, that is the only
+      checkpoint there, whatever its name is, the device).
     """
     devices = choose(1, settings.tower_device)
     gpus.claim(devices.num_gpus)
     if settings.checkpoint:
         warn_of_others(os.path.dirname(settings.checkpoint), f'--checkpoint={settings.checkpoint}')
-        return _SingleCheckpoint(saved.named('checkpoint', settings.checkpoint)), devices
-    directory = TrainDir(settings.checkpoint_dir, 'train_dir' if settings.train_dir else 'checkpoint_dir')
-    warn_of_others(directory.path, directory.given)
-    _check_checkpoint_dir(directory, required)
-    return directory, devices
+        prefix = saved.named('checkpoint', settings.checkpoint).prefix
+
+        def look_at_one():
+            folder = look(os.path.dirname(prefix) or '.', 'checkpoint_dir')
+            return folder._replace(files=frozenset(), checkpoints=(prefix,) if exists(prefix) else ())
+        return look_at_one, devices
+    flag = 'train_dir' if settings.train_dir else 'checkpoint_dir'
+    warn_of_others(settings.checkpoint_dir, f'--{flag}={settings.checkpoint_dir}')
+    found = functools.partial(look, settings.checkpoint_dir, flag)
+    _check_checkpoint_dir(found(), required)
+    return found, devices
 
 
-class _SingleCheckpoint(TrainDir):
-    """The directory of a checkpoint, of which this is the only one that is looked at.
-
-    Args:
-      prefix: of the checkpoint, whatever its name is.
-    """
-
-    def __init__(self, prefix: str):
-        super().__init__(os.path.dirname(prefix) or '.', 'checkpoint_dir')
-        self._prefix = prefix
-
-    def checkpoints(self):
-        return [self._prefix] if exists(self._prefix) else []
-
-    def newer_without_index(self):
-        return []
-
-
-def _check_checkpoint_dir(directory, required):
+def _check_checkpoint_dir(folder, required):
     """Raises a UsageError if the directory is a checkpoint; or `no_checkpoint`, if one is required."""
-    if directory.checkpoints():
+    if folder.checkpoints:
         return
-    if exists(directory.path):
-        raise UsageError(f'{directory.given} is a checkpoint; give the directory that contains it, or --checkpoint for '
-                         'it alone')
-    if required or directory.incomplete():
-        raise no_checkpoint(directory)
+    if exists(folder.path):
+        raise UsageError(f'{folder.given} is a checkpoint; give the directory that contains it, or --checkpoint for it '
+                         'alone')
+    if required or folder.incomplete:
+        raise no_checkpoint(folder)
 
 
 class Restorer:
@@ -158,27 +150,18 @@ class Restorer:
         with tf.device('/cpu:0'):
             self._loader = Loader(self._variables)
 
-    def restore(self, session: tf.Session, prefix: str) -> int | None:
-        """Restores a checkpoint; returns its step, or None if training deleted it before it was read."""
-        try:
-            values = saved.read(prefix)
-        except Exception:  # of any type: the reader translates some of its errors and not others
-            if not exists(prefix):
-                return None
-            raise
-        self._check(prefix, {name: np.shape(value) for name, value in values.items()})
-        self._loader.load(session, {name: values[name] for name in self._variables})
-        return int(values[tf.GraphKeys.GLOBAL_STEP])
+    def restore(self, session: tf.Session, found: saved.Saved) -> None:
+        """Restores a checkpoint; raises a UsageError if it is one of another network."""
+        self._check(found.prefix, found.shapes)
+        self._loader.load(session, {name: found.values[name] for name in self._variables})
 
-    def restore_newest(self, session: tf.Session, directory: TrainDir) -> tuple[str, int]:
-        """Restores the newest checkpoint of a directory that can be read; returns its prefix and its step."""
-        while True:
-            prefix = saved.newest(directory)
-            if prefix is None:
-                raise no_checkpoint(directory)
-            step = self.restore(session, prefix)
-            if step is not None:
-                return prefix, step
+    def restore_newest(self, session: tf.Session, look: Callable[[], Folder]) -> saved.Saved:
+        """Restores and returns the newest checkpoint that can be read; `look` returns what is in its folder."""
+        found = saved.newest(look)
+        if found is None:
+            raise no_checkpoint(look())
+        self.restore(session, found)
+        return found
 
     def _check(self, prefix, shapes):
         """Raises a UsageError if a checkpoint, given the shapes of its variables, is not one of this graph's."""
@@ -194,14 +177,14 @@ class Restorer:
         raise UsageError(f'{prefix} {incompatibility}; {remedy}')
 
 
-def no_checkpoint(directory: TrainDir) -> RunError | UsageError:
+def no_checkpoint(folder: Folder) -> RunError | UsageError:
     """Returns an error that says that a directory has no usable checkpoint; a UsageError if it has no run either."""
-    if directory.checkpoints():
-        return RunError(saved.none_readable(directory))
-    if missing := directory.incomplete():
-        return UsageError(f'{directory.given} {missing}')
+    if folder.checkpoints:
+        return RunError(saved.none_readable(folder))
+    if folder.incomplete:
+        return UsageError(f'{folder.given} {folder.incomplete}')
     error, remedy = UsageError, 'train first, or name the train_dir of a run'
-    if directory.stored():
+    if folder.run:
         error = TemporaryError
         remedy = 'the run there has saved none yet; without --run_once its first one is waited for'
-    return error(f'no checkpoint in {directory.given}; {remedy}')
+    return error(f'no checkpoint in {folder.given}; {remedy}')

@@ -12,8 +12,8 @@ from cifar10.base.console import say
 from cifar10.base.directories import BEST
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics
-from cifar10.run.names import FIGURES, SETTINGS, is_unfinished, step_of, step_without_index
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import FIGURES, SETTINGS, glance, is_unfinished, read_json, step_of, step_without_index
+from cifar10.run.train_dir import TrainDir, remove
 
 _EVALUATION = 'of'  # the key in best.json under which the run is
 _STEPS = 'steps'  # and the steps of the checkpoints that this program has put beside it: a kill may leave two
@@ -44,7 +44,7 @@ class Best:
     def figures(self) -> dict | None:
         """Returns the figures of the best checkpoint so far, or None if there is none."""
         figures = self._stored()
-        return figures if figures and figures['step'] in map(step_of, self._folder.checkpoints()) else None
+        return figures if figures and figures['step'] in map(step_of, glance(self.path).checkpoints) else None
 
     def candidate(self) -> str | None:
         """Makes room for a checkpoint that is going to be evaluated; returns a prefix, to which '-<step>' is added.
@@ -97,31 +97,27 @@ class Best:
         """Removes what killed processes left: of the checkpoints that best.json names all but the best."""
         stored, best = self._stored() or {}, self.figures() or {}
         steps = [step for step in (*stored.get(_STEPS, ()), stored.get('step')) if step != best.get('step')]
-        for prefix in self._folder.checkpoints():
+        for prefix in glance(self.path).checkpoints:
             if step_of(prefix) in steps:
                 self._folder.remove_checkpoint(prefix)
-        for name in os.listdir(self.path):
-            if is_unfinished(name) or step_without_index(name) in steps:
-                os.remove(os.path.join(self.path, name))
+        remove(os.path.join(self.path, name) for name in glance(self.path).files
+               if is_unfinished(name) or step_without_index(name) in steps)
         if best and best.get(_STEPS) != [best['step']]:
             self._write(best, [best['step']])
 
     def _stored(self):
         """Returns what best.json holds, or None if there is none, or it is not this program's."""
-        path = os.path.join(self.path, FIGURES)
         try:
-            with files.named(path), open(files.opened(path)) as stream:
-                figures = json.load(stream)
+            figures = read_json(os.path.join(self.path, FIGURES))
             is_valid = isinstance(figures['precision'], float) and isinstance(figures['step'], int) and isinstance(
                 figures[_EVALUATION], dict) and isinstance(figures.get(_STEPS, []), list)
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, UsageError):
+        except (KeyError, TypeError, UsageError):  # it is None, or somebody else's
             return None
         return figures if is_valid else None
 
     def _is_replaceable(self):
         """Returns whether what is in the folder belongs to this run, and nobody has trained on there."""
+        found = glance(self.path)
         if stored := self._stored():
-            return stored[_EVALUATION].get('run') == self._run and not os.path.exists(
-                os.path.join(self.path, metrics.NAME))
-        is_empty = not self._folder.checkpoints() and not os.path.lexists(os.path.join(self.path, FIGURES))
-        return is_empty and not os.path.isfile(self.path)
+            return stored[_EVALUATION].get('run') == self._run and metrics.NAME not in found.files
+        return not found.checkpoints and FIGURES not in found.files | found.others and not os.path.isfile(self.path)

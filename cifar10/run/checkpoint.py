@@ -10,44 +10,40 @@ from cifar10.base.activity import doing
 from cifar10.base.console import Output
 from cifar10.base.errors import RunError, UsageError, listed, reason
 from cifar10.base.graphs import AVERAGE, EXAMPLES_SEEN, LOSS_SCALE, LOST, OUTER_STATE
-from cifar10.run import deletion, metrics
+from cifar10.run import decisions, metrics
 from cifar10.run.failures import describe_latest, diverged
-from cifar10.run.names import KEPT, step_of
-from cifar10.run.saved import digest, digest_of, incompatibility, is_ours, newest, read, reader
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import KEPT, Folder, glance, look, step_of
+from cifar10.run.saved import Saved, digest, digest_of, incompatibility, is_ours, newest
+from cifar10.run.train_dir import TrainDir, remove
 
 
-def refuse_another_network(source: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable],
-                           remedy: str) -> None:
-    """Raises a UsageError if a checkpoint does not have the variables that a run restores.
+def misfit(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
+    """Returns a phrase for the first variable that a run restores and a checkpoint does not have, or None.
 
     It may lack the count of examples, as the tutorial's do, the loss scale, as those of fp32, and the state of `local`.
 
     Args:
-      source: what the message calls the checkpoint.
-      shapes: of its variables, by their names.
+      shapes: of the checkpoint's variables, by their names.
       variables: the variables that the run saves, by their names.
-      remedy: the end of the message.
     """
     required = {name: variable for name, variable in variables.items() if not (
         name == EXAMPLES_SEEN or name in LOSS_SCALE or name.rpartition('/')[2] in OUTER_STATE)}
-    if found := incompatibility(shapes, required):
-        raise UsageError(f'{source} {found}: it belongs to another network or optimizer; {remedy}')
+    found = incompatibility(shapes, required)
+    return f'{found}: it belongs to another network or optimizer' if found else None
 
 
-def tidy(directory: TrainDir, max_to_keep: int) -> None:
-    """Cleans up the directory of a run that has ended, in case it was killed at its end.
+def tidy(folder: Folder, max_to_keep: int) -> None:
+    """Cleans up the locked directory of a run that has ended, in case it was killed at its end.
 
     Args:
-      directory: the run's directory.
+      folder: what is in the directory.
       max_to_keep: how many checkpoints this start would keep; the run's own setting counts if it is more.
     """
-    stored = directory.stored()
-    if stored is None:
+    if folder.run is None:
         return
-    deletion.tidy(directory)
-    before = stored.settings.reports.max_to_keep
-    rotate(directory, directory.checkpoints(), max(before, max_to_keep) if before and max_to_keep else 0)
+    remove(decisions.abandoned(folder, is_ours))
+    before = folder.run.settings.reports.max_to_keep
+    rotate(TrainDir(folder.path), folder.checkpoints, max(before, max_to_keep) if before and max_to_keep else 0)
 
 
 def rotate(directory: TrainDir, prefixes: Sequence[str], max_to_keep: int) -> None:
@@ -71,7 +67,7 @@ class Checkpoints:
 
     Args:
       directory: the run's directory.
-      start: prefix of the checkpoint to restore first, known to be readable; or None.
+      start: the checkpoint to restore first, or None.
       max_to_keep: how many of the newest checkpoints are kept; 0: all.
       log: gets a record of each checkpoint with the digest of its variables.
       repeatable: whether the run's steps can be taken again, so that an error names the command that does it.
@@ -83,7 +79,7 @@ class Checkpoints:
       UsageError: `start` is a checkpoint of another network or optimizer.
     """
 
-    def __init__(self, directory: TrainDir, start: str | None, max_to_keep: int, log: metrics.Metrics,
+    def __init__(self, directory: TrainDir, start: Saved | None, max_to_keep: int, log: metrics.Metrics,
                  repeatable: bool = True):
         self.last = None
         self._saved_step = None  # the step that was saved or restored last
@@ -99,24 +95,20 @@ class Checkpoints:
             self._values = {v.op.name: v.read_value() for v in variables}
             self._finite = {name: tf.reduce_all(tf.is_finite(value)) for name, value in self._values.items()
                             if value.dtype.is_floating}
-        if start:
-            shapes = reader(start).get_variable_to_shape_map()
+        if start and (found := misfit(start.shapes, {variable.op.name: variable for variable in variables})):
             # Not `directory`, which is another one where a start is only tried.
-            remedy = deletion.remedy(TrainDir(os.path.dirname(start)), warm_start=True)
-            refuse_another_network(start, shapes, {variable.op.name: variable for variable in variables}, remedy)
+            remedy = decisions.remedy(look(os.path.dirname(start.prefix)), is_ours, warm_start=True)
+            raise UsageError(f'{start.prefix} {found}; {remedy}')
 
     def resume(self) -> dict[str, np.ndarray] | None:
         """Returns the variables that the run goes on from, or None without a checkpoint."""
         self._directory.refuse_another_folder()
         # The first session gets the checkpoint that was chosen at the start. One that follows the loss of a device
         # gets the newest; otherwise the run would go back to where this process started.
-        prefix, self._start = self._start or newest(self._directory), None
-        if prefix is None:
-            self._saved_step = None
-            return None
-        self.last = prefix
-        self._saved_step = step_of(prefix)
-        return read(prefix)
+        found, self._start = self._start or newest(lambda: glance(self._directory.path)), None
+        self.last = found.prefix if found else self.last
+        self._saved_step = found.step if found else None
+        return found.values if found else None
 
     def save(self, session: tf.Session) -> None:
         """Writes a checkpoint, unless this step was saved or restored last, and rotates the older ones.
@@ -144,7 +136,7 @@ class Checkpoints:
                 raise
             self._saved_step = step
             # A newer one is corrupt, or the run would have gone on from it.
-            older = [prefix for prefix in self._directory.checkpoints() if step_of(prefix) <= step]
+            older = [prefix for prefix in glance(self._directory.path).checkpoints if step_of(prefix) <= step]
             rotate(self._directory, older, self._max_to_keep)
         Output.current.record(record)
 
@@ -174,8 +166,8 @@ class Checkpoints:
             found = listed(wrong)
             if all(name.endswith(AVERAGE) for name in wrong):
                 found += ', although what it averages is: something has computed wrongly'
-            raise diverged(self._directory, step, f'a variable is not finite, so no checkpoint is written ({found})',
-                           self._repeatable)
+            what = f'a variable is not finite, so no checkpoint is written ({found})'
+            raise diverged(self._directory.path, step, what, self._repeatable)
 
     @contextlib.contextmanager
     def _writing(self, step):
@@ -187,4 +179,4 @@ class Checkpoints:
             raise  # from which training starts over
         except (tf.errors.OpError, OSError) as error:
             raise RunError(f'step {step}: the checkpoint cannot be written ({reason(error)}); '
-                           f'{describe_latest(self._directory)}') from error
+                           f'{describe_latest(self._directory.path)}') from error

@@ -11,61 +11,61 @@ from cifar10.base import own_files
 from cifar10.base.errors import RunError, TemporaryError, reason
 from cifar10.base.graphs import LOST
 from cifar10.run import saved
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import glance
 
 
-def describe_latest(directory: TrainDir) -> str:
+def describe_latest(train_dir: str) -> str:
     """Returns a phrase that says from which checkpoint a user can continue."""
-    prefix = saved.newest(directory)
-    return f'the newest checkpoint is {prefix}' if prefix else 'there is no checkpoint yet'
+    newest = saved.newest(lambda: glance(train_dir))
+    return f'the newest checkpoint is {newest.prefix}' if newest else 'there is no checkpoint yet'
 
 
-def diverged(directory: TrainDir, step: int, what: str, repeatable: bool, remedy: str = '') -> RunError:
+def diverged(train_dir: str, step: int, what: str, repeatable: bool, remedy: str = '') -> RunError:
     """Returns the error of a step with a value that is not finite.
 
     Args:
-      directory: the directory of the run.
+      train_dir: the directory of the run.
       step: the number of the step.
       what: a phrase that says which value is not finite, such as 'the loss of tower 0 is nan'.
       repeatable: whether the step can be taken again, so that the error names the command that shows why it went wrong.
       remedy: what else to do, if anything.
     """
-    parts = [f'step {step}: {what}', describe_latest(directory)]
+    parts = [f'step {step}: {what}', describe_latest(train_dir)]
     if remedy:
         parts.append(remedy)
     if repeatable:  # last, so that it can be copied
-        parts.append(f'to see why: python -m cifar10 replay --train_dir={shlex.quote(directory.path)} --step={step}')
+        parts.append(f'to see why: python -m cifar10 replay --train_dir={shlex.quote(train_dir)} --step={step}')
     return RunError('; '.join(parts))
 
 
-def refuse_divergence(step: int, losses: Sequence[float], directory: TrainDir, repeatable: bool = True,
+def refuse_divergence(step: int, losses: Sequence[float], train_dir: str, repeatable: bool = True,
                       drifts: bool = False) -> None:
     """Raises a RunError if any tower's loss in a step is not finite.
 
     Args:
       step: its number.
       losses: the towers' losses.
-      directory: of the run.
+      train_dir: of the run.
       repeatable: as for `diverged`.
       drifts: whether the towers may also have drifted too far apart between two averages.
     """
     for k, loss in enumerate(losses):
         if not math.isfinite(loss):
             remedy = 'try a lower --learning_rate' + ', or fewer --local_steps' * drifts
-            raise diverged(directory, step, f'the loss of tower {k} is {loss}', repeatable, remedy)
+            raise diverged(train_dir, step, f'the loss of tower {k} is {loss}', repeatable, remedy)
 
 
 @contextlib.contextmanager
-def plain_errors(directory: TrainDir | None = None) -> Iterator[None]:
+def plain_errors(train_dir: str | None = None) -> Iterator[None]:
     """Context that turns errors of TensorFlow into RunErrors, which are one line.
 
     Args:
-      directory: the train_dir whose newest checkpoint the line names, so that the user knows where the run goes on.
+      train_dir: the directory whose newest checkpoint the line names, so that the user knows where the run goes on.
     """
     try:
         yield
     except tf.errors.OpError as error:
-        latest = f'; {describe_latest(directory)}' if directory else ''
+        latest = f'; {describe_latest(train_dir)}' if train_dir else ''
         # The message has where the operation was made, and where Python code of the user's raised an exception.
         frames = re.findall(r'File "([^"]*)", line (\d+)', str(error))
         is_lost = isinstance(error, LOST)  # which another task notices than the one that is lost

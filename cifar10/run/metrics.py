@@ -111,13 +111,13 @@ def rounded(figure: float) -> float | None:
     return float(f'{figure:.7g}') if math.isfinite(figure) else None
 
 
-def read(directory: str, kind: str) -> list[dict]:
-    """Returns the records of a kind in a directory, in the order of their steps; [] if there is no file."""
-    path = os.path.join(directory, NAME)
+def read(directory: str, *kinds: str) -> list[dict]:
+    """Returns the records of some kinds in a directory, in the order of their steps; [] if there is no file."""
+    path, begins = os.path.join(directory, NAME), tuple(map(_begin, kinds))
     try:
         with files.named(path), open(files.opened(path), 'rb') as stream:
-            records = [_record(line) for line in stream if line.startswith(_begin(kind))]
-    except FileNotFoundError:
+            records = [_record(line) for line in stream if line.startswith(begins)]
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return [record for record in records if record]
 

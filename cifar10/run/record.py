@@ -5,21 +5,14 @@ kind `start` for each start that took some of the run's steps.
 """
 import json
 import os
-import platform
 import shlex
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-import tensorflow.compat.v1 as tf
-
-import cifar10
-from cifar10.base import own_files
 from cifar10.base.errors import UsageError, difference, listed
 from cifar10.base.registry import DATASETS, OWN, Registry
-from cifar10.run import metrics
 from cifar10.settings.definition import Of, fields
 from cifar10.settings.training import GROUPS, TrainSettings, completed, flags_of
 
@@ -153,6 +146,7 @@ class RunRecord(NamedTuple):
         Args:
           names: the present values of the settings `network` and `optimizer`.
         """
+        from cifar10.base import own_files  # which imports TensorFlow
         lines = []
         for flag, name in names.items():
             path, _, function = name.rpartition(':')
@@ -162,12 +156,6 @@ class RunRecord(NamedTuple):
             if other:
                 lines.append(f"warning: --{flag}={name}: the run was last trained with another {', '.join(other)}")
         return lines
-
-
-def read_starts(directory: str) -> list[RunRecord]:
-    """Returns the records of the starts that took the steps of the run in a directory, in their order."""
-    path = os.path.join(directory, metrics.NAME)
-    return [RunRecord.parse(record, path) for record in metrics.read(directory, metrics.START)]
 
 
 def text(name: str, value: Any) -> str:
@@ -206,22 +194,11 @@ def _identity(name, value):
     return value
 
 
-def versions(on_gpus: bool) -> dict[str, str]:
-    """Returns the versions of the software in this process, and the model of its processor or GPUs."""
-    if on_gpus:
-        names = [tf.config.experimental.get_device_details(gpu).get('device_name', gpu.name)
-                 for gpu in tf.config.get_visible_devices('GPU')]
-    else:
-        with open('/proc/cpuinfo') as stream:
-            names = [line.partition(':')[2].strip() for line in stream if line.startswith('model name')]
-    return {'cifar10': cifar10.__version__, 'Python': platform.python_version(), 'TensorFlow': tf.__version__,
-            'NumPy': np.__version__, 'GPU' if on_gpus else 'CPU': ', '.join(sorted(set(names))) or platform.machine()}
-
-
 def own_sha256(registry: Registry, name: str) -> dict[str, str] | None:
     """Returns the `own_files.sha256` of the file of the user's own code; None for a registered name."""
     if not registry.is_own(name):
         return None
+    from cifar10.base import own_files
     path = name.rpartition(':')[0]
     if path not in own_files.executed:  # a run has what it was built from, whatever the file has by now
         registry.load(name)

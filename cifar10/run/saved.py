@@ -9,8 +9,8 @@ import hashlib
 import os
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -18,30 +18,69 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.graphs import EXAMPLES_SEEN
-from cifar10.run.names import LIST, exists
-from cifar10.run.train_dir import ANOTHER_DIR, ANOTHER_RUN, TrainDir
+from cifar10.run.decisions import ANOTHER_DIR, ANOTHER_RUN
+from cifar10.run.folder import CHECKPOINT, LIST, Folder, exists, glance
 
 _RETRY_SECS = 0.5
 
 # Corrupt checkpoints and files without an index that this process has reported, with the cause. A watching evaluator
-# looks for checkpoints again and again, from several places, and reports each of them only once.
+# looks for checkpoints again and again, and reports each of them only once.
 _reported = {}
 
 
-def newest(directory: TrainDir) -> str | None:
-    """Returns the prefix of the newest checkpoint that can be read completely, or None.
+class Saved(NamedTuple):
+    """A checkpoint that was read.
+
+    Attributes:
+      prefix: of its files.
+      values: its variables, by their names.
+    """
+    prefix: str
+    values: dict[str, np.ndarray]
+
+    @property
+    def step(self) -> int:
+        """Its global_step.
+
+        Raises:
+          UsageError: it has none, as in what the tutorial's oldest script for one GPU wrote.
+        """
+        if tf.GraphKeys.GLOBAL_STEP not in self.values:
+            raise UsageError(f'{self.prefix} has no global_step, so its step is unknown; start a new run from it with '
+                             f'multi_gpu_train.py --warm_start={self.prefix} in another --train_dir')
+        return int(self.values[tf.GraphKeys.GLOBAL_STEP])
+
+    @property
+    def examples_seen(self) -> int | None:
+        """How many examples its run had seen; None if they were not counted."""
+        return self.values.get(EXAMPLES_SEEN)
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shapes of its variables, by their names."""
+        return {name: list(np.shape(value)) for name, value in self.values.items()}
+
+
+def newest(look: Callable[[], Folder]) -> Saved | None:
+    """Returns the newest checkpoint that can be read completely, or None.
 
     A corrupt checkpoint (a full disk, a broken copy) is reported once, in a line. One that a trainer removes
     while it is being read, because there are newer ones, is not corrupt.
+
+    Args:
+      look: function that returns what is in its folder, whenever it is called.
     """
-    corrupt = set()
-    while candidates := [prefix for prefix in directory.checkpoints() if prefix not in corrupt]:
+    corrupt, folder = set(), look()
+    while candidates := [prefix for prefix in folder.checkpoints if prefix not in corrupt]:
         prefix = candidates[-1]
-        if corruption(prefix) is None:
-            _report_newer(directory, prefix)
-            return prefix
-        time.sleep(_RETRY_SECS)  # the trainer may be removing it, file by file
-        if prefix in directory.checkpoints() and (cause := corruption(prefix)):
+        try:
+            found = read(prefix)
+            _report_newer(folder, look, prefix)
+            return found
+        except Unreadable:
+            time.sleep(_RETRY_SECS)  # the trainer may be removing it, file by file
+        folder = look()
+        if prefix in folder.checkpoints and (cause := corruption(prefix)):
             corrupt.add(prefix)
             if prefix not in _reported:
                 _reported[prefix] = cause
@@ -50,47 +89,46 @@ def newest(directory: TrainDir) -> str | None:
     return None
 
 
-def _report_newer(directory, prefix):
+def _report_newer(folder, look, prefix):
     """Says once that there are data of a later checkpoint than the newest one, but no index of it."""
-    if set(directory.newer_without_index()) <= _reported.keys():
+    if set(folder.newer_without_index) <= _reported.keys():
         return
     time.sleep(_RETRY_SECS)  # the trainer may be about to write the index, or to remove the rest
-    for path in directory.newer_without_index():
+    for path in look().newer_without_index:
         if path not in _reported:
             _reported[path] = 'no index'
             say(f'warning: {path} has no index beside it, as after an interrupted save or an incomplete copy, so it is '
                 f'passed over; the newest checkpoint is {prefix}')
 
 
-def newest_of_run(directory: TrainDir) -> str | None:
-    """Returns the prefix of the checkpoint from which a run is resumed, or None if there are no checkpoints.
+def newest_of_run(folder: Folder) -> Saved | None:
+    """Returns the checkpoint from which the run in a locked folder is resumed, or None if there are no checkpoints.
 
     Raises:
       UsageError: there are checkpoints, but none can be read, or it is unclear which program wrote them.
     """
-    if directory.stored() is None:
-        for prefix in directory.checkpoints():
+    if folder.run is None:
+        for prefix in folder.checkpoints:
             try:
                 reader(prefix)
-            except Exception as error:  # of any type, as in `corruption`
+            except Exception as error:  # of any type, as in `read`
                 raise UsageError(f'{prefix} cannot be read ({reason(error)}), and no run goes on beside a broken '
                                  "checkpoint that may be another program's; move its files away, or "
                                  f'{ANOTHER_DIR}') from error
-    prefix = newest(directory)
-    if prefix is None and directory.checkpoints():
-        remedy = ANOTHER_RUN if directory.stored() else ANOTHER_DIR
-        raise UsageError(f'{none_readable(directory)}; {remedy}')
-    return prefix
+    found = newest(lambda: folder)
+    if found is None and folder.checkpoints:
+        raise UsageError(f'{none_readable(folder)}; {ANOTHER_RUN if folder.run else ANOTHER_DIR}')
+    return found
 
 
-def none_readable(directory: TrainDir) -> str:
-    """Returns a phrase that says that no checkpoint in a directory can be read, and why."""
-    causes = [f' ({_reported[prefix]})' for prefix in directory.checkpoints() if prefix in _reported]
-    return f"no checkpoint in {directory.given} can be read{''.join(causes[-1:])}"
+def none_readable(folder: Folder) -> str:
+    """Returns a phrase that says that no checkpoint in a folder can be read, and why."""
+    causes = [f' ({_reported[prefix]})' for prefix in folder.checkpoints if prefix in _reported]
+    return f"no checkpoint in {folder.given} can be read{''.join(causes[-1:])}"
 
 
-def named(flag: str, given: str, others: str = '') -> str:
-    """Returns the prefix of a checkpoint that the user names; raises a UsageError if it cannot be read completely.
+def named(flag: str, given: str, others: str = '') -> Saved:
+    """Returns the checkpoint that the user names; raises a UsageError if it cannot be read completely.
 
     Args:
       flag: the flag that names it.
@@ -102,29 +140,47 @@ def named(flag: str, given: str, others: str = '') -> str:
         if os.path.basename(prefix) == LIST and os.path.isfile(prefix):
             raise UsageError(f'--{flag}={given} is only a list of checkpoints; give {others}the prefix of one')
         why = f', because {prefix}.index is missing' if glob.glob(glob.escape(prefix) + '.data-*') else ''
-        folder = TrainDir(given if os.path.isdir(given) else os.path.dirname(prefix))
-        example = (folder.checkpoints() or others_in(folder) or [f'{folder.checkpoint_prefix}-1000'])[-1]
+        folder = given if os.path.isdir(given) else os.path.dirname(prefix)
+        found = glance(folder).checkpoints or others_in(folder)
         raise UsageError(f'--{flag}={given}: there is no such checkpoint{why}; give {others}the prefix of one, such as '
-                         f'{example}')
-    if cause := corruption(prefix):
-        raise UsageError(f'--{flag}={given} cannot be read ({cause}); give another checkpoint')
-    return prefix
+                         f"{found[-1] if found else os.path.join(folder, f'{CHECKPOINT}-1000')}")
+    try:
+        return read(prefix)
+    except Unreadable as error:
+        raise UsageError(f'--{flag}={given} cannot be read ({error}); give another checkpoint') from error
 
 
-def others_in(folder: TrainDir) -> list[str]:
+def others_in(path: str) -> list[str]:
     """Returns the prefixes of the checkpoints in a folder that can be read and have other names than those of a run."""
-    found = glob.glob(os.path.join(glob.escape(folder.path), '*.index'))
-    prefixes = {prefix.removesuffix('.index') for prefix in found} - set(folder.checkpoints())
+    found = glob.glob(os.path.join(glob.escape(path), '*.index'))
+    prefixes = {prefix.removesuffix('.index') for prefix in found} - set(glance(path).checkpoints)
     return [prefix for prefix in sorted(prefixes) if corruption(prefix) is None]
+
+
+class Unreadable(OSError):
+    """A checkpoint cannot be read; the message is a phrase that says why."""
+
+
+def read(prefix: str) -> Saved:
+    """Returns a checkpoint, whose lengths and checksums are verified; raises an Unreadable if it cannot be read."""
+    try:
+        opened = reader(prefix)
+        values = {name: opened.get_tensor(name) for name in opened.get_variable_to_shape_map()}
+    except Exception as error:  # of any type: the reader translates some of its errors and not others
+        cause = reason(error)
+        missing = '; copy what is missing' if cause.endswith(os.strerror(errno.ENOENT)) else ''
+        raise Unreadable(cause + missing) from error
+    if tf.GraphKeys.GLOBAL_STEP in values:
+        values[tf.GraphKeys.GLOBAL_STEP] = np.int64(values[tf.GraphKeys.GLOBAL_STEP])  # a float32 in the tutorial's
+    return Saved(prefix, values)
 
 
 def corruption(prefix: str) -> str | None:
     """Returns why a checkpoint cannot be read, as a phrase, or None if it can."""
     try:
-        _values(prefix)  # which checks lengths and checksums
-    except Exception as error:  # of any type: the reader translates some of its errors and not others
-        cause = reason(error)
-        return f'{cause}; copy what is missing' if cause.endswith(os.strerror(errno.ENOENT)) else cause
+        read(prefix)
+    except Unreadable as error:
+        return str(error)
     return None
 
 
@@ -149,22 +205,9 @@ def other_images(dataset: str) -> list[str]:
     return [f"warning: the tutorial's scripts train on cifar10, and this is --dataset={dataset}"]
 
 
-def progress(prefix: str) -> tuple[int, int | None]:
-    """Returns (the global_step in a checkpoint, how many examples the run had seen by then, if they were counted)."""
-    values = read(prefix)
-    return int(values[tf.GraphKeys.GLOBAL_STEP]), values.get(EXAMPLES_SEEN)
-
-
 def digest(prefix: str) -> str:
-    """Returns the `digest_of` the variables in a checkpoint.
-
-    Raises:
-      OSError: the checkpoint cannot be read.
-    """
-    try:
-        return digest_of(_values(prefix))
-    except Exception as error:  # of any type, as in `corruption`
-        raise OSError(reason(error)) from error
+    """Returns the `digest_of` the variables in a checkpoint; raises an Unreadable if it cannot be read."""
+    return digest_of(read(prefix).values)
 
 
 def digest_of(values: Mapping[str, np.ndarray]) -> str:
@@ -200,19 +243,6 @@ def reader(prefix: str) -> Any:
     return opened
 
 
-def read(prefix: str) -> dict[str, np.ndarray]:
-    """Returns the variables in a checkpoint by their names; global_step as an int64.
-
-    Raises:
-      UsageError: there is no global_step, as in what the tutorial's oldest script for one GPU wrote.
-    """
-    values = _values(prefix)
-    if tf.GraphKeys.GLOBAL_STEP not in values:
-        raise UsageError(f'{prefix} has no global_step, so its step is unknown; start a new run from it with '
-                         f'multi_gpu_train.py --warm_start={prefix} in another --train_dir')
-    return {**values, tf.GraphKeys.GLOBAL_STEP: np.int64(values[tf.GraphKeys.GLOBAL_STEP])}
-
-
 def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str, tf.Variable]) -> str | None:
     """Returns a phrase for the first variable that does not fit a checkpoint, or None if all fit.
 
@@ -226,8 +256,3 @@ def incompatibility(shapes: Mapping[str, Sequence[int]], variables: Mapping[str,
         if list(shapes[name]) != variable.shape.as_list():
             return f'has {name} of shape {list(shapes[name])} instead of {variable.shape.as_list()}'
     return None
-
-
-def _values(prefix):
-    opened = reader(prefix)
-    return {name: opened.get_tensor(name) for name in opened.get_variable_to_shape_map()}

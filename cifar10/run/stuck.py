@@ -14,7 +14,7 @@ from cifar10.base import activity, files
 from cifar10.base.activity import Question
 from cifar10.base.console import say
 from cifar10.base.ending import end_process, within
-from cifar10.run.names import STACKS
+from cifar10.run.folder import STACKS
 
 _TICK_SECS = 1.0
 _ANSWER_SECS = 3.0  # in which whatever is asked last must answer; all else has a tenth of the limit more

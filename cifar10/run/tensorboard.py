@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from PIL import Image
 
 from cifar10.base.errors import RunError, describe_os_error, reason
-from cifar10.run.names import EVENTS_SUFFIX
+from cifar10.run.folder import EVENTS_SUFFIX
 from cifar10.run.reporter import Rate, Reporter, summary_due
 from cifar10.run.summaries import TRAIN
 

@@ -1,6 +1,6 @@
 """A train_dir: the directory of a run, its lock, and checkpoints that appear whole.
 
-A start resumes the run in it. `deletion` decides which files a start removes.
+It acts, and leaves looking to `folder` and deciding to `decisions`.
 """
 import contextlib
 import json
@@ -8,33 +8,17 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cifar10.base import files
 from cifar10.base.console import say
-from cifar10.base.directories import BEST, check_dir, make_dir, refuse_of_others
+from cifar10.base.directories import make_dir
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.signals import is_stopped
-from cifar10.run import metrics
-from cifar10.run.names import (
-    CHECKPOINT,
-    EVENTS_SUFFIX,
-    LIST,
-    SETTINGS,
-    exists,
-    is_of_checkpoint,
-    is_of_run,
-    parts,
-    step_of,
-    step_without_index,
-)
-from cifar10.run.record import RunRecord, read_starts
+from cifar10.run.folder import CHECKPOINT, LIST, PROGRAM, SETTINGS, parts, written_by
+from cifar10.run.record import RunRecord
 
 _LOCK = 'lock'
-_PROGRAM = 'cifar10 multi_gpu_train'
-ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
-OR_RESTART = ', or --restart to delete that run'
-ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
 _LOOK_SECS = 1  # that a start waits for the lock, which others hold while they look who trains
 
 
@@ -43,60 +27,33 @@ class TrainDir:
 
     Args:
       path: of the directory.
-      flag: the flag that gives it, for messages.
     """
 
-    def __init__(self, path: str, flag: str = 'train_dir'):
+    def __init__(self, path: str):
         self.path = path
-        self.flag = flag
         self._lock = None  # where this process holds it
-
-    @property
-    def given(self) -> str:
-        """The directory as a user gives it: '--train_dir=/tmp/train'."""
-        return f'--{self.flag}={self.path}'
 
     @property
     def checkpoint_prefix(self) -> str:
         """The path of a checkpoint without its '-<step>'."""
         return os.path.join(self.path, CHECKPOINT)
 
-    def checkpoints(self) -> list[str]:
-        """Returns the prefixes of the checkpoints, oldest step first."""
-        names = []
-        # If it cannot be listed, a start must not take it for one without checkpoints, and delete the run in it.
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            names = os.listdir(self.path or '.')
-        begin = f'{CHECKPOINT}-'
-        found = {name.removesuffix('.index') for name in names if name.startswith(begin)}
-        prefixes = [os.path.join(self.path, name) for name in found if name.removeprefix(begin).isdecimal()]
-        return sorted(filter(exists, prefixes), key=step_of)
-
-    def newer_without_index(self) -> list[str]:
-        """Returns the data files of checkpoints that lack their index and have later steps than those that exist."""
-        newest = max(map(step_of, self.checkpoints()), default=-1)
-        return sorted(os.path.join(self.path, name) for name in os.listdir(self.path or '.')
-                      if '.data-' in name and (step_without_index(name) or 0) > newest)
-
-    def incomplete(self) -> str | None:
-        """Returns a phrase that says what is missing where files have the names of checkpoints, but there is none.
-
-        Otherwise None. Data without an index may be what a kill left of a run's first checkpoint, which was not listed.
-        """
-        if TrainDir(self.path).checkpoints() or not os.path.isdir(self.path):
-            return None
-        files_here = [entry.name for entry in os.scandir(self.path) if entry.is_file()]
-        names = sorted(filter(is_of_checkpoint, files_here), key=LIST.__eq__)
-        if not names or LIST not in names and self.stored():
-            return None
-        prefix = re.match(rf'{re.escape(CHECKPOINT)}-\d+', names[0])
-        index = f"{prefix[0] if prefix else f'{CHECKPOINT}-<step>'}.index"
-        return f'holds {names[0]}, but no {index}, so no checkpoint can be read; copy what is missing'
-
     @property
     def partial_prefix(self) -> str:
         """Like `checkpoint_prefix`, for a checkpoint that is still being written; `publish` renames it."""
         return os.path.join(self.path, '.' + CHECKPOINT)
+
+    def begin(self, record: RunRecord, run: str | None = None) -> tuple[str, str]:
+        """Writes the record of a start and the id of its run; returns (the id, both as JSON text).
+
+        Args:
+          record: of the start.
+          run: the id of the run that the start goes on with; None for a new run, which gets one.
+        """
+        run = run or secrets.token_hex(8)
+        text = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()), indent=2)
+        files.replace(os.path.join(self.path, SETTINGS), text + '\n')
+        return run, text
 
     def publish(self, step: int) -> str:
         """Gives the files of a complete checkpoint their final names, the index last; returns its prefix.
@@ -106,80 +63,12 @@ class TrainDir:
         """
         self.refuse_another_folder()
         prefix, partial = (f'{each}-{step}' for each in (self.checkpoint_prefix, self.partial_prefix))
-        names = os.listdir(self.path)
-        records = [name for name in names if name == metrics.NAME or name.endswith(f'.{os.getpid()}{EVENTS_SUFFIX}')]
         written = parts(partial)
-        files.sync(*(os.path.join(self.path, name) for name in records), *written)
+        files.sync(*written_by(self.path, os.getpid()), *written)
         for part in written:
             os.rename(part, prefix + part.removeprefix(partial))
             files.sync(self.path)
         return prefix
-
-    def remove_partial(self, step: int) -> None:
-        """Removes what a failed save of this step left behind."""
-        for prefix in (self.partial_prefix, self.checkpoint_prefix):
-            self.remove_checkpoint(f'{prefix}-{step}')
-
-    def remove_checkpoint(self, prefix: str) -> None:
-        """Removes the files of a checkpoint, its index first: without an index it is no checkpoint."""
-        for part in reversed(parts(prefix)):
-            os.remove(part)
-
-    def check(self) -> None:
-        """Raises a UsageError if a run cannot use the directory, as far as can be known without creating it."""
-        if exists(self.path) and not os.path.isfile(self.path) and not self.checkpoints():
-            raise UsageError(f'{self.given} is a checkpoint; give the directory that contains it')
-        refuse_of_others(self.path, self.given)
-        check_dir(self.path, '--train_dir')
-        for folder in (self.path, os.path.join(self.path, BEST)):
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                for entry in os.scandir(folder):
-                    if is_of_run(entry.name) and entry.is_dir(follow_symlinks=False):
-                        raise UsageError(f'{entry.path} is a folder, and a run writes or removes a file of this name; '
-                                         'move it away')
-        with contextlib.suppress(FileNotFoundError):
-            os.close(files.opened(os.path.join(self.path, metrics.NAME)))
-
-    def stored(self) -> RunRecord | None:
-        """Returns the newest record of the run, or None if there is none, as in a run of the tutorial's scripts."""
-        path = os.path.join(self.path, SETTINGS)
-        try:
-            # What is not UTF-8 is not JSON either, and refused as that.
-            with open(files.opened(path), encoding='utf-8', errors='replace') as stream:
-                values = json.load(stream)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError) as error:
-            raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
-        if not isinstance(values, dict) or values.get('program') != _PROGRAM:
-            raise UsageError(f'{path} was not written by this program; use another directory')
-        return RunRecord.parse(values, path)
-
-    def record_of(self, step: int) -> RunRecord | None:
-        """Returns the record of the start that took a step; the newest one if there is none of that step."""
-        took = [record for record in read_starts(self.path) if record.step < step]
-        return took[-1] if took else self.stored()
-
-    def is_run(self, run: str | None) -> bool:
-        """Returns whether the run here is the one with an id.
-
-        Args:
-          run: the id; None is a run without a record, as the tutorial's scripts leave it. Its first resume records it,
-            with an id, and it is still the same run.
-        """
-        stored = self.stored()
-        if stored is None or run is not None:
-            return run == (stored.run if stored else None)
-        starts = metrics.read(self.path, metrics.START)
-        return (starts[0]['step'] if starts else stored.step) > 0
-
-    def begin(self, record: RunRecord) -> str:
-        """Writes the record of a start and the id of the run, which a resumed run keeps; returns both as JSON text."""
-        stored = self.stored()
-        run = stored.run if stored else secrets.token_hex(8)
-        text = json.dumps(dict(program=_PROGRAM, run=run, **record.to_json()), indent=2)
-        files.replace(os.path.join(self.path, SETTINGS), text + '\n')
-        return text
 
     def list_checkpoints(self, prefixes: Sequence[str]) -> None:
         """Writes the list that `tf.train.latest_checkpoint` reads, of at least one prefix, the newest last."""
@@ -188,6 +77,15 @@ class TrainDir:
         text = f'model_checkpoint_path: "{names[-1]}"\n' + ''.join(
             f'all_model_checkpoint_paths: "{name}"\n' for name in names)
         files.replace(os.path.join(self.path, LIST), text)
+
+    def remove_checkpoint(self, prefix: str) -> None:
+        """Removes the files of a checkpoint, its index first: without an index it is no checkpoint."""
+        remove(reversed(parts(prefix)))
+
+    def remove_partial(self, step: int) -> None:
+        """Removes what a failed save of this step left behind."""
+        for prefix in (self.partial_prefix, self.checkpoint_prefix):
+            self.remove_checkpoint(f'{prefix}-{step}')
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -237,12 +135,24 @@ class TrainDir:
         try:
             yield
         except PermissionError:
-            raise UsageError(f'the lock of {self.given} belongs to another user and cannot be opened; use '
+            raise UsageError(f'the lock of --train_dir={self.path} belongs to another user and cannot be opened; use '
                              'another --train_dir') from None
         except files.Held as holder:
             who = str(holder)
             process = re.fullmatch(rf'process (\d+) on {re.escape(socket.gethostname())}', who)
             if process and is_stopped(int(process[1])):
                 who += f', which is stopped: kill -CONT {process[1]} lets it go on, kill -9 {process[1]} ends it'
-            raise TemporaryError(f"another process is training in {self.given}{f' ({who})' if who else ''}; "
+            raise TemporaryError(f"another process is training in --train_dir={self.path}{f' ({who})' if who else ''}; "
                                  'start again once it has ended, or use another --train_dir') from None
+
+
+def remove(paths: Iterable[str]) -> None:
+    """Removes files in their order, and folders if nothing is left in them."""
+    for path in paths:
+        if os.path.isdir(path):
+            with contextlib.suppress(OSError):  # not empty: the rest is the user's; or a link, which is too
+                os.rmdir(path)
+            continue
+        if os.path.basename(path) == SETTINGS:  # what goes before them is gone, even if the power fails
+            files.sync(os.path.dirname(path))
+        os.remove(path)

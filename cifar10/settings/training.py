@@ -237,7 +237,7 @@ class TrainSettings:
     """All settings of a training run, as `train_settings` makes them.
 
     Those that depend on the run in train_dir or on the hardware (`num_towers`, `batch_size`, the learning rates, the
-    precision 'auto') may still be undecided; `training.undecided` decides them.
+    precision 'auto') may still be undecided; `training.decide` decides them.
     """
     run: RunSettings
     data: DataSettings

@@ -20,11 +20,11 @@ from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS
-from cifar10.run import checkpoint, cost, deletion, failures, metrics
-from cifar10.run.record import versions
+from cifar10.base.startup import versions
+from cifar10.run import checkpoint, cost, decisions, failures, metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import api, memory, space, start, trainer
+from cifar10.training import api, memory, start, trainer
 from cifar10.training.questions import of_step
 from cifar10.training.run import Run
 
@@ -126,13 +126,13 @@ def _space_for_data(look):
 
 
 def _directory(look):
-    look.directory.check()
-    if not look.settings.run.restart and (record := metrics.last(look.directory.path, metrics.COST)):
-        yield cost.line(record)
     yield from start.check_directory(look)
-    if look.replaces:
-        yield (f'restart    the run in {look.directory.path} would be deleted' if look.settings.run.restart
-               else deletion.replaced(look.directory))
+    path = look.folder.path
+    if not look.settings.run.restart and (record := metrics.last(path, metrics.COST)):
+        yield cost.line(record)
+    if decisions.replaces(look.folder, look.settings):
+        yield (f'restart    the run in {path} would be deleted' if look.settings.run.restart
+               else decisions.replaced(look.folder))
 
 
 def _plan(look):
@@ -150,7 +150,7 @@ def _first_step(look):
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # compares the variables; it writes nothing, or only to the folder
             checkpoints = checkpoint.Checkpoints(
-                TrainDir(folder), plan.checkpoint, 1, metrics.Metrics(folder), repeatable=False)
+                TrainDir(folder), look.restored, 1, metrics.Metrics(folder), repeatable=False)
         if look.problems:
             return
         if look.cluster or not os.path.exists(plan.data.files[0]):
@@ -162,7 +162,7 @@ def _first_step(look):
         waiting = doing('before the first step', OF_FIRST_STEP, lambda: of_step(run))
         with run.opened(checkpoints.resume()), waiting:
             losses = run.take()['losses']
-            failures.refuse_divergence(run.step, losses, look.directory, repeatable=False)
+            failures.refuse_divergence(run.step, losses, look.folder.path, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)
         yield (f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
                'not tried')
@@ -170,10 +170,10 @@ def _first_step(look):
 
 def _space_for_checkpoints(look, variables):
     """Checks that there is space for checkpoints of some variables, beside the data set."""
-    needed = space.of_checkpoints(look.plan, look.directory, variables)
-    yield _free(look.directory.path, needed.what)
+    needed = start.space_for_checkpoints(look, variables)
+    yield _free(look.folder.path, needed.what)
     num_bytes, disk = look.for_data
-    yield from space.compare(needed, look.directory, num_bytes if disk == _disk(look.directory.path) else 0)
+    yield from start.check_space(needed, look.folder.path, num_bytes if disk == _disk(look.folder.path) else 0)
 
 
 def _free(path, what):

@@ -211,7 +211,6 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
     from cifar10.cluster import member
     from cifar10.data import records
     from cifar10.parallel import devices, session_config
-    from cifar10.run.record import versions
     from cifar10.training.start import Start, check_network, local_devices
     if settings.towers.deterministic:  # in every process, because an operation's kernel runs where its device is
         session_config.turn_on_determinism()
@@ -225,7 +224,7 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size)
-    facts = versions(local.on_gpus)
+    facts = startup.versions(local.on_gpus)
     facts = dict(threads=len(os.sched_getaffinity(0)), **{name: facts[name] for name in facts if name not in _HARMLESS})
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,
                             not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags, facts)

@@ -1,4 +1,4 @@
-"""The plan of a run: all that is known before its graph is built. `start` decides on it."""
+"""The plan of a run: all that is known before its graph is built. `decide` makes it."""
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ class Plan(NamedTuple):
       devices: the devices of all machines, with the towers on them.
       mode: the update mode.
       checkpoint: prefix of the checkpoint that the run starts from, or None.
-      step, last_step: the step of that checkpoint, and the one that the run ends after. `start.decide` computes the
+      step, last_step: the step of that checkpoint, and the one that the run ends after. `decide` computes the
         latter where the length of the run is in epochs.
       first_values: name of a variable -> the value that a new run takes from another model in place of an initial one;
         or None.

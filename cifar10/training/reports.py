@@ -10,18 +10,20 @@ from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel.asynchronous import AsyncWorkers
-from cifar10.run import checkpoint, deletion, failures, metrics, trust
+from cifar10.run import checkpoint, decisions, failures, metrics, trust
 from cifar10.run.best import Best
 from cifar10.run.cost import EVALUATION, SAVING, Cost
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
+from cifar10.run.saved import is_ours
 from cifar10.run.stragglers import Stragglers
 from cifar10.run.tensorboard import Curves, Events
 from cifar10.run.trace import Trace
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.train_dir import TrainDir, remove
 from cifar10.training.run import Run
 from cifar10.training.soundness import Soundness
+from cifar10.training.start import Start
 
 
 class Reports:
@@ -29,7 +31,8 @@ class Reports:
 
     Args:
       run: the run, before its first session.
-      directory: its train_dir.
+      directory: its train_dir, which is locked.
+      start: how the run starts, with what is in the directory and with the checkpoint that it goes on from.
       validation: evaluates the run between two steps, or None.
       record: of the start, without what other machines have.
       cost: of the run, up to this start.
@@ -38,8 +41,8 @@ class Reports:
       checkpoints: the run's `Checkpoints`.
     """
 
-    def __init__(self, run: Run, directory: TrainDir, validation: Validation | None, record: RunRecord,
-                 cost: Cost):
+    def __init__(self, run: Run, directory: TrainDir, start: Start, validation: Validation | None,
+                 record: RunRecord, cost: Cost):
         self._directory = directory
         self._run = run
         self._validation = validation
@@ -52,12 +55,13 @@ class Reports:
         self._log = metrics.Metrics(directory.path)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
-                directory, plan.checkpoint, settings.reports.max_to_keep, self._log, plan.mode.synchronous)
-            text = directory.begin(self._recorded(plan.step))
+                directory, start.restored, settings.reports.max_to_keep, self._log, plan.mode.synchronous)
+            earlier = start.folder.run
+            run_id, text = directory.begin(self._recorded(plan.step), earlier.run if earlier else None)
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
-                    trust.remember(directory.stored().run, name)
-            deletion.tidy(directory)
+                    trust.remember(run_id, name)
+            remove(decisions.abandoned(start.folder, is_ours))
             self._events = Events(directory.path)
             self._soundness = Soundness(run)
             self._events.add_graph(tf.get_default_graph())
@@ -65,7 +69,7 @@ class Reports:
         self._trace = Trace(*settings.reports.traced_steps, directory.path, lambda line: self._progress.say(line))
         self._best = None
         if settings.reports.keep_best:
-            self._best = Best(directory.path, directory.stored().run, text + '\n')
+            self._best = Best(directory.path, run_id, text + '\n')
 
     def __enter__(self):
         return self
@@ -129,7 +133,7 @@ class Reports:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is another folder by now."""
         mode = self._run.plan.mode
         self._directory.refuse_another_folder()
-        failures.refuse_divergence(step, losses, self._directory, mode.synchronous, mode.drifts)
+        failures.refuse_divergence(step, losses, self._directory.path, mode.synchronous, mode.drifts)
 
     def _recorded(self, step):
         """Returns the record of the start from a step on; another machine may have taken the place of a lost one."""

@@ -2,17 +2,15 @@
 
 Importing this module must not import TensorFlow.
 """
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from cifar10.base import files
 from cifar10.base.errors import UsageError
 from cifar10.base.registry import OWN, TO_THE_END
 from cifar10.cluster import membership
 from cifar10.run import trust
-from cifar10.run.names import SETTINGS
+from cifar10.run.folder import look
 from cifar10.settings.definition import Of, checked, fields, flag_of
 from cifar10.settings.training import GROUPS, RecipeSettings, TrainSettings, flags_of, meaningless, train_settings
 
@@ -38,11 +36,11 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     directory = given.get('train_dir')
     if directory is None or given.get('restart'):
         return train_settings(**given), []
-    stored = _stored(directory)
+    stored = look(directory).run
     if not stored:
         settings = train_settings(**given)
         return settings, _not_here(settings, given)
-    values = stored['settings']
+    values = stored.settings.flat()
     _refuse_steps(given, values, directory)
     kept = {field.name for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN} - given.keys() - _DECIDED
     if given.get('preset', values['preset']) != values['preset']:  # a recipe as a whole is another one, or is refused
@@ -52,17 +50,17 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
     if 'use_fp16' in given:  # it says which precision
         kept.discard('precision')
     kept -= meaningless({**values, **given}).keys()
-    data_dir = values.get('data_dir')
-    if 'data_dir' not in given and isinstance(data_dir, str) and os.path.isdir(data_dir):  # not so on another machine
+    data_dir = values['data_dir']
+    if 'data_dir' not in given and os.path.isdir(data_dir):  # not so on another machine
         kept.add('data_dir')
-    taken = {name: values[name] for name in kept if values.get(name) is not None}
+    taken = {name: values[name] for name in kept if values[name] is not None}
     settings = train_settings(**{**taken, **given})  # before its values are used: another version may have stored them
-    lines = [trust.check(flag, taken[flag], stored.get('run'), directory) for flag in ('network', 'optimizer')
+    lines = [trust.check(flag, taken[flag], stored.run, directory) for flag in ('network', 'optimizer')
              if flag in taken and OWN[flag].is_own(taken[flag])]
     shown = [flag for flag in flags_of(settings, Of.RUN, Of.MACHINE) if flag.partition('=')[0][2:] in taken]
     if shown:
         lines.append(f"taken      from the run: {' '.join(shown)}")
-    if 'data_dir' not in kept | given.keys() and data_dir not in (None, settings.data.data_dir):
+    if 'data_dir' not in kept | given.keys() and data_dir != settings.data.data_dir:
         lines.append(f"not here   the run's --data_dir={data_dir}; now it is {settings.data.data_dir}")
     return settings, lines
 
@@ -70,21 +68,11 @@ def settings_of(given: Mapping[str, Any]) -> tuple[TrainSettings, list[str]]:
 def _refuse_steps(given, values, directory):
     """Raises a UsageError if a run is to end after so many steps whose schedule is for its length in epochs."""
     now = {**values, **given}
-    is_the_runs = all(now.get(name) == values.get(name) for name in ('preset', 'schedule', 'epochs'))
+    is_the_runs = all(now.get(name) == values[name] for name in ('preset', 'schedule', 'epochs'))
     if 'max_steps' in given and is_the_runs and values.get('epochs') and values.get('schedule') in TO_THE_END:
         raise UsageError(f"--max_steps={given['max_steps']}: the run in {directory} has --epochs={values['epochs']}, "
                          'at whose end its learning rate reaches 0; leave --max_steps out (Ctrl-C saves the run and '
                          'stops it, and the same command goes on)')
-
-
-def _stored(directory):
-    """Returns what config.json holds, or None if there is none that can be read; the stages of a start say why."""
-    try:
-        with open(files.opened(os.path.join(directory, SETTINGS)), encoding='utf-8') as stream:
-            stored = json.load(stream)
-        return stored if 'preset' in stored['settings'] else None
-    except (OSError, ValueError, KeyError, TypeError, UsageError):
-        return None
 
 
 def _not_here(settings, given):

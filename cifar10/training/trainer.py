@@ -8,11 +8,12 @@ from cifar10.base.signals import Termination
 from cifar10.data import records
 from cifar10.evaluation.evaluator import Validation, say_if_few
 from cifar10.parallel.devices import Devices
-from cifar10.run import checkpoint, deletion, failures
+from cifar10.run import checkpoint, decisions, failures
 from cifar10.run.cost import Cost
-from cifar10.run.names import step_of
+from cifar10.run.folder import look, step_of
+from cifar10.run.train_dir import TrainDir, remove
 from cifar10.settings.training import TrainSettings
-from cifar10.training import space
+from cifar10.training.decide import decide, record_of
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
@@ -22,11 +23,11 @@ from cifar10.training.run import Run
 from cifar10.training.start import (
     BEFORE_DATA,
     Start,
-    decide,
+    check_space,
     local_devices,
     offering_shapes,
-    record_of,
     refuse_other_images,
+    space_for_checkpoints,
 )
 
 WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
@@ -47,21 +48,23 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     """
     began = time.time()
     start = prepared(settings, devices)
-    directory = start.directory
+    directory = TrainDir(settings.run.train_dir)
     outside = doing('outside the steps', OF_FIRST_STEP, folder=directory.path)
-    with directory.locked(), failures.plain_errors(directory), outside:
+    with directory.locked(), failures.plain_errors(directory.path), outside:
         take(start, WITH_DATA)
         plan = start.plan
         if plan.finished:
-            checkpoint.tidy(directory, settings.reports.max_to_keep)
+            checkpoint.tidy(start.folder, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
         cost = Cost(directory.path, began, plan.examples_per_step, plan.mode, settings.run.restart)
-        say_all(space.compare(space.of_checkpoints(plan, directory, run.saved.values()), directory))
-        if not plan.checkpoint:  # nothing is deleted before all that can refuse a start has been done
-            deletion.restart(directory)
+        say_all(check_space(space_for_checkpoints(start, run.saved.values()), directory.path))
+        if decisions.replaces(start.folder, settings):  # last, once all that can refuse a start has been done
+            say(decisions.replaced(start.folder))
+            remove(decisions.deletions(start.folder))
+            start.folder = look(directory.path)
         waiting = doing('outside the steps', OF_FIRST_STEP, lambda: of_step(run))
-        with Reports(run, directory, validation, record, cost) as reports, waiting:
+        with Reports(run, directory, start, validation, record, cost) as reports, waiting:
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
     finished = step_of(newest) >= plan.last_step

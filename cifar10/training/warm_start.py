@@ -9,12 +9,11 @@ from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
 from cifar10.run import saved
-from cifar10.run.names import exists
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import exists, glance
 
 
-def find(given: str) -> str:
-    """Returns the absolute prefix of the checkpoint that the value of `--warm_start` names.
+def find(given: str) -> saved.Saved:
+    """Returns the checkpoint that the value of `--warm_start` names, with its absolute prefix.
 
     Args:
       given: a prefix, or a directory with checkpoints, whose newest readable one is taken.
@@ -26,22 +25,22 @@ def find(given: str) -> str:
     warn_of_others(given if is_dir else os.path.dirname(given), f'--warm_start={given}')
     folders = 'the train_dir of a run, the folder best in one, or '
     if not is_dir:
-        prefix = saved.named('warm_start', given, folders)
-    elif (prefix := saved.newest(TrainDir(given))) is None:
-        others, missing = saved.others_in(TrainDir(given)), TrainDir(given).incomplete()
+        found = saved.named('warm_start', given, folders)
+    elif (found := saved.newest(lambda: glance(given))) is None:
+        others, missing = saved.others_in(given), glance(given).incomplete
         problem = f'{missing}, or' if missing and not others else 'holds no model.ckpt-<step> that can be read;'
         example = f', such as {others[-1]}' if others else ''
         raise UsageError(f'--warm_start={given} {problem} give {folders}the prefix of a checkpoint{example}')
-    return os.path.abspath(prefix)
+    return found._replace(prefix=os.path.abspath(found.prefix))
 
 
-def read(prefix: str, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, np.ndarray], str]:
-    """Reads the variables that fit by name and shape from a checkpoint.
+def fitting(found: saved.Saved, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, np.ndarray], str]:
+    """Returns the variables of a checkpoint that fit by name and shape.
 
     If the other model has moving averages, they are taken, because evaluation uses them.
 
     Args:
-      prefix: of a readable checkpoint.
+      found: the checkpoint.
       variables: the network's variables, by their names.
 
     Returns:
@@ -50,8 +49,7 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, n
     Raises:
       UsageError: none fits, or one has a value that is not finite.
     """
-    reader = saved.reader(prefix)
-    shapes, dtypes = reader.get_variable_to_shape_map(), reader.get_variable_to_dtype_map()
+    prefix, shapes = found.prefix, found.shapes
     values, misfits, mistyped, missing = {}, [], [], []
     averaged = False
     for name, variable in variables.items():
@@ -60,14 +58,14 @@ def read(prefix: str, variables: Mapping[str, tf.Variable]) -> tuple[dict[str, n
             missing.append(name)
             continue
         # A type may become another one of the same kind, floating or not.
-        found, wanted = dtypes[source], variable.dtype.base_dtype
-        converts = found == wanted or (found.is_floating and wanted.is_floating)
+        kind, wanted = tf.as_dtype(found.values[source].dtype), variable.dtype.base_dtype
+        converts = kind == wanted or (kind.is_floating and wanted.is_floating)
         if shapes[source] != variable.shape.as_list():
             misfits.append(name)
         elif not converts:
             mistyped.append(name)
         else:
-            values[name] = reader.get_tensor(source).astype(variable.dtype.as_numpy_dtype)
+            values[name] = found.values[source].astype(variable.dtype.as_numpy_dtype)
             if not np.isfinite(values[name]).all():
                 raise UsageError(f'--warm_start={prefix} has values of {name} that are not finite; give another '
                                  'checkpoint')

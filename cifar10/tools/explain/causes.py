@@ -13,8 +13,8 @@ from cifar10.base.registry import PRECISIONS, UPDATE_MODES
 from cifar10.tools.explain.measure import Figures, Timing
 from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, TOWERS, TRANSFERS
 from cifar10.tools.explain.variant import NO_UPDATE, ONE_DEVICE, SAME_BATCH, STEP, SUMMARY, TOWERS_ALONE, Variant
+from cifar10.training.decide import hardware_has
 from cifar10.training.plan import Plan
-from cifar10.training.undecided import hardware_has
 
 MODE, PRECISION, SMALL_BATCH, HEAVY_UPDATE, SLOW_INPUT, SLOW_TOWER = (
     'update mode', 'precision', 'small batch', 'heavy update', 'slow input', 'slow tower')

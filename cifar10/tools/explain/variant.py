@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import tensorflow.compat.v1 as tf
 
-from cifar10.run import checkpoint, failures
+from cifar10.run import checkpoint, failures, saved
 from cifar10.run.metrics import Metrics
 from cifar10.run.tensorboard import Events
 from cifar10.run.train_dir import TrainDir
@@ -52,8 +52,9 @@ class Variant:
             with self._run.adding():
                 self.moments = Moments(self._run.graph, plan)
                 self._no_seconds = tf.zeros(self._run.graph.tower_seconds.shape)
+                restored = saved.read(plan.checkpoint) if plan.checkpoint else None
                 self._checkpoints = checkpoint.Checkpoints(
-                    self._directory, plan.checkpoint, 1, Metrics(folder), repeatable=False)
+                    self._directory, restored, 1, Metrics(folder), repeatable=False)
                 self._validation = trainer.validation_of(plan)
                 if self._validation:
                     stack.callback(self._validation.close)
@@ -125,7 +126,7 @@ class Variant:
     def _report(self, results):
         """Does with the results of a step what the loop does: its losses must be finite, a summary is written."""
         if not self._may_diverge:
-            failures.refuse_divergence(self._run.step, results['losses'], self._directory, repeatable=False)
+            failures.refuse_divergence(self._run.step, results['losses'], self._directory.path, repeatable=False)
         if 'summary' in results:
             self._events.add(results['summary'], self._run.step)
 

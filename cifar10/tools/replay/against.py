@@ -11,8 +11,8 @@ import numpy as np
 
 from cifar10.base.errors import UsageError
 from cifar10.run import metrics, saved
-from cifar10.run.names import step_of
-from cifar10.run.record import RunRecord, read_starts, text
+from cifar10.run.folder import look, step_of
+from cifar10.run.record import RunRecord, text
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.probe import Probe, norm
 from cifar10.tools.replay.rerun import Rerun, Taken
@@ -89,18 +89,18 @@ def compare(directory: TrainDir, against: TrainDir,
 
 def _recorded(directory):
     """Returns the records of the run in a directory; raises a UsageError if there are none."""
-    if directory.stored() is None:
+    if look(directory.path).run is None:
         raise UsageError(f'{directory.path} holds no run of this program, so there is nothing to compare; name the '
                          'train_dir of a run')
     losses = {record['step']: record['loss'] for record in metrics.read(directory.path, metrics.TRAIN)}
     hashes = {record['step']: record['sha256'] for record in metrics.read(directory.path, metrics.CHECKPOINT)}
-    for prefix in directory.checkpoints():
+    for prefix in look(directory.path).checkpoints:
         if step_of(prefix) not in hashes:
             with contextlib.suppress(OSError):  # it cannot be read
                 hashes[step_of(prefix)] = saved.digest(prefix)
     if not (losses or hashes):
         raise UsageError(f'the run in {directory.path} has no checkpoint and no record of a step yet; compare it later')
-    return Recorded(directory, read_starts(directory.path), losses, hashes)
+    return Recorded(directory, look(directory.path).started, losses, hashes)
 
 
 def part(one: Recorded, other: Recorded) -> tuple[list[int], int | None, int | None]:

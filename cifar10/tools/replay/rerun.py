@@ -13,8 +13,8 @@ from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.run import checkpoint, metrics, saved, trust
-from cifar10.run.names import exists, step_of
-from cifar10.run.record import RunRecord, read_starts
+from cifar10.run.folder import exists, look, step_of
+from cifar10.run.record import RunRecord
 from cifar10.run.reporter import summary_due
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
@@ -91,11 +91,11 @@ class Rerun:
     def __init__(self, directory: TrainDir, last: int, first: int | None = None, start: str | None = None, *,
                  tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
                  dataset: str | None = None, data_dir: str | None = None):
-        stored = directory.stored()
+        stored = look(directory.path).run
         if stored is None:
             raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to '
                              'replay; name the train_dir of a run')
-        started = read_starts(directory.path)
+        started = look(directory.path).started
         if dataset is None:
             stored.refuse_moved_images(directory.path)
         self.recorded = _last_recorded(directory, last, started)
@@ -137,9 +137,10 @@ class Rerun:
         for segment in self.segments:
             run = Run(segment.plan, is_new=values is None)
             if values is not None:
-                checkpoint.refuse_another_network(
-                    self.prefix or 'the run', {name: np.shape(value) for name, value in values.items()}, run.saved,
-                    'use the checkpoint and the network of the same run')
+                found = checkpoint.misfit({name: list(np.shape(value)) for name, value in values.items()}, run.saved)
+                if found:
+                    raise UsageError(f"{self.prefix or 'the run'} {found}; use the checkpoint and the network of the "
+                                     'same run')
             with run.opened(values):
                 for step in range(segment.first, segment.last + 1):
                     taken = self._take(run, step)
@@ -178,7 +179,7 @@ def _last_recorded(directory, step, started):
         raise UsageError(f'there is no record of a start in {os.path.join(directory.path, metrics.NAME)}, so it is not '
                          'known how the run took its steps; a copy of a run needs that file too')
     latest, every = started[-1], started[-1].settings.reports.log_frequency
-    recorded = max([latest.step, *(step_of(prefix) for prefix in directory.checkpoints()), *(
+    recorded = max([latest.step, *(step_of(prefix) for prefix in look(directory.path).checkpoints), *(
         record['step'] for kind in (metrics.CHECKPOINT, metrics.TRAIN)
         for record in metrics.read(directory.path, kind))])
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
@@ -199,9 +200,8 @@ def _starting_point(directory, begin, given, recorded_from):
       recorded_from: the step of the first start that is known.
     """
     if given:
-        prefix = saved.named('from', given)
-        values = saved.read(prefix)
-        step = int(values['global_step'])
+        prefix, values = found = saved.named('from', given)
+        step = found.step
         if step >= begin:
             raise UsageError(f'--from={given} is of step {step}, which is not before step {begin}; give an older one, '
                              'or leave it out')
@@ -209,19 +209,19 @@ def _starting_point(directory, begin, given, recorded_from):
             raise UsageError(f'--from={given} is of step {step}, but how the run took its steps up to {recorded_from} '
                              'is not known; give a newer one, or leave it out')
         return prefix, values
-    for prefix in reversed(directory.checkpoints()):
+    for prefix in reversed(look(directory.path).checkpoints):
         if not recorded_from - 1 <= step_of(prefix) < begin:
             continue
         try:
-            values = saved.read(prefix)
+            found = saved.read(prefix)
             # The tutorial's are of the step after the one in their names.
-            if recorded_from <= values['global_step'] < begin:
-                return prefix, values
+            if recorded_from <= found.step < begin:
+                return found
         except Exception as error:  # of any type, as in `saved.corruption`
             if exists(prefix):  # otherwise training has removed it, as one too many
                 say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
     if recorded_from > 0:
-        kept = [step_of(prefix) for prefix in directory.checkpoints() if step_of(prefix) >= recorded_from]
+        kept = [step_of(prefix) for prefix in look(directory.path).checkpoints if step_of(prefix) >= recorded_from]
         why = f'how the run in {directory.path} took its steps up to {recorded_from} is not known'
         if begin <= recorded_from:
             raise UsageError(f'{why}; give a step after {recorded_from}')
@@ -257,5 +257,5 @@ def _plan(start, locations, devices, data, step, last):
         raise UsageError(f'the run began with --warm_start={prefix}, which is not there any more; give a step after a '
                          'checkpoint that is kept, or an older checkpoint with --from')
     variables = plan.recipe.variables(settings.towers.batch_size, plan.precision.dtype)
-    values, _ = warm_start.read(warm_start.find(prefix), variables)
+    values, _ = warm_start.fitting(warm_start.find(prefix), variables)
     return plan._replace(first_values=values)

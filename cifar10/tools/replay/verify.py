@@ -1,9 +1,9 @@
 """Compares replayed steps with the records of the run, and names changes that may explain a difference."""
+from cifar10.base.startup import versions
 from cifar10.run import metrics, saved
-from cifar10.run.record import versions
 from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.rerun import Rerun, Segment, Taken
-from cifar10.training.start import record_of
+from cifar10.training.decide import record_of
 
 _MOST_LISTED = 4  # steps
 

@@ -1,0 +1,209 @@
+"""What a start does with a train_dir: whether it may use it, what it deletes there, and in which order.
+
+These are functions of a `Folder` and of the settings, which read and write nothing. Files of other programs are left
+alone, and an earlier run is deleted only if all of its checkpoints are provably this program's: `is_ours` tells that of
+a prefix (`saved.is_ours`).
+"""
+import os
+from collections.abc import Callable, Mapping
+
+from cifar10.base.errors import listed
+from cifar10.base.registry import DATASETS, TO_THE_END
+from cifar10.run import metrics
+from cifar10.run.folder import FIGURES, LIST, SETTINGS, Folder, is_of_run, is_unfinished, step_of, step_without_index
+from cifar10.settings.definition import Change, Of, fields
+from cifar10.settings.training import GROUPS, TrainSettings, as_flags
+
+ANOTHER_DIR = 'use another --train_dir'  # the remedies in messages
+OR_RESTART = ', or --restart to delete that run'
+ANOTHER_RUN = ANOTHER_DIR + OR_RESTART
+# Settings that determine which variables there are, so that another value asks for a new run with those that fit.
+_OF_THE_VARIABLES = {'preset', 'network', 'widths', 'image_size'}
+IsOurs = Callable[[str], bool]
+
+
+def refusal(folder: Folder, settings: TrainSettings, is_ours: IsOurs) -> str | None:
+    """Returns why a start with some settings may not use a folder, with the remedy; None if it may.
+
+    Settings without a checkpoint are of a run that failed before its first one: there is nothing to resume.
+    """
+    for place in filter(None, (folder, folder.best)):
+        if blocking := sorted(filter(is_of_run, place.others)):
+            return (f'{os.path.join(place.path, blocking[0])} is a folder, and a run writes or removes a file of this '
+                    'name; move it away')
+    if settings.run.restart:
+        return _undeletable(folder, is_ours)
+    return _remains(folder) or _another_run(folder, settings, is_ours)
+
+
+def replaces(folder: Folder, settings: TrainSettings) -> bool:
+    """Returns whether a start, which is not refused, deletes an earlier run: on request, or if it has no checkpoint."""
+    return folder.run is not None and (settings.run.restart or not folder.checkpoints)
+
+
+def replaced(folder: Folder) -> str:
+    """Returns the line about a run that a start deletes."""
+    if folder.checkpoints:
+        count = len([name for name in folder.files if is_of_run(name)])
+        return f'restart    deleting the {count} files of the earlier run in {folder.path}'
+    best = _best(folder)
+    also = f', with its best one, {best.checkpoints[0]}' if best and best.checkpoints else ''
+    return f'replaced   the run in {folder.path} that ended before its first checkpoint{also}'
+
+
+def deletions(folder: Folder) -> list[str]:
+    """Returns the paths of what goes with the run in a folder, in the order in which it goes.
+
+    The list of checkpoints goes first: without it, no remaining file is taken for a part of a checkpoint that the user
+    needs. The metrics and the settings go last: while the settings are there, what remains is known to be this
+    program's, so a deletion that was interrupted can be repeated. A folder is removed if nothing is left in it.
+    """
+    paths = []
+    if best := _best(folder):
+        paths += [*_of_run(best, FIGURES), best.path]
+    evaluations = folder.evaluations
+    evaluated = evaluations.evaluated if evaluations else ()
+    if folder.run and evaluated and all(run == folder.run.run for run in evaluated):
+        paths += [*_of_run(evaluations, 'lock'), evaluations.path]
+    return paths + _of_run(folder)
+
+
+def deletes(folder: Folder, prefix: str) -> bool:
+    """Returns whether the deletion of the run in a folder takes a checkpoint with it."""
+    best = _best(folder)
+    deleted = [*folder.checkpoints, *(best.checkpoints if best else ())]
+    return os.path.realpath(prefix) in map(os.path.realpath, deleted)
+
+
+def abandoned(folder: Folder, is_ours: IsOurs) -> list[str]:
+    """Returns the paths of what killed processes of this program left behind in the folder of a run.
+
+    That is unfinished files, and data files of recorded checkpoints without an index: checkpoints that were being
+    written or removed. If another program wrote checkpoints here, whatever may be its own stays.
+    """
+    missing = folder.recorded - set(map(step_of, folder.checkpoints))
+    last_of_others = max((step_of(prefix) for prefix in folder.checkpoints if not is_ours(prefix)), default=-1)
+    return [os.path.join(folder.path, name) for name in sorted(folder.files) if is_unfinished(name) or (
+        step_without_index(name) in missing and step_without_index(name) > last_of_others)]
+
+
+def remedy(folder: Folder, is_ours: IsOurs, warm_start: bool = False) -> str:
+    """Returns what a user can do if the run in a folder is another one: delete it only where `--restart` would.
+
+    Args:
+      folder: the train_dir.
+      is_ours: tells whether this program wrote a checkpoint.
+      warm_start: whether a new run may be meant to start from the model of that one.
+    """
+    another = ANOTHER_DIR
+    if warm_start:
+        another += f' (there --warm_start={folder.path} takes the variables of this run where they fit)'
+    return another if _undeletable(folder, is_ours) else another + OR_RESTART
+
+
+def _best(folder):
+    """Returns the folder of the best checkpoint of the run in a folder.
+
+    None if it is of another run, or somebody has gone on training there.
+    """
+    best = folder.best
+    is_the_runs = best and best.run and folder.run and best.run.run == folder.run.run
+    return best if is_the_runs and metrics.NAME not in best.files else None
+
+
+def _of_run(folder, other=''):
+    """Returns the paths of a run's files in a folder, and of one of another name, in the order of `deletions`."""
+    last = {LIST: -1, metrics.NAME: 1, SETTINGS: 2}
+    names = sorted(name for name in folder.files if is_of_run(name) or name == other)
+    return [os.path.join(folder.path, name) for name in sorted(names, key=lambda name: last.get(name, 0))]
+
+
+def _undeletable(folder, is_ours):
+    """Returns why there is no run of this program that `--restart` may delete, or None."""
+    if folder.run is None:
+        if folder.checkpoints:
+            return (f'--restart: {folder.path} holds checkpoints, but no {SETTINGS} of this program, so they are not '
+                    'deleted; use another --train_dir')
+        return _remains(folder)
+    foreign = [prefix for prefix in folder.checkpoints if not is_ours(prefix)]
+    if foreign:
+        return (f'--restart: {foreign[0]} was not written by this program, so it is not deleted; use another '
+                '--train_dir')
+    return None
+
+
+def _remains(folder):
+    """Returns why incomplete checkpoints, or records that no run here wrote, prevent a start: it would drop some."""
+    if folder.incomplete:
+        return f"{folder.given} {folder.incomplete}, {ANOTHER_RUN if folder.run else f'or {ANOTHER_DIR}'}"
+    # A kill leaves at most one record of a checkpoint that is not there.
+    if folder.run and not folder.checkpoints and len(folder.recorded) > 1:
+        return f'{folder.given} holds a run whose checkpoints have been removed; put them back, {ANOTHER_RUN}'
+    if folder.run is None and metrics.NAME in folder.files:
+        return (f'{folder.given} holds a {metrics.NAME}, but no run of this program; is it an --eval_dir? Use another '
+                '--train_dir')
+    return None
+
+
+def _another_run(folder, settings, is_ours):
+    """Returns why the run in a folder is another one than that of some settings, with the remedies, or None."""
+    stored = folder.run
+    if stored is None or not folder.checkpoints:
+        return None
+    before, now = stored.settings.flat(), settings.flat()
+    names, why = _unlike(stored, settings)
+    if not names:
+        return None
+    has_ended = stored.last_step is not None and folder.last_step >= stored.last_step
+    offers_variables = _OF_THE_VARIABLES & set(names) or 'dataset' in names and DATASETS.is_own(now['dataset'])
+    was = f'run of {_phrase(before, names)}'.replace('run of a run', 'run')
+    return (f"{folder.given} has {'a finished' if has_ended else 'an unfinished'} {was}{why}. For "
+            f'{_phrase(now, names)} {remedy(folder, is_ours, bool(offers_variables))}'
+            f'{_how_to_go_on(stored, has_ended, settings)}')
+
+
+def _unlike(stored, settings):
+    """Returns the names of the settings that make a run another one than the stored one, and why if that is unclear."""
+    recipe, now = settings.recipe, settings.flat()
+    names = list(stored.difference_to(chosen(settings, Change.NEVER)))
+    others = stored.difference_to({name: now[name] for name in ('preset', 'epochs')})
+    if 'epochs' in others and not names and recipe.schedule in TO_THE_END:
+        return ['epochs'], ', at whose end the learning rate reaches 0'
+    if 'epochs' in others and not names and ',' in (recipe.sizes or ''):
+        return ['epochs'], ', which the image sizes divide into parts'
+    if 'preset' in others and len(names) > 1:
+        names = ['preset', *(name for name in ('dataset', 'seed') if name in names)]
+    return names, ''
+
+
+def chosen(settings: TrainSettings, *changes: Change) -> dict:
+    """Returns the settings of the run that may change as one of `changes` says, by their names; not its length."""
+    values = settings.flat()
+    return {field.name: values[field.name] for field in fields(*GROUPS) if field.metadata['of'] is Of.RUN
+            and field.metadata['change'] in changes and field.name not in ('max_steps', 'epochs')}
+
+
+def _phrase(values: Mapping, names):
+    """Returns settings as flags: '--seed=5', 'a run without --freeze', or '--seed=5 without --freeze'."""
+    given = as_flags({name: values[name] for name in names}) or ['a run']
+    missing = [f'--{name}' for name in names if values[name] is None]
+    return ' '.join([*given, *(['without', listed(missing)] if missing else [])])
+
+
+def _how_to_go_on(stored, has_ended, settings):
+    """Returns the end of a remedy: the command that goes on with a run, if any does.
+
+    Args:
+      stored: the record of the run.
+      has_ended: whether it has its full length.
+      settings: of a start that would be another run; its length is taken if it is the longer one.
+    """
+    if not has_ended:
+        return f'; to continue it: {stored.command}'
+    recipe = stored.settings.recipe
+    if recipe.schedule in TO_THE_END or ',' in (recipe.sizes or ''):  # whose length is a part of the recipe
+        return ''
+    steps = settings.run.max_steps or 0
+    longer = steps if steps > stored.last_step else 2 * stored.last_step
+    command = stored._replace(settings=stored.settings.replace(max_steps=longer, epochs=None)).command
+    return f'; to train it further: {command}'

@@ -1,0 +1,234 @@
+"""The folder of a run as a value: what is in it, looked at once.
+
+Only this file lists such a folder, reads its config.json, and knows the names of a run's files; `decisions` decides by
+a Folder, and `train_dir` acts. Importing this module must not import TensorFlow.
+"""
+import contextlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cifar10.base import files
+from cifar10.base.directories import BEST, EVALUATIONS
+from cifar10.base.errors import UsageError, describe_os_error
+from cifar10.run import metrics
+from cifar10.run.record import RunRecord
+
+PROGRAM = 'cifar10 multi_gpu_train'  # in config.json
+SETTINGS = 'config.json'
+FIGURES = 'best.json'  # the figures of the checkpoint in that folder
+LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
+CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix
+STACKS = 'stuck.txt'  # what the threads of a process were doing that did not move
+EVENTS_SUFFIX = '.cifar10'
+KEPT = '.kept'  # the suffix of the empty file with which earlier versions marked a checkpoint that rotation leaves
+_WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed
+_PART = rf'\.(?:index|meta|{_WITHOUT_INDEX})'  # the suffixes of a checkpoint's files
+_PART_OF_ANY = rf'{re.escape(CHECKPOINT)}-\d+{_PART}'
+# With the files of TensorFlow's V1 format: one without a suffix, or several with numbers.
+_OF_CHECKPOINT = rf'{re.escape(CHECKPOINT)}(-\d+)?({_PART}|-\d{{5}}-of-\d{{5}})?'
+_TEMPORARY = r'\.tempstate\d+'  # what TensorFlow adds to the name of a file that it is writing
+_REPLACED = rf'(?:{re.escape(SETTINGS)}|{re.escape(metrics.NAME)}|{LIST}|trace-\d+-\d+\.json)'  # by `files.replace`
+_PRIVATE = rf'\.(?:{_REPLACED}|{re.escape(FIGURES)}|{re.escape(STACKS)})\.{files.RANDOM}'
+_UNFINISHED = rf'\.?{_PART_OF_ANY}{_TEMPORARY}|\.{_PART_OF_ANY}|{_PRIVATE}'
+_EVENTS = rf'events\.out\.tfevents\..*{re.escape(EVENTS_SUFFIX)}'
+
+
+class Folder(NamedTuple):
+    """What is in the folder of a run, of its best checkpoint, or of its evaluations.
+
+    Attributes:
+      path: of the folder, which need not exist.
+      flag: the flag that gives it, for messages.
+      files: the names of the regular files in it.
+      others: the names of all else in it, such as folders.
+      checkpoints: the prefixes of the checkpoints, oldest step first.
+      run: the newest record of the run; None if there is none, as in a run of the tutorial's scripts.
+      starts: what metrics.jsonl has of each start that took steps of the run, in their order.
+      recorded: the steps of the checkpoints that metrics.jsonl has.
+      evaluated: the id of the run of each evaluation that metrics.jsonl has.
+      best: the folder of the best checkpoint; None if there is none that can be read.
+      evaluations: the folder of the evaluations.
+    """
+    path: str
+    flag: str = 'train_dir'
+    files: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+    checkpoints: tuple[str, ...] = ()
+    run: RunRecord | None = None
+    starts: tuple[Mapping[str, Any], ...] = ()
+    recorded: frozenset[int] = frozenset()
+    evaluated: tuple[Any, ...] = ()
+    best: 'Folder | None' = None
+    evaluations: 'Folder | None' = None
+
+    @property
+    def given(self) -> str:
+        """The folder as a user gives it: '--train_dir=/tmp/train'."""
+        return f'--{self.flag}={self.path}'
+
+    @property
+    def last_step(self) -> int:
+        """The step of the newest checkpoint; -1 if there is none."""
+        return max(map(step_of, self.checkpoints), default=-1)
+
+    @property
+    def newer_without_index(self) -> list[str]:
+        """The data files of checkpoints that lack their index and have later steps than those that exist."""
+        return [os.path.join(self.path, name) for name in sorted(self.files)
+                if '.data-' in name and (step_without_index(name) or 0) > self.last_step]
+
+    @property
+    def incomplete(self) -> str | None:
+        """A phrase that says what is missing where files have the names of checkpoints, but there is none.
+
+        Otherwise None. Data without an index may be what a kill left of a run's first checkpoint, which was not listed.
+        """
+        names = sorted((name == LIST, name) for name in self.files if _is_of_checkpoint(name))
+        if self.checkpoints or not names or LIST not in self.files and self.run:
+            return None
+        name = names[0][1]
+        prefix = re.match(rf'{re.escape(CHECKPOINT)}-\d+', name)
+        index = f"{prefix[0] if prefix else f'{CHECKPOINT}-<step>'}.index"
+        return f'holds {name}, but no {index}, so no checkpoint can be read; copy what is missing'
+
+    @property
+    def started(self) -> list[RunRecord]:
+        """The records of the starts that took the steps of the run, in their order."""
+        return [RunRecord.parse(start, os.path.join(self.path, metrics.NAME)) for start in self.starts]
+
+    def record_of(self, step: int) -> RunRecord | None:
+        """Returns the record of the start that took a step; the newest one if there is none of that step."""
+        took = [record for record in self.started if record.step < step]
+        return took[-1] if took else self.run
+
+    def is_run(self, run: str | None) -> bool:
+        """Returns whether the run here is the one with an id.
+
+        Args:
+          run: the id; None is a run without a record, as the tutorial's scripts leave it. Its first resume records it,
+            with an id, and it is still the same run.
+        """
+        if self.run is None or run is not None:
+            return run == (self.run.run if self.run else None)
+        return (self.starts[0]['step'] if self.starts else self.run.step) > 0
+
+
+def look(path: str, flag: str = 'train_dir') -> Folder:
+    """Returns what is in a folder now, and in those of the best checkpoint and of the evaluations in it.
+
+    Raises:
+      UsageError: it cannot be listed, or its config.json or metrics.jsonl cannot be read.
+    """
+    folder = _look(path, flag)
+    best = None
+    with contextlib.suppress(UsageError):  # it is somebody else's
+        best = _look(os.path.join(path, BEST), flag)
+    return folder._replace(best=best, evaluations=_look(os.path.join(path, EVALUATIONS), flag))
+
+
+def _look(path, flag):
+    records = {kind: [] for kind in (metrics.START, metrics.CHECKPOINT, metrics.EVAL)}
+    for record in metrics.read(path, *records):
+        records[record['kind']].append(record)
+    return glance(path, flag)._replace(
+        run=_config(path), starts=tuple(records[metrics.START]),
+        recorded=frozenset(record['step'] for record in records[metrics.CHECKPOINT]),
+        evaluated=tuple(record.get('run') for record in records[metrics.EVAL]))
+
+
+def glance(path: str, flag: str = 'train_dir') -> Folder:
+    """Returns what `look` does as far as names tell it: files and checkpoints, and nothing of what files hold."""
+    entries = []
+    try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            entries = list(os.scandir(path or '.'))
+    except OSError as error:  # it must not be taken for a folder without checkpoints, and what is in it be deleted
+        raise UsageError(f'--{flag}={path} cannot be used: {describe_os_error(error)}; use another directory') from None
+    regular = frozenset(entry.name for entry in entries if entry.is_file())
+    # A checkpoint is there once its index is; one of TensorFlow's V1 format is one file without a suffix.
+    prefixes = [os.path.join(path, name) for name in {name.removesuffix('.index') for name in regular}
+                if re.fullmatch(rf'{re.escape(CHECKPOINT)}-[0-9]+', name)]
+    return Folder(path, flag, regular, frozenset(entry.name for entry in entries) - regular,
+                  tuple(sorted(prefixes, key=step_of)))
+
+
+def _config(path):
+    """Returns the newest record of the run in a folder, which config.json holds, or None if there is none."""
+    path = os.path.join(path, SETTINGS)
+    try:
+        values = read_json(path)
+    except OSError as error:
+        raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
+    if values is None:
+        return None
+    if not isinstance(values, dict) or values.get('program') != PROGRAM:
+        raise UsageError(f'{path} was not written by this program; use another directory')
+    return RunRecord.parse(values, path)
+
+
+def read_json(path: str) -> Any:
+    """Returns what a file of a run holds as JSON, or None if there is no such file.
+
+    Raises:
+      UsageError: it holds something else, or is no regular file.
+    """
+    try:
+        # What is not UTF-8 is not JSON either, and refused as that.
+        with files.named(path), open(files.opened(path), encoding='utf-8', errors='replace') as stream:
+            return json.load(stream)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise UsageError(f'{path} cannot be read ({error}); use another directory') from error
+
+
+def is_of_run(name: str) -> bool:
+    """Returns whether a file in a train_dir is named like one that this program writes, whole or unfinished."""
+    return bool(re.fullmatch(rf'{_PART_OF_ANY}|{_REPLACED}|{re.escape(STACKS)}|{_EVENTS}|{_UNFINISHED}', name))
+
+
+def _is_of_checkpoint(name):
+    """Returns whether a file is named like one of a checkpoint, or is TensorFlow's list of them."""
+    return name == LIST or bool(re.fullmatch(_OF_CHECKPOINT, name))
+
+
+def exists(prefix: str) -> bool:
+    """Returns whether there is a checkpoint: its index, or the one file that TensorFlow's V1 format has."""
+    is_other = os.path.basename(prefix) == LIST or re.search(f'{_PART}$', prefix)
+    return os.path.isfile(prefix + '.index') or os.path.isfile(prefix) and not is_other
+
+
+def is_unfinished(name: str) -> bool:
+    """Returns whether a file in a train_dir is named like one that this program is still writing."""
+    return bool(re.fullmatch(_UNFINISHED, name))
+
+
+def step_of(prefix: str) -> int:
+    """Returns the step in a checkpoint's name."""
+    return int(prefix.rsplit('-', 1)[1])
+
+
+def step_without_index(name: str) -> int | None:
+    """Returns the step of the checkpoint that a file belongs to, if a kill may leave it there without the index."""
+    part = re.fullmatch(rf'{re.escape(CHECKPOINT)}-(\d+)\.(?:{_WITHOUT_INDEX})', name)
+    return int(part[1]) if part else None
+
+
+def parts(prefix: str) -> list[str]:
+    """Returns the paths of the files of a checkpoint, its index last: without an index it is no checkpoint.
+
+    Only what TensorFlow and this program write: a backup beside it, model.ckpt-1000.tar, is the user's.
+    """
+    folder, base = os.path.split(prefix)
+    suffixes = [name.removeprefix(base) for name in os.listdir(folder or '.') if name.startswith(base)]
+    found = [suffix for suffix in suffixes if re.fullmatch(f'{_PART}(?:{_TEMPORARY})?', suffix)]
+    return [prefix + suffix for suffix in sorted(found, key=lambda suffix: suffix.startswith('.index'))]
+
+
+def written_by(path: str, process: int) -> list[str]:
+    """Returns the paths of the records and summaries that a process writes in a folder."""
+    return [os.path.join(path, name) for name in os.listdir(path)
+            if name == metrics.NAME or name.endswith(f'.{process}{EVENTS_SUFFIX}')]

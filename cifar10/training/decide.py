@@ -1,0 +1,201 @@
+"""Decides on the Plan of a run: where it starts, how many towers it has, in which precision it computes, how long.
+
+Settings that a user leaves undecided follow from the preset and the devices of a new run; a resumed run keeps its own.
+"""
+import contextlib
+import math
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cifar10.base import startup
+from cifar10.base.errors import UsageError, listed
+from cifar10.base.registry import AUTO, NETWORKS, OPTIMIZERS, PRECISIONS, UPDATE_MODES
+from cifar10.data import records
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices
+from cifar10.run import decisions, saved
+from cifar10.run.folder import look
+from cifar10.run.record import RunRecord, own_sha256
+from cifar10.settings.definition import Change
+from cifar10.settings.presets import PRESETS, default_rates
+from cifar10.settings.training import TrainSettings
+from cifar10.training import warm_start
+from cifar10.training.plan import Plan, plan_of
+from cifar10.training.start import Start
+
+_INTERVALS = ('save_steps', 'eval_steps')
+
+
+def decide(start: Start) -> list[str]:
+    """Decides on the Plan; a stage, as those of `start` are."""
+    # The directory was checked before the images were prepared too, but only under the lock does nobody change it.
+    folder = start.look()
+    start.restored = None if decisions.replaces(folder, start.settings) else saved.newest_of_run(folder)
+    step = start.restored.step if start.restored else 0
+    # The record of the start that saved the checkpoint; later starts may have saved nothing.
+    stored = folder.record_of(step) if start.restored else None
+    settings = decided(start.settings, start.devices, stored.settings.flat() if stored else {})
+    plan = plan_of(settings, start.data, start.devices, start.restored.prefix if start.restored else None, step)
+    _refuse_impossible(plan)
+    start.plan, warm = _with_warm_start(_with_length(plan, start.restored), stored, folder)
+    if start.plan.finished:
+        return []
+    recipe, towers = settings.recipe, settings.towers
+    changes = stored.difference_to(decisions.chosen(settings, Change.REPORTED, Change.FREE)) if stored else {}
+    return [*_emulation_warning(towers, start.devices),
+            *([f"changed    {', '.join(changes.values())}"] if changes else []),
+            *_unused_devices(towers, start.devices),
+            *(stored.code_changes(network=recipe.network, optimizer=recipe.optimizer) if stored else []),
+            *_rounded_intervals(start.settings, settings), *warm, *plan.recipe.warnings]
+
+
+def _refuse_impossible(plan):
+    """Raises a UsageError if a run cannot be trained as planned."""
+    if plan.recipe.total_examples == 0:
+        raise UsageError(f'--epochs={plan.settings.run.epochs:g} of {plan.data.count:,} images is less than one image; '
+                         'give more')
+    towers = plan.settings.towers
+    plan.recipe.check(towers.batch_size, plan.precision.dtype, plan.mode.has_copies)
+    plan.recipe.check_parts(towers.gpus_per_tower)
+
+
+def _with_length(plan, restored):
+    """Returns a plan with its last step, which follows from the examples that are left if its length is in epochs."""
+    if plan.recipe.total_examples is None:
+        return plan
+    seen = restored.examples_seen if restored else 0
+    if seen is None:
+        seen = plan.assumed_examples
+    remaining = max(plan.recipe.total_examples - seen, 0)
+    return plan._replace(last_step=plan.step + math.ceil(remaining / plan.examples_per_step))
+
+
+def decided(settings: TrainSettings, devices: Devices, before: Mapping[str, Any]) -> TrainSettings:
+    """Returns the settings of a run with a value for each that the user left undecided.
+
+    The intervals in steps become multiples of `local_steps`: between two averages the copies of the variables differ,
+    so there is no model to save or to evaluate.
+
+    Args:
+      settings: as the user gave them.
+      devices: the devices of the towers.
+      before: the settings that a run which goes on has stored; empty for a new one.
+    """
+    towers, recipe, count = settings.towers, settings.recipe, len(devices.groups)
+    if UPDATE_MODES.load(towers.variable_update).one_tower_per_device:
+        if towers.num_towers not in (None, count):
+            raise UsageError(f'--num_towers={towers.num_towers} is incompatible with '
+                             f'--variable_update={towers.variable_update}, which has one tower on each device, '
+                             f'{count} in all; leave it out')
+        before = {**before, 'num_towers': count}
+    defaults = dict(
+        num_towers=count, batch_size=PRESETS[recipe.preset]['batch_size'],
+        precision='bf16' if hardware_has('bf16', devices.on_gpus) else 'fp32',
+        learning_rate=None, auxiliary_learning_rate=None)
+    if not OPTIMIZERS.is_own(recipe.optimizer):
+        rates = default_rates(recipe.preset, recipe.optimizer)
+        defaults.update(learning_rate=rates.learning_rate, auxiliary_learning_rate=rates.auxiliary_learning_rate)
+    given = settings.flat()
+    values = {name: before.get(name, default) if given[name] in (None, AUTO) else given[name]
+              for name, default in defaults.items()}
+    every = towers.local_steps or 1
+    return settings.replace(**values, **{name: -(-given[name] // every) * every for name in _INTERVALS})
+
+
+def hardware_has(precision: str, on_gpus: bool) -> bool:
+    """Returns whether the GPUs, or the CPU, have instructions for a precision."""
+    found = PRECISIONS.load(precision)
+    return gpus.least_capability() >= found.gpu_capability if on_gpus else not found.is_emulated()
+
+
+def _rounded_intervals(given, settings):
+    """Returns a line with the intervals that are longer than the user gave them, if any."""
+    changes = [f'--{name} from {before} to {now}' for name in _INTERVALS
+               if (before := getattr(given.reports, name)) != (now := getattr(settings.reports, name))]
+    every = settings.towers.local_steps
+    return [f"rounded    {', '.join(changes)}: the next multiple of --local_steps={every}"] if changes else []
+
+
+def _emulation_warning(towers, devices):
+    """Returns a warning if the hardware has no instructions for the precision of the run."""
+    if devices.on_gpus or not PRECISIONS.load(towers.precision).is_emulated():
+        return []
+    return [f'warning: this CPU has no {towers.precision} instructions, so --precision={towers.precision} is emulated '
+            'and slow']
+
+
+def _unused_devices(towers, devices):
+    """Returns lines about devices that have no tower, or whose towers are too few to keep all of them busy."""
+    lines = []
+    count, per_tower = len(devices.groups), towers.gpus_per_tower
+    if towers.num_towers < count:
+        kind = 'devices' if per_tower == 1 else f'groups of {per_tower} devices'
+        lines.append(f'idle       {count - towers.num_towers} of {count} {kind}; --num_towers={count} would use them')
+    if max(towers.num_towers // count, 1) < per_tower:  # towers of a group of devices
+        why, remedy = 'too few towers fill the gaps', f'; --num_towers={per_tower * count} or more would'
+        if UPDATE_MODES.load(towers.variable_update).one_tower_per_device:
+            why, remedy = f'{towers.variable_update} has only one tower on them', ''
+        lines.append(f'gaps       the {per_tower} devices of a tower wait for each other, because {why}{remedy}')
+    return lines
+
+
+def _with_warm_start(plan, stored, folder):
+    """Returns (the plan with the model that a new run starts from, notes about it).
+
+    A resumed run keeps the model that it started from, whatever the user gives now.
+
+    Args:
+      plan: the plan of the run so far.
+      stored: what the run has stored of itself, or None.
+      folder: the train_dir, whose run a start without a checkpoint deletes.
+    """
+    settings = plan.settings
+    given = settings.run.warm_start
+    if plan.checkpoint:
+        taken = stored.settings.run.warm_start if stored else None
+        notes = [f'ignored    --warm_start={given}: the run goes on from its own checkpoint'] if given else []
+        return plan._replace(settings=settings.replace(warm_start=taken)), notes
+    values, notes = {}, []
+    pattern = settings.recipe.freeze
+    towers = settings.towers
+    variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
+    if given:
+        found = warm_start.find(given)
+        if decisions.deletes(folder, found.prefix):
+            raise UsageError(f'--warm_start={given} is a model of the run in {folder.path}, which this start '
+                             'deletes; use another --train_dir')
+        values, taken = warm_start.fitting(found, variables)
+        plan = plan._replace(settings=settings.replace(warm_start=found.prefix), first_values=values)
+        notes += [f'warm start {taken}', *_other_classes(given, found.prefix, plan.data.classes)]
+    untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
+    if untrained:
+        notes.append(f'warning: --freeze={pattern} leaves {listed(untrained)} at initial values, which '
+                     'nothing has trained; start from a model with --warm_start')
+    return plan, notes
+
+
+def _other_classes(given, prefix, classes):
+    """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
+    with contextlib.suppress(UsageError):  # what another program has stored
+        stored = look(os.path.dirname(prefix)).run
+        if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
+            return [f"warning: --warm_start={given} is of a run with {changes['classes']}, so its last layer stands "
+                    'for others than here']
+    return []
+
+
+def record_of(plan: Plan) -> RunRecord:
+    """Returns the record of a start that takes a plan. Its data can be found from any working directory."""
+    settings = plan.settings.replace(data_dir=os.path.abspath(plan.settings.data.data_dir))
+    devices, data, taken = plan.devices, plan.data, plan.first_values
+    return RunRecord(
+        settings, step=plan.step, last_step=plan.last_step, classes=data.classes, examples=data.count,
+        images_sha256=data.digest(), test_sha256=records.prepared(settings.data, records.TEST).digest(),
+        network_sha256=own_sha256(NETWORKS, settings.recipe.network),
+        optimizer_sha256=own_sha256(OPTIMIZERS, settings.recipe.optimizer),
+        warm_start_sha256=saved.digest_of(taken) if taken else None,
+        devices=tuple(devices.place(k) for k in range(devices.num_towers)), groups=len(devices.groups),
+        on_gpus=devices.on_gpus, threads=len(os.sched_getaffinity(0)),
+        versions=startup.versions(devices.on_gpus))

@@ -1,0 +1,175 @@
+"""What a start does with a train_dir, as a table: names in the folder, its records and the flags, without a process."""
+import json
+import os
+
+import pytest
+
+from cifar10.run import decisions, metrics
+from cifar10.run.folder import FIGURES, LIST, PROGRAM, SETTINGS, look
+from cifar10.run.record import RunRecord
+from cifar10.settings.training import completed, train_settings
+
+RUN, OTHER = 'this run', 'another run'
+DATA, INDEX = '.data-00000-of-00001', '.index'
+EVENTS = 'events.out.tfevents.1.host.2.cifar10'
+
+
+def saved(*steps):
+    """Returns the names of whole checkpoints and of the list of them."""
+    return [LIST, *(f'model.ckpt-{step}{part}' for step in steps for part in (DATA, INDEX))]
+
+
+def write(folder, names, run=None, records=(), **settings):
+    """Makes a folder with some empty files, the record of a run if it has an id, and records of metrics.jsonl."""
+    os.makedirs(folder, exist_ok=True)
+    for name in names:
+        path = os.path.join(folder, name)
+        os.makedirs(path) if name.endswith('/') else open(path, 'w').close()
+    if run:
+        record = RunRecord(completed(dict(dict(train_dir=str(folder), max_steps=9), **settings)), last_step=9)
+        text = json.dumps(dict(program=PROGRAM, run=run, **record.to_json()))
+        (folder / SETTINGS).write_text(text)
+    for kind, step, *of_run in records:
+        metrics.Metrics(str(folder)).write(kind, step, **dict(run=of_run[0]) if of_run else {})
+
+
+def checkpoint_records(*steps):
+    """Returns records of checkpoints, as `write` takes them."""
+    return [(metrics.CHECKPOINT, step) for step in steps]
+
+
+# name: (what is in the folder, flags of the start, steps of others' checkpoints, refusal or '', whether the run is
+# replaced). The folder's: names, then the run's id, records and settings.
+STARTS = {
+    'no folder': (None, {}, (), '', False),
+    'an empty one': (dict(names=[]), {}, (), '', False),
+    'only a lock': (dict(names=['lock']), {}, (), '', False),
+    "a user's files": (dict(names=['notes.txt', 'model.h5']), {}, (), '', False),
+    'a run that goes on': (dict(names=saved(5), run=RUN), {}, (), '', False),
+    'the same with another length': (dict(names=saved(5), run=RUN), dict(max_steps=50), (), '', False),
+    'the same with another rate': (dict(names=saved(5), run=RUN), dict(learning_rate=0.5), (), '', False),
+    'a finished one': (dict(names=saved(9), run=RUN), {}, (), '', False),
+    'another seed': (dict(names=saved(5), run=RUN), dict(seed=4), (),
+                     'has an unfinished run of --seed=0. For --seed=4 use another --train_dir, or --restart', False),
+    'another seed, finished': (
+        dict(names=saved(9), run=RUN), dict(seed=4), (), 'has a finished run of --seed=0', False),
+    "another seed beside others' checkpoints": (
+        dict(names=saved(5, 3), run=RUN), dict(seed=4), (3,), '--seed=4 use another --train_dir; to continue', False),
+    'another network': (dict(names=saved(5), run=RUN), dict(network='linear'), (), 'there --warm_start=', False),
+    'another length in epochs': (
+        dict(names=saved(5), run=RUN, epochs=2.0, schedule='cosine', max_steps=None),
+        dict(epochs=3.0, schedule='cosine', max_steps=None), (), 'at whose end the learning rate reaches 0', False),
+    'a run before its first checkpoint': (dict(names=[EVENTS], run=RUN), {}, (), '', True),
+    'the same, which was killed in a save': (
+        dict(names=['.model.ckpt-5' + DATA, 'model.ckpt-5' + DATA], run=RUN, records=checkpoint_records(5)), {}, (), '',
+        True),
+    'another one before its first save': (dict(names=[], run=RUN), dict(seed=4), (), '', True),
+    'a run whose checkpoints were removed': (
+        dict(names=[], run=RUN, records=checkpoint_records(3, 5)), {}, (), 'checkpoints have been removed', False),
+    'the same, to be deleted': (
+        dict(names=[], run=RUN, records=checkpoint_records(3, 5)), dict(restart=True), (), '', True),
+    'a run without the index of its checkpoint': (
+        dict(names=[LIST, 'model.ckpt-5' + DATA], run=RUN), {}, (),
+        'no model.ckpt-5.index, so no checkpoint can be read; copy what is missing, use another --train_dir, or --rest',
+        False),
+    'data of a checkpoint alone': (dict(names=['model.ckpt-5' + DATA]), {}, (), 'or use another --train_dir', False),
+    'a list of checkpoints alone': (
+        dict(names=[LIST]), {}, (), 'holds checkpoint, but no model.ckpt-<step>.index', False),
+    'a restart of it': (dict(names=[LIST]), dict(restart=True), (), 'holds checkpoint, but no', False),
+    'an eval_dir': (dict(names=[], records=[(metrics.EVAL, 5, RUN)]), {}, (), 'is it an --eval_dir?', False),
+    "the tutorial's run": (dict(names=saved(0, 5)), {}, (0, 5), '', False),
+    "a restart of the tutorial's run": (
+        dict(names=saved(0, 5)), dict(restart=True), (0, 5), 'holds checkpoints, but no config.json', False),
+    "the tutorial's run, gone on with": (dict(names=saved(0, 5), run=RUN), {}, (0,), '', False),
+    'a restart of that': (dict(names=saved(0, 5), run=RUN), dict(restart=True), (0,),
+                          'model.ckpt-0 was not written by this program, so it is not deleted', False),
+    'a checkpoint in the V1 format': (dict(names=['model.ckpt-5', 'model.ckpt-5.meta']), {}, (5,), '', False),
+    'a backup of a checkpoint': (dict(names=['model.ckpt-5.tar', 'model.ckpt-5/']), {}, (), '', False),
+    'a restart': (dict(names=saved(5), run=RUN), dict(restart=True), (), '', True),
+    'a restart with another seed': (dict(names=saved(5), run=RUN), dict(restart=True, seed=4), (), '', True),
+    'a restart of nothing': (dict(names=[]), dict(restart=True), (), '', False),
+    'a folder in place of a file': (dict(names=['checkpoint/']), {}, (), 'checkpoint is a folder, and a run', False),
+    'the same in best': (dict(names=['best/checkpoint/']), {}, (), 'best/checkpoint is a folder', False),
+}
+
+
+def ours(others):
+    """Returns the function that says which checkpoints this program wrote: all but those of some steps."""
+    return lambda prefix: int(prefix.rpartition('-')[2]) not in others
+
+
+@pytest.mark.parametrize('name', STARTS)
+def test_a_start_is_refused_or_deletes_or_goes_on(name, tmp_path):
+    content, flags, others, message, is_replaced = STARTS[name]
+    folder = tmp_path / 'train'
+    if content:
+        write(folder, **content)
+    settings = train_settings(**dict(dict(train_dir=str(folder), max_steps=9), **flags))
+    found = look(str(folder))
+    refusal = decisions.refusal(found, settings, ours(others))
+    assert message in (refusal or '') and bool(refusal) == bool(message)
+    if not refusal:
+        assert decisions.replaces(found, settings) == is_replaced
+        if is_replaced:
+            line = decisions.replaced(found)
+            assert line.startswith('restart ' if found.checkpoints else 'replaced ')
+
+
+def test_what_a_restart_deletes_and_in_which_order(tmp_path):
+    folder = tmp_path / 'train'
+    write(folder, [*saved(5), EVENTS, 'lock', 'notes.txt', '.config.json.0123abcd', 'stuck.txt', 'trace-1-2.json',
+                   'events.out.tfevents.1.mine'], RUN, checkpoint_records(5))
+    write(folder / 'best', [*saved(4), FIGURES, 'mine'], RUN)
+    write(folder / 'eval', [EVENTS, 'lock'], records=[(metrics.EVAL, 5, RUN)])
+    paths = [os.path.relpath(path, folder) for path in decisions.deletions(look(str(folder)))]
+    assert paths == [
+        'best/checkpoint', 'best/best.json', 'best/model.ckpt-4.data-00000-of-00001', 'best/model.ckpt-4.index',
+        'best/config.json', 'best', f'eval/{EVENTS}', 'eval/lock', 'eval/metrics.jsonl', 'eval',
+        'checkpoint', '.config.json.0123abcd', EVENTS, 'model.ckpt-5.data-00000-of-00001', 'model.ckpt-5.index',
+        'stuck.txt', 'trace-1-2.json', 'metrics.jsonl', 'config.json']
+
+
+@pytest.mark.parametrize('best, evaluations, kept', [
+    (dict(run=OTHER), [RUN], 'best'), (dict(run=RUN, records=[(metrics.TRAIN, 5)]), [RUN], 'best'),
+    (dict(run=RUN), [RUN, OTHER], 'eval'), (dict(run=RUN), [['spoilt']], 'eval'), (dict(run=None), [RUN], 'best')])
+def test_what_is_of_another_run_is_not_deleted(best, evaluations, kept, tmp_path):
+    write(tmp_path, saved(5), RUN)
+    write(tmp_path / 'best', [*saved(4), FIGURES], **best)
+    write(tmp_path / 'eval', [], records=[(metrics.EVAL, 5, run) for run in evaluations])
+    paths = [os.path.relpath(path, tmp_path) for path in decisions.deletions(look(str(tmp_path)))]
+    assert not [path for path in paths if path.startswith(kept)]
+    assert {'best', 'eval'} - {kept} <= set(paths)
+
+
+@pytest.mark.parametrize('names, recorded, others, abandoned', [
+    ([*saved(5), 'model.ckpt-4' + DATA], (4, 5), (), ['model.ckpt-4' + DATA]),
+    ([*saved(5), 'model.ckpt-4' + DATA], (5,), (), []),  # no record says that this run wrote it
+    ([*saved(3, 5), 'model.ckpt-2' + DATA, 'model.ckpt-4' + DATA], (2, 4, 5), (3,), ['model.ckpt-4' + DATA]),
+    ([*saved(5), '.model.ckpt-6' + DATA, '.checkpoint.0123abcd', 'model.ckpt-7.index.tempstate12'], (5,), (),
+     ['.checkpoint.0123abcd', '.model.ckpt-6' + DATA, 'model.ckpt-7.index.tempstate12']),
+    ([*saved(5), '.notes.0123abcd', 'checkpoint.tmp', 'model.ckpt-5.tar'], (5,), (), [])])
+def test_what_killed_processes_left_is_abandoned(names, recorded, others, abandoned, tmp_path):
+    write(tmp_path, names, RUN, checkpoint_records(*recorded))
+    paths = decisions.abandoned(look(str(tmp_path)), ours(others))
+    assert [os.path.relpath(path, tmp_path) for path in paths] == sorted(abandoned)
+
+
+@pytest.mark.parametrize('path, deleted', [
+    ('model.ckpt-5', True), ('best/model.ckpt-4', True), ('model.ckpt-7', False), ('link/model.ckpt-5', True),
+    ('../model.ckpt-5', False)])
+def test_a_model_that_a_start_deletes_is_known_by_any_path(path, deleted, tmp_path):
+    folder = tmp_path / 'train'
+    write(folder, saved(5), RUN)
+    write(folder / 'best', saved(4), RUN)
+    os.symlink(folder, folder / 'link')
+    assert decisions.deletes(look(str(folder)), str(folder / path)) == deleted
+
+
+def test_the_record_of_a_step_is_that_of_the_start_that_took_it(tmp_path):
+    write(tmp_path, saved(9), RUN)
+    for step, seconds in ((0, 10), (5, 20)):
+        record = RunRecord(completed(dict(train_dir=str(tmp_path), stuck_secs=seconds)), step=step)
+        metrics.Metrics(str(tmp_path)).write(metrics.START, **record.to_json())
+    folder = look(str(tmp_path))
+    assert [folder.record_of(step).settings.run.stuck_secs for step in (1, 5, 6, 9)] == [10, 10, 20, 20]
+    assert folder.record_of(0) is folder.run
