@@ -26,9 +26,9 @@ from cifar10.tools.explain.measure import Figures, most_seconds
 from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, TOWERS, TRANSFERS
 from cifar10.tools.explain.variant import STEP, SUMMARY, Variant
 from cifar10.training import graph, trainer
+from cifar10.training.decide import decide
 from cifar10.training.description import describe
 from cifar10.training.plan import plan_of
-from cifar10.training.decide import decide
 from cifar10.training.start import refuse_other_images
 
 _SECONDS = 40  # of measuring; building the graphs may take as long again
