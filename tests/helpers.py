@@ -143,6 +143,11 @@ def checkpoints(directory):
     return list(glance(str(directory)).checkpoints)
 
 
+def planned(start):
+    """Takes the stages that make the Plan of a Start; returns their lines."""
+    return [line for stage in trainer.PLANNING for line in stage(start)]
+
+
 def delete_run(folder):
     """Deletes the run in a train_dir, as a start with `--restart` does."""
     remove(decisions.deletions(look(str(folder))))

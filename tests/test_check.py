@@ -18,9 +18,8 @@ from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.training import start, trainer
-from cifar10.training.decide import decide
 from cifar10.training.start import Start, choose_devices, expect_data, refuse_other_images
-from tests.helpers import ROOT, run_script, small_disk, state_of, train
+from tests.helpers import ROOT, planned, run_script, small_disk, state_of, train
 from tests.test_picture_files import encoded
 
 RESIDUAL = f"{ROOT / 'examples' / 'residual_network.py'}:residual"
@@ -158,7 +157,7 @@ def test_devices_that_wait_are_named(settings, data_dir, changes, idle, needed):
             f'too few towers fill the gaps; --num_towers={needed} or more would')
         devices = changes.get('gpus_per_tower', 2)
         expected.append(f'gaps       the {devices} devices of a tower wait for each other, because {why}')
-    assert decide(start) == expected
+    assert planned(start) == expected
 
 
 def bytes_of(text):
@@ -329,7 +328,7 @@ def test_other_images_that_are_not_read_yet_are_refused_as_a_start_refuses_them(
 
     def look():
         start = Start(settings(**flags))
-        trainer.take(start, (choose_devices, expect_data, decide))
+        trainer.take(start, (choose_devices, expect_data, *trainer.PLANNING))
         return refuse_other_images(start)
     files('cat', 'dog')
     train(settings(**flags, max_steps=1))

@@ -18,7 +18,6 @@ from cifar10.settings.training import completed, train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
 from cifar10.tools.replay.verify import Verification
-from cifar10.training.decide import decide
 from cifar10.training.start import Start
 from tests.helpers import (
     assert_same_bits,
@@ -26,6 +25,7 @@ from tests.helpers import (
     initialise,
     last_variables,
     patient,
+    planned,
     read_until,
     start_script,
     stepping,
@@ -219,7 +219,7 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
     def notes(**changes):
         start = Start(train_settings(**{**flags, 'max_steps': 9, **changes}), choose(2, 'cpu'))
         start.data = records.prepare(flags['dataset'], flags['data_dir'])
-        return [line for line in decide(start) if line.startswith('changed')]
+        return [line for line in planned(start) if line.startswith('changed')]
     assert notes() == []
     # The intervals are multiples of it.
     assert notes(local_steps=3) == ['changed    local_steps=2 (now 3), eval_steps=4 (now 3), save_steps=2 (now 3)']

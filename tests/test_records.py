@@ -20,7 +20,6 @@ from cifar10.base.errors import UsageError
 from cifar10.data import cifar, download, records, shapes
 from cifar10.settings.training import DataSettings
 from cifar10.training import trainer
-from cifar10.training.decide import decide
 from cifar10.training.description import describe
 from cifar10.training.start import Start, choose_devices, expect_data
 from tests.helpers import ROOT, patient, run_script, tf
@@ -89,7 +88,7 @@ def test_a_damaged_file_is_named(cifar_dir, damage):
 
 def test_another_number_of_images_than_was_published_is_said(cifar_dir, settings, capsys):
     start = Start(settings(dataset='cifar10', data_dir=str(cifar_dir)))
-    trainer.take(start, [choose_devices, expect_data, decide, describe])
+    trainer.take(start, [choose_devices, expect_data, *trainer.PLANNING, describe])
     assert 'warning: cifar10 has 50,000 training images, and ' in capsys.readouterr().out
 
 

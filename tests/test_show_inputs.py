@@ -10,9 +10,8 @@ from cifar10.parallel import devices
 from cifar10.programs import show_inputs as program
 from cifar10.tools import show_inputs
 from cifar10.training import graph, inputs
-from cifar10.training.decide import decide
 from cifar10.training.start import Start
-from tests.helpers import initialise, tf
+from tests.helpers import initialise, planned, tf
 
 
 @pytest.mark.parametrize('changes', [{}, pytest.param(
@@ -22,7 +21,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     first, last = inputs.of_run(config, 6)
     data = records.prepare('shapes', data_dir)
     start = Start(config, devices.choose(1, 'cpu'), data)
-    decide(start)
+    planned(start)
     built = graph.build(start.plan, graph.learnt(start.plan))
     with tf.Session() as session:
         initialise(session)

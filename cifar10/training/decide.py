@@ -2,26 +2,22 @@
 
 Settings that a user leaves undecided follow from the preset and the devices of a new run; a resumed run keeps its own.
 """
-import contextlib
 import math
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from cifar10.base import startup
-from cifar10.base.errors import UsageError, listed
+from cifar10.base.errors import UsageError
 from cifar10.base.registry import AUTO, NETWORKS, OPTIMIZERS, PRECISIONS, UPDATE_MODES
 from cifar10.data import records
 from cifar10.parallel import gpus
 from cifar10.parallel.devices import Devices
 from cifar10.run import decisions, saved
-from cifar10.run.folder import look
 from cifar10.run.record import RunRecord, own_sha256
 from cifar10.settings.definition import Change
 from cifar10.settings.presets import PRESETS, default_rates
 from cifar10.settings.training import TrainSettings
-from cifar10.training import warm_start
 from cifar10.training.plan import Plan, plan_of
 from cifar10.training.start import Start
 
@@ -29,26 +25,28 @@ _INTERVALS = ('save_steps', 'eval_steps')
 
 
 def decide(start: Start) -> list[str]:
-    """Decides on the Plan; a stage, as those of `start` are."""
-    # The directory was checked before the images were prepared too, but only under the lock does nobody change it.
-    folder = start.look()
-    start.restored = None if decisions.replaces(folder, start.settings) else saved.newest_of_run(folder)
-    step = start.restored.step if start.restored else 0
-    # The record of the start that saved the checkpoint; later starts may have saved nothing.
-    stored = folder.record_of(step) if start.restored else None
+    """Makes the Plan; a stage, as those of `start` are."""
+    stored, found = start.stored, start.restored
     settings = decided(start.settings, start.devices, stored.settings.flat() if stored else {})
-    plan = plan_of(settings, start.data, start.devices, start.restored.prefix if start.restored else None, step)
+    place = (found.prefix, found.step) if found else (None, 0)
+    plan = plan_of(settings, start.data, start.devices, *place)
     _refuse_impossible(plan)
-    start.plan, warm = _with_warm_start(_with_length(plan, start.restored), stored, folder)
+    start.plan = _with_length(plan, found)
+    return []
+
+
+def remark(start: Start) -> list[str]:
+    """Returns what a person should know of the decisions of a run that has steps to take; a stage."""
     if start.plan.finished:
         return []
-    recipe, towers = settings.recipe, settings.towers
+    settings, stored = start.plan.settings, start.stored
     changes = stored.difference_to(decisions.chosen(settings, Change.REPORTED, Change.FREE)) if stored else {}
-    return [*_emulation_warning(towers, start.devices),
+    names = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer)
+    return [*_emulation_warning(settings.towers, start.devices),
             *([f"changed    {', '.join(changes.values())}"] if changes else []),
-            *_unused_devices(towers, start.devices),
-            *(stored.code_changes(network=recipe.network, optimizer=recipe.optimizer) if stored else []),
-            *_rounded_intervals(start.settings, settings), *warm, *plan.recipe.warnings]
+            *_unused_devices(settings.towers, start.devices),
+            *(stored.code_changes(**names) if stored else []),
+            *_rounded_intervals(start.settings, settings), *start.plan.recipe.warnings]
 
 
 def _refuse_impossible(plan):
@@ -139,51 +137,6 @@ def _unused_devices(towers, devices):
             why, remedy = f'{towers.variable_update} has only one tower on them', ''
         lines.append(f'gaps       the {per_tower} devices of a tower wait for each other, because {why}{remedy}')
     return lines
-
-
-def _with_warm_start(plan, stored, folder):
-    """Returns (the plan with the model that a new run starts from, notes about it).
-
-    A resumed run keeps the model that it started from, whatever the user gives now.
-
-    Args:
-      plan: the plan of the run so far.
-      stored: what the run has stored of itself, or None.
-      folder: the train_dir, whose run a start without a checkpoint deletes.
-    """
-    settings = plan.settings
-    given = settings.run.warm_start
-    if plan.checkpoint:
-        taken = stored.settings.run.warm_start if stored else None
-        notes = [f'ignored    --warm_start={given}: the run goes on from its own checkpoint'] if given else []
-        return plan._replace(settings=settings.replace(warm_start=taken)), notes
-    values, notes = {}, []
-    pattern = settings.recipe.freeze
-    towers = settings.towers
-    variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
-    if given:
-        found = warm_start.find(given)
-        if decisions.deletes(folder, found.prefix):
-            raise UsageError(f'--warm_start={given} is a model of the run in {folder.path}, which this start '
-                             'deletes; use another --train_dir')
-        values, taken = warm_start.fitting(found, variables)
-        plan = plan._replace(settings=settings.replace(warm_start=found.prefix), first_values=values)
-        notes += [f'warm start {taken}', *_other_classes(given, found.prefix, plan.data.classes)]
-    untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
-    if untrained:
-        notes.append(f'warning: --freeze={pattern} leaves {listed(untrained)} at initial values, which '
-                     'nothing has trained; start from a model with --warm_start')
-    return plan, notes
-
-
-def _other_classes(given, prefix, classes):
-    """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
-    with contextlib.suppress(UsageError):  # what another program has stored
-        stored = look(os.path.dirname(prefix)).run
-        if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
-            return [f"warning: --warm_start={given} is of a run with {changes['classes']}, so its last layer stands "
-                    'for others than here']
-    return []
 
 
 def record_of(plan: Plan) -> RunRecord:

@@ -42,9 +42,8 @@ def describe(start: Start) -> list[str]:
 
 def _before(start):
     """Returns a phrase if the towers of a run were on another number of devices before."""
-    plan = start.plan
-    stored = start.folder.record_of(plan.step) if plan.checkpoint else None
-    if stored is None or stored.groups in (None, len(plan.devices.groups)):
+    stored = start.stored
+    if stored is None or stored.groups in (None, len(start.plan.devices.groups)):
         return ''
     return f'; before, the run used {stored.groups}'
 

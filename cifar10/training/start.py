@@ -24,6 +24,7 @@ from cifar10.parallel import gpus, session_config
 from cifar10.parallel.devices import Devices, choose
 from cifar10.run import decisions, saved
 from cifar10.run.folder import Folder, exists, glance, look
+from cifar10.run.record import RunRecord
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TowerSettings, TrainSettings
 from cifar10.training.plan import Plan
@@ -40,6 +41,7 @@ class Start:
       data: the training images, which the caller provides after the stages of BEFORE_DATA.
       expected: the data set, if its files do not exist yet.
       restored: the checkpoint that the run goes on from, or None.
+      stored: the record of the start that saved it; later starts may have saved nothing.
       plan: the result.
     """
     settings: TrainSettings
@@ -48,6 +50,7 @@ class Start:
     data: Records | None = None
     expected: Expected | None = None
     restored: saved.Saved | None = None
+    stored: RunRecord | None = None
     plan: Plan | None = None
 
     def look(self) -> Folder:
@@ -173,6 +176,15 @@ def find_images(start: Start) -> list[str]:
 
 
 BEFORE_DATA = (check_network, check_optimizer, choose_devices, check_directory, find_images)
+
+
+def find_checkpoint(start: Start) -> list[str]:
+    """Looks at the directory again, which is locked by now, and finds the checkpoint that the run goes on from."""
+    folder = start.look()
+    if not decisions.replaces(folder, start.settings):
+        start.restored = saved.newest_of_run(folder)
+    start.stored = folder.record_of(start.restored.step) if start.restored else None
+    return []
 
 
 def refuse_other_images(start: Start) -> list[str]:

@@ -13,7 +13,7 @@ from cifar10.run.cost import Cost
 from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir, remove
 from cifar10.settings.training import TrainSettings
-from cifar10.training.decide import decide, record_of
+from cifar10.training.decide import decide, record_of, remark
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
@@ -24,13 +24,16 @@ from cifar10.training.start import (
     BEFORE_DATA,
     Start,
     check_space,
+    find_checkpoint,
     local_devices,
     offering_shapes,
     refuse_other_images,
     space_for_checkpoints,
 )
+from cifar10.training.warm_start import take_model
 
-WITH_DATA = (decide, refuse_other_images, describe, advise, describe_run)
+PLANNING = (find_checkpoint, decide, remark, take_model)
+WITH_DATA = (*PLANNING, refuse_other_images, describe, advise, describe_run)
 
 
 def train(settings: TrainSettings, termination: Termination | None = None, devices: Devices | None = None,

@@ -1,5 +1,7 @@
 """A warm start: a new run takes from a checkpoint of another model the variables that fit by name and shape."""
+import contextlib
 import os
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,8 +10,38 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import UsageError, listed
 from cifar10.base.graphs import AVERAGE
-from cifar10.run import saved
-from cifar10.run.folder import exists, glance
+from cifar10.run import decisions, saved
+from cifar10.run.folder import exists, glance, look
+from cifar10.training.start import Start
+
+
+def take_model(start: Start) -> list[str]:
+    """Gives a new run the model that it starts from; a stage, once there is a plan.
+
+    A resumed run keeps the model that it started from, whatever the user gives now.
+    """
+    plan, given = start.plan, start.plan.settings.run.warm_start
+    if plan.checkpoint:
+        taken = start.stored.settings.run.warm_start if start.stored else None
+        start.plan = plan._replace(settings=plan.settings.replace(warm_start=taken))
+        is_ignored = given and not plan.finished
+        return [f'ignored    --warm_start={given}: the run goes on from its own checkpoint'] if is_ignored else []
+    values, notes, pattern = {}, [], plan.settings.recipe.freeze
+    towers = plan.settings.towers
+    variables = plan.recipe.variables(towers.batch_size, plan.precision.dtype) if given or pattern else {}
+    if given:
+        found = find(given)
+        if decisions.deletes(start.folder, found.prefix):  # which a start without a checkpoint does
+            raise UsageError(f'--warm_start={given} is a model of the run in {start.folder.path}, which this start '
+                             'deletes; use another --train_dir')
+        values, taken = fitting(found, variables)
+        start.plan = plan._replace(settings=plan.settings.replace(warm_start=found.prefix), first_values=values)
+        notes += [f'warm start {taken}', *_other_classes(given, found.prefix, plan.data.classes)]
+    untrained = [name for name in variables if pattern and re.search(pattern, name) and name not in values]
+    if untrained:
+        notes.append(f'warning: --freeze={pattern} leaves {listed(untrained)} at initial values, which '
+                     'nothing has trained; start from a model with --warm_start')
+    return notes
 
 
 def find(given: str) -> saved.Saved:
@@ -82,3 +114,13 @@ def fitting(found: saved.Saved, variables: Mapping[str, tf.Variable]) -> tuple[d
     if missing:
         text += f'; not there: {listed(missing)}'
     return values, text
+
+
+def _other_classes(given, prefix, classes):
+    """Returns a warning if a warm start takes a last layer for as many classes that are others, or in another order."""
+    with contextlib.suppress(UsageError):  # what another program has stored
+        stored = look(os.path.dirname(prefix)).run
+        if stored and len(stored.classes) == len(classes) and (changes := stored.difference_to(dict(classes=classes))):
+            return [f"warning: --warm_start={given} is of a run with {changes['classes']}, so its last layer stands "
+                    'for others than here']
+    return []

@@ -26,7 +26,6 @@ from cifar10.tools.explain.measure import Figures, most_seconds
 from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, TOWERS, TRANSFERS
 from cifar10.tools.explain.variant import STEP, SUMMARY, Variant
 from cifar10.training import graph, trainer
-from cifar10.training.decide import decide
 from cifar10.training.description import describe
 from cifar10.training.plan import plan_of
 from cifar10.training.start import refuse_other_images
@@ -51,7 +50,7 @@ def explain(settings: TrainSettings, termination: Termination | None = None, dev
     del termination
     graph.refuse_without_clock(settings.towers)
     start = trainer.prepared(settings, devices)
-    trainer.take(start, (decide, refuse_other_images, describe))
+    trainer.take(start, (*trainer.PLANNING, refuse_other_images, describe))
     with failures.plain_errors(), tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
         def variant(plan, may_diverge):
             made = Variant(plan, tempfile.mkdtemp(dir=folder), before_session, may_diverge)
