@@ -226,7 +226,8 @@ def test_killed_at_each_system_call_an_evaluator_leaves_its_records_and_nothing_
         assert_evaluator_goes_on(state, tmp_path / str(i), evaluator)
 
 
-CONVERT = 'import sys; from cifar10.data import records; records.prepare(sys.argv[1], "", test_fraction=0.1)'
+CONVERT = ('import sys; from cifar10.data import records; '
+           'records.prepare(sys.argv[1], "", test_fraction=0.1, image_size=int(sys.argv[2]))')
 
 
 def pictures(folder):
@@ -240,20 +241,23 @@ def pictures(folder):
     return folder
 
 
-def started(folder):
-    return 'from cifar10.base import startup; startup.start_tensorflow(); ' + CONVERT, str(folder) + '/'
+def started(folder, size):
+    return 'from cifar10.base import startup; startup.start_tensorflow(); ' + CONVERT, str(folder) + '/', str(size)
 
 
 @pytest.mark.stress
-def test_killed_at_each_system_call_a_conversion_leaves_nothing(tmp_path):
+@pytest.mark.parametrize('size', [32, 65])
+def test_killed_at_each_system_call_a_conversion_leaves_nothing(tmp_path, size):
     folder = pictures(tmp_path / 'photos')
-    traced = trace(command_of('-c', *started(folder)), folder, tmp_path / 'traced')
+    traced = trace(command_of('-c', *started(folder, size)), folder, tmp_path / 'traced')
     states = [state for _, state in distinct(enumerate(traced.states))]
     assert len(states) > 10
     for i, state in enumerate(states):
         copy = write_tree(tmp_path / str(i), state)
-        records.prepare(f'{copy}/', '', test_fraction=0.1)
-        assert read_tree(copy) == traced.states[-1]
+        records.prepare(f'{copy}/', '', test_fraction=0.1, image_size=size)
+        # A process that was killed once it had finished has left its number in the file of its lock.
+        lock = {f'cifar-bin-{size}px-photos/.lock': b''}
+        assert {**read_tree(copy), **lock} == {**traced.states[-1], **lock}
 
 
 @pytest.mark.stress

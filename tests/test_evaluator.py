@@ -6,7 +6,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from cifar10.data import records
-from cifar10.data.photos.decoding import Preparation
+from cifar10.data.photos.preparation import Preparation
 from cifar10.evaluation.classification import Classifier
 from cifar10.evaluation.evaluator import Evaluator
 from cifar10.evaluation.model import Trained

@@ -12,15 +12,7 @@ from cifar10.tools.check import check
 from cifar10.training import inputs, trainer
 from cifar10.training.start import Start, check_network
 from tests.helpers import ROOT, last_variables, tf, value_of
-from tests.test_picture_files import decoder
-
-
-def weights_of(size, other):
-    """Returns the weights [other, size] of a resize: a triangle as wide as a pixel of the coarser image."""
-    scale = size / other
-    centres = (np.arange(other) + 0.5) * scale
-    weights = np.maximum(1 - np.abs(np.arange(size) + 0.5 - centres[:, None]) / max(scale, 1), 0)
-    return weights / weights.sum(1, keepdims=True)
+from tests.test_picture_files import reader, weights_of
 
 
 @pytest.mark.parametrize('size', [16, 27, 48, 64])
@@ -31,7 +23,7 @@ def test_records_and_files_are_resized_alike_with_anti_aliasing(size, tmp_path):
     weights = weights_of(32, size)
     np.testing.assert_allclose(pixels, weights @ planes @ weights.T, atol=0.501)
     (tmp_path / 'x.png').write_bytes(content)
-    image = decoder(size, stored_size=32)(str(tmp_path / 'x.png'))
+    image = reader(size, stored_size=32).image(str(tmp_path / 'x.png'))
     np.testing.assert_array_equal(image, pixels[1].transpose(1, 2, 0))
 
 
@@ -147,7 +139,7 @@ def test_a_folder_is_converted_once_for_each_size(folder, capsys):
     assert str(data[0]) == f'{folder}, 10 images of 48x48 in {folder}cifar-bin-0.2-48px'
     assert [each.count for each in data] == [10, 2] and before.count == 10
     files = [os.path.join(folder, name, file) for name in ('eel', 'owl') for file in os.listdir(folder + name)]
-    expected = {image.tobytes() for image in decoder(48).each(files)}
+    expected = {image.tobytes() for image in map(reader(48, stored_size=48).image, files)}
     found = set()
     for each in data:
         memory = each.load()

@@ -1,6 +1,5 @@
 """Training on photos: modes, resumption, clusters, photos that change, and what is done with the trained model."""
 import functools
-import os
 import pathlib
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import pytest
 
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
-from cifar10.data.photos import pictures
 from cifar10.evaluation import classification, evaluation, evaluator, model
 from cifar10.run import metrics
 from cifar10.run.train_dir import TrainDir
@@ -30,25 +28,26 @@ from tests.helpers import (
     tf,
     train,
 )
-from tests.test_photos import MADE, SIZE, made, prepare, rows_of
+from tests.test_photos import LIST, PHOTOS, SIZE, made, photos_of, prepare
+from tests.test_picture_files import encoded, noise
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """A folder of photos with a manifest."""
+    """A folder of photos that are prepared."""
     return made(tmp_path_factory)
 
 
 @pytest.fixture
 def copy(folder, tmp_path):
-    """A copy of the folder that a test may change, with a manifest."""
+    """A copy of the folder that a test may change."""
     return pathlib.Path(shutil.copytree(folder, tmp_path / 'mine'))
 
 
 @pytest.fixture(scope='module')
 def flags(folder):
     """The flags of a small run on the photos."""
-    return dict(dataset=f'{folder}/', test_fraction=0.2, image_size=SIZE,
+    return dict(dataset=f'{folder}/', test_fraction=0.25, image_size=SIZE,
                 network=f'{ROOT}/tests/networks.py:convolutions', batch_size=4, max_steps=12, save_steps=3,
                 learning_rate=0.01, tower_device='cpu')
 
@@ -93,37 +92,41 @@ def test_every_mode_and_augmentation_trains_and_validates(flags, mode, augmentat
                               augmentation=augmentation, eval_steps=4)
     trainer.train(settings)
     last = metrics.read(str(tmp_path), metrics.EVAL)[-1]
-    assert (last['step'], last['examples']) == (8, 9)
+    assert (last['step'], last['examples']) == (8, 6)
 
 
 @pytest.mark.stress
-@pytest.mark.parametrize('change, what', [
-    pytest.param(lambda path: path.unlink(), 'No such file', marks=pytest.mark.stress),
-    (lambda path: path.write_bytes(path.read_bytes()[:-1] + b'x'), 'has changed since the run began')])
-def test_a_photo_that_changes_under_way_ends_the_run(flags, copy, tmp_path, change, what):
+def test_a_prepared_photo_that_goes_under_way_ends_the_run(flags, copy, tmp_path):
     settings = train_settings(**{**flags, 'dataset': f'{copy}/'}, train_dir=str(tmp_path / 'train'))
     trainer.train(settings.replace(max_steps=3))
-    changed = copy / rows_of(prepare(copy).folder)[7]['file']
+    gone = copy / PHOTOS / photos_of(prepare(copy))[7].name
     with pytest.raises(RunError) as raised:
-        trainer.train(settings, before_session=lambda: change(changed))
+        trainer.train(settings, before_session=gone.unlink)
     line = str(raised.value)
-    assert line.startswith(str(changed)) and what in line and '\n' not in line and 'model.ckpt-' in line, line
-    with pytest.raises(UsageError, match='to have it made again'):
+    assert line.startswith(str(gone)) and 'No such file' in line and '\n' not in line and 'model.ckpt-' in line, line
+    with pytest.raises(UsageError, match=f'{gone.name} of .* is missing; rm -r {copy / LIST} makes the next start'):
         trainer.train(settings)
+    shutil.rmtree(copy / LIST)
+    trainer.train(settings)
+    assert last_variables(tmp_path / 'train')['global_step'] == 12
 
 
 @pytest.mark.stress
 def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, capsys):
     settings = train_settings(**{**flags, 'dataset': f'{copy}/', 'max_steps': 1}, train_dir=str(tmp_path / 'train'))
     trainer.train(settings)
-    shutil.rmtree(prepare(copy).folder)
+    shutil.rmtree(copy / LIST)
     trainer.train(settings.replace(max_steps=2))
     assert 'changed' not in capsys.readouterr().out
-    folder = prepare(copy).folder
-    files = [copy / row['file'] for row in rows_of(folder)]
-    one, other = [files[i] for i in (14, 26, 32, 24) if files[i].suffix == '.jpg'][:2]  # which step 2 takes
-    one.write_bytes(other.read_bytes())
-    shutil.rmtree(folder)
+    train, test = ([copy / photo.source for photo in photos_of(prepare(copy, part))]
+                   for part in (records.TRAIN, records.TEST))
+
+    def replace(file, by):
+        file.write_bytes(by)
+        shutil.rmtree(copy / LIST)
+    for i, file in enumerate(train):  # whichever step 2 takes
+        file.write_bytes(encoded(noise(90 + i, 130), 'JPEG'))
+    shutil.rmtree(copy / LIST)
     trainer.train(settings.replace(max_steps=3))
     assert 'changed    the training images' in capsys.readouterr().out
     directory = TrainDir(settings.run.train_dir)
@@ -136,16 +139,12 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
         checkpoint_dir=settings.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu'))
     evaluate()  # the run has gone on with these photos
     assert 'warning' not in capsys.readouterr().out
-    one.write_bytes((copy / rows_of(folder)[2]['file']).read_bytes())
-    shutil.rmtree(folder)
+    replace(train[3], encoded(noise(130, 99), 'JPEG'))
     evaluate()
     output = capsys.readouterr().out
     assert 'warning: the training images have changed since the run was trained' in output
     assert 'test images' not in output.replace('so test images may', '')
-    tested, trained = (next(row['file'] for row in rows_of(folder, part) if MADE not in row['file'])
-                       for part in (records.TEST, records.TRAIN))
-    (copy / tested).write_bytes((copy / trained).read_bytes())
-    shutil.rmtree(folder)
+    replace(test[0], train[1].read_bytes())
     evaluate()
     output = capsys.readouterr().out
     assert 'warning: 1 of the test images are training images too' in output
@@ -161,19 +160,18 @@ def test_validation_takes_as_many_images_at_a_time_as_fit_into_memory():
 
 
 @pytest.mark.stress
-def test_the_consumers_follow(flags, folder, tmp_path, capsys, monkeypatch):
+def test_the_consumers_follow(flags, folder, tmp_path, capsys):
     settings = train_settings(**{**flags, 'max_steps': 2}, train_dir=str(tmp_path / 'train'), log_frequency=1)
     check(settings)
     trainer.train(settings)
     evaluation.evaluate(eval_settings(checkpoint_dir=str(tmp_path / 'train'), eval_dir=str(tmp_path / 'eval'),
                                       run_once=True, tower_device='cpu'))
-    assert 'of 9)' in capsys.readouterr().out
-    decoded, make = [], pictures.Decoder.make
-    monkeypatch.setattr(pictures.Decoder, 'make', lambda self, file: decoded.append(file.path) or make(self, file))
-    files = tuple(str(folder / row['file']) for row in rows_of(prepare(folder).folder)[:2])
+    assert 'of 6)' in capsys.readouterr().out
+    files = tuple(str(folder / photo.source) for photo in photos_of(prepare(folder))[:2])
+    lines = []
     classification.classify(eval_settings(checkpoint_dir=settings.run.train_dir, image=files, tower_device='cpu'),
-                            lambda line: None)
-    assert sorted(decoded) == sorted(files)
+                            lines.append)
+    assert [line.split()[0] for line in lines] == list(files)
     blocks = inputs.of_run(settings, 4)
     assert blocks[0].originals.shape == (4, SIZE, SIZE, 3) and blocks[0].augmented.shape == (4, SIZE, SIZE, 3)
 
@@ -192,24 +190,14 @@ def test_the_workers_of_a_cluster_read_their_own_photos(flags, two_towers, tmp_p
 @pytest.mark.stress
 @pytest.mark.skipif(subprocess.run(['unshare', '-m', 'true'], capture_output=True).returncode != 0,
                     reason='no mount namespaces of our own here')
-@pytest.mark.parametrize('where', ['manifest', 'photo'])
-def test_a_worker_with_other_photos_is_refused(where, flags, folder, copy, tmp_path):
-    row = rows_of(prepare(folder).folder)[0]['file']
-    path = copy / row
-    before = path.stat()
-    if where == 'manifest':
-        shutil.rmtree(copy / 'cifar-bin-0.2-manifest')
-        path.write_bytes(path.read_bytes() + b'x')
-        prepare(copy)
-        status, said = 2, f"its {folder}/cifar-bin-0.2-manifest/train.tsv differs from the chief's"
-    else:  # found when it is read
-        path.write_bytes(path.read_bytes()[:-1] + b'x')
-        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        status, said = 1, f'error: worker 1: {folder}/{row} has changed since the run began'
+def test_a_worker_with_other_photos_is_refused(flags, folder, copy, tmp_path):
+    (copy / photos_of(prepare(folder))[0].source).write_bytes(encoded(noise(99, 130), 'JPEG'))
+    shutil.rmtree(copy / LIST)
+    prepare(copy)
     with Tasks(2, 0, started=['worker 0'], **{**flags, 'max_steps': 100}, train_dir=tmp_path / 'train') as tasks:
         mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
         tasks.commands['worker 1'][:0] = ['unshare', '-m', 'sh', '-c', mount, str(copy), str(folder)]
         tasks.start('worker 1')
         ends = tasks.ends()
-    assert ends['worker 0'][0] == status and ends['worker 1'][0] == 1
-    assert said in ends['worker 0'][1]
+    assert ends['worker 0'][0] == 2 and ends['worker 1'][0] == 1
+    assert f"its {folder / LIST}/train.tsv differs from the chief's" in ends['worker 0'][1]

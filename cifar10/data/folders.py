@@ -1,7 +1,7 @@
 """A user's own images: a folder for each class.
 
-Up to 64 pixels they are converted once to CIFAR's binary layout, at the size of the run. Larger ones stay in their
-files, and a manifest is made once.
+They are converted once, at the size of the run: up to 64 pixels to CIFAR's binary layout; above, to a file for each
+photo, in a folder beside those of the classes, and a list of them.
 
 The folders are `train/<class>` and `test/<class>`, or just `<class>`; then a fraction of the images of each
 class is set apart for testing.
@@ -15,6 +15,7 @@ import itertools
 import json
 import math
 import os
+import re
 import tempfile
 import unicodedata
 import warnings
@@ -24,12 +25,14 @@ from cifar10.base.errors import UsageError, describe_os_error
 from cifar10.base.files import named, new_folder
 from cifar10.data import SIZE, records
 from cifar10.data.augment import Augmentation
-from cifar10.data.photos import manifest, pictures
-from cifar10.data.photos.decoding import Preparation
-from cifar10.data.photos.photos import Examiner, Photos
+from cifar10.data.photos import prepared_photos
+from cifar10.data.photos.picture_files import NoPicture, Reader, each, formats, opened, shown
+from cifar10.data.photos.preparation import Preparation
+from cifar10.data.photos.prepared_photos import Photo, Photos
 from cifar10.data.records import CLASSES_FILE, LARGEST, TEST, TEST_FILES, TRAIN, TRAIN_FILES, Dataset
 
 _CONVERTED = 'cifar-bin'  # names of folders with converted files begin with it; they lie beside the class directories
+_PHOTOS = re.compile(_CONVERTED + r'-\d+px-photos')  # the name of a folder with prepared photos, of all divisions
 _UNPRINTABLE = ('Cc', 'Zl', 'Zp')  # categories of Unicode: what a terminal obeys, and what ends a line
 _LEAST_IMAGES = len(TRAIN_FILES)  # of the training part, so that no file is empty
 _LEFT_OUT = 'left-out.txt'  # has the files that could not be decoded, if there are any
@@ -74,12 +77,13 @@ class _ImageFolder(Dataset):
         folder = os.path.join(self.path, _CONVERTED)
         if test_fraction is not None:
             folder += f'-{test_fraction:g}'
-        if image_size > LARGEST:
-            return _PhotoFolder(folder + '-manifest', functools.partial(_make_manifest, self.path, test_fraction),
-                                files={part: (f'{part}.tsv',) for part in (TRAIN, TEST)}, path=self.path,
-                                is_divided=self.is_divided, test_fraction=test_fraction)
         if image_size != SIZE:
             folder += f'-{image_size}px'
+        if image_size > LARGEST:
+            photos = os.path.join(self.path, f'{_CONVERTED}-{image_size}px-photos')
+            return _PhotoFolder(folder, functools.partial(_prepare, self.path, test_fraction, image_size, photos),
+                                files={part: (f'{part}.tsv',) for part in (TRAIN, TEST)}, size=image_size,
+                                path=self.path, is_divided=self.is_divided, test_fraction=test_fraction, photos=photos)
         return dataclasses.replace(self, folder=folder, test_fraction=test_fraction, size=image_size,
                                    make=functools.partial(_convert, self.path, test_fraction, image_size))
 
@@ -123,19 +127,26 @@ class _ImageFolder(Dataset):
             try:
                 times.append(entry.stat().st_mtime)
             except OSError:  # a link to nothing: it is new, unless it led nowhere when the files were made
-                times.append(0 if f'{pictures.shown(entry.path)} (' in left_out else math.inf)
+                times.append(0 if f'{shown(entry.path)} (' in left_out else math.inf)
         return max(times)
 
 
 @dataclasses.dataclass(frozen=True)
 class _PhotoFolder(_ImageFolder):
-    """The images below a folder, which stay in their files."""
+    """The images below a folder, of which each is prepared as a file of its own.
+
+    Attributes:
+      photos: the folder of the prepared photos; `folder` has a list of them.
+    """
+    photos: str = ''
+
     _MOST_CLASSES = math.inf
-    # The manifest has the times of the files.
-    _last_change = staticmethod(lambda class_folder, left_out: os.path.getmtime(class_folder))
+
+    def made_bytes(self):
+        return prepared_photos.size_of(self.photos)
 
     def records(self, name, folder, part, classes, image_size):
-        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self.path)
+        return Photos(name, (os.path.join(folder, *self.files[part]),), classes, size=image_size, root=self.photos)
 
 
 def _entries(folder):
@@ -156,7 +167,8 @@ def _is_dir(entry):
 def _class_names(folder):
     """Returns the sorted names of the class directories in a folder, without hidden and converted ones."""
     return sorted(entry.name for entry in _entries(folder) if _is_dir(entry) and not (
-        entry.name.startswith(_CONVERTED) and os.path.isfile(os.path.join(entry.path, CLASSES_FILE))))
+        _PHOTOS.fullmatch(entry.name)
+        or entry.name.startswith(_CONVERTED) and os.path.isfile(os.path.join(entry.path, CLASSES_FILE))))
 
 
 def _check_name(folder, name):
@@ -259,8 +271,8 @@ def _check_counts(path, classes, labels, test_fraction, left_out=()):
             if part == TRAIN and test_fraction is not None and count == 1:
                 why = ', because its only image is held out for testing'
             if files:
-                why += (f' ({len(files)} of its files cannot be read; the first is {pictures.shown(files[0][0])}, '
-                       f"{files[0][1]}; what is read is {', '.join(pictures.formats())})")
+                why += (f' ({len(files)} of its files cannot be read; the first is {shown(files[0][0])}, '
+                       f"{files[0][1]}; what is read is {', '.join(formats())})")
             raise UsageError(f'--dataset={path}: class {classes[missing]} has no {kind} image{why}; give it '
                              f'more{change}, or remove its directory (images in directories below it are not read)')
     if len(labels[TRAIN]) < _LEAST_IMAGES:
@@ -269,19 +281,12 @@ def _check_counts(path, classes, labels, test_fraction, left_out=()):
     return labels
 
 
-class _Looker(pictures.Reader):
-    """Looks whether a file can be a picture; it decodes no JPEG and no PNG."""
-
-    def make(self, path, status, contents, pixels):
-        return None
-
-
 def _refuse_unreadable(path, classes, files, test_fraction):
     """Raises a UsageError if a class has too few files that can be read, before any is converted.
 
     `files` is of `_examples`.
     """
-    look, left_out, labels = _Looker(), [], {}
+    left_out, labels = [], {}
     enough = 1 if test_fraction is None else 2  # images, of which one is for testing
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', module=r'PIL\.')
@@ -290,9 +295,9 @@ def _refuse_unreadable(path, classes, files, test_fraction):
             for label, file in pairs:
                 if readable[label] < enough:
                     try:
-                        look(file)
-                        readable[label] += 1
-                    except pictures.NoPicture as error:
+                        with opened(file):
+                            readable[label] += 1
+                    except NoPicture as error:
                         left_out.append((file, str(error)))
             too_few = [label for label, count in readable.items() if 0 < count < enough]
             labels[part] = [*(label for label, _ in pairs if readable[label] == enough), *too_few]
@@ -304,42 +309,49 @@ def _convert(path, test_fraction, size, folder):
     def write(temporary, part, count, examples):
         rows = (bytes([label]) + planes for label, planes in examples)
         records.write(temporary, {TRAIN: TRAIN_FILES, TEST: TEST_FILES}[part], count, rows)
-    _make(path, test_fraction, folder, 'converting', f' to {size}x{size} pixels',
-          lambda temporary: pictures.Decoder(Preparation(size, Augmentation(), size)),
+    reader = Reader(Preparation(size, Augmentation(), size))
+    _make(path, test_fraction, folder, 'converting', lambda total: f' to {size}x{size} pixels', reader,
           lambda image: image.transpose(2, 0, 1).tobytes(), write)
 
 
-def _make_manifest(path, test_fraction, folder):
-    """Examines the images below `path`, and writes a manifest of them into a new folder."""
+def _prepare(path, test_fraction, size, photos, folder):
+    """Prepares those images below `path` that are not in the folder `photos` yet, and lists all in a new folder."""
+    def how(total):
+        return (f', about {total * prepared_photos.usual_bytes(size) / 1e6:,.1f} MB, in {photos}; if this is '
+                'interrupted, the next start goes on')
+
     def write(temporary, part, count, examples):
-        photos = ((label, manifest.Photo(*json.loads(photo))) for label, photo in examples)
-        manifest.write(os.path.join(temporary, f'{part}.tsv'), path, photos)
-    _make(path, test_fraction, folder, 'examining ', '; later runs look only at sizes and times',
-          lambda temporary: Examiner(temporary, folder), lambda photo: json.dumps(photo).encode(), write)
+        found = ((label, Photo(*json.loads(photo))) for label, photo in examples)
+        prepared_photos.write_list(os.path.join(temporary, f'{part}.tsv'), path, found)
+    with prepared_photos.alone_in(photos):
+        before = len(os.listdir(photos))
+        _make(path, test_fraction, folder, 'preparing ', how, prepared_photos.Writer(photos, size),
+              lambda photo: json.dumps(photo).encode(), write)
+        if before > 1:  # besides the lock
+            say(f'prepared   {len(os.listdir(photos)) - before:,} photos; the others had been prepared before')
 
 
-def _make(path, test_fraction, folder, doing, how, new_reader, packed, write):
-    """Makes a folder of what a reader makes of the images below `path`, of which few are in memory at a time.
+def _make(path, test_fraction, folder, doing, how, read, packed, write):
+    """Makes a folder of what is made of the images below `path`, of which few are in memory at a time.
 
     Args:
-      doing, how: what the line says of it, before and after the files.
-      new_reader: function (temporary folder) -> a `pictures.Reader`.
-      packed: function (what the reader made) -> bytes.
+      doing, how: what the line says of it, before the files and, as a function of their number, after them.
+      read: function path -> what is made of the image in a file; raises a NoPicture if there is none.
+      packed: function (what `read` made) -> bytes.
       write: function (temporary folder, part, their number, (label, bytes) pairs) that writes the files of a part.
     """
     classes, files, misplaced = _examples(path, test_fraction)
     folders = sum(os.path.isdir(entry) for entry, _ in misplaced)
     total = len(misplaced) - folders + sum(map(len, files.values()))
-    say(f'{doing} {total:,} files of {len(classes)} classes in {path}{how}')
+    say(f'{doing} {total:,} files of {len(classes)} classes in {path}{how(total)}')
     with new_folder(folder) as temporary:
-        reader = new_reader(temporary)
         left_out = list(misplaced)
         labels = {}
         for whole, pairs in files.items():
             found, lengths = [], []
             labels[whole] = found
             with tempfile.TemporaryFile(dir=temporary) as stream:  # until it is known which of the files are images
-                for label, made in _read(reader, pairs, left_out):
+                for label, made in _read(read, pairs, left_out):
                     found.append(label)
                     lengths.append(stream.write(packed(made)))
                 for part, chosen in _divided(whole, found, test_fraction).items():
@@ -348,7 +360,7 @@ def _make(path, test_fraction, folder, doing, how, new_reader, packed, write):
                     write(temporary, part, sum(chosen), itertools.compress(examples, chosen))
         records.write_classes(temporary, classes)
         if left_out:
-            lines = [f'{pictures.shown(path)} ({reason})' for path, reason in sorted(left_out)]
+            lines = [f'{shown(path)} ({reason})' for path, reason in sorted(left_out)]
             with open(os.path.join(temporary, _LEFT_OUT), 'w', encoding='utf-8') as stream:
                 stream.writelines(f'{line}\n' for line in lines)
         _check_counts(path, classes, labels, test_fraction, left_out[len(misplaced):])
@@ -358,17 +370,17 @@ def _make(path, test_fraction, folder, doing, how, new_reader, packed, write):
             f'lists; the first is {lines[0]}')
 
 
-def _read(reader, pairs, left_out):
-    """Yields (label, what a reader makes) of files; those that it refuses are added to `left_out`, with the reason.
+def _read(read, pairs, left_out):
+    """Yields (label, what `read` makes) of files; those that it refuses are added to `left_out`, with the reason.
 
     Args:
-      reader: a `pictures.Reader`.
+      read: as for `_make`.
       pairs: (label, path) of each file.
       left_out: a list of (path, reason).
     """
-    results = reader.each([path for _, path in pairs], progress=True)
+    results = each(read, [path for _, path in pairs], progress=True)
     for (label, path), result in zip(pairs, results, strict=True):
-        if isinstance(result, pictures.NoPicture):
+        if isinstance(result, NoPicture):
             left_out.append((path, str(result)))
         else:
             yield label, result

@@ -75,6 +75,10 @@ class Dataset:
         """
         return self.classes, self.counts
 
+    def made_bytes(self) -> int:
+        """Returns how many bytes of what `make` will make are on the disk already."""
+        return 0
+
     def notices(self) -> Iterable[str]:
         """Returns lines about the made files that each start prints but the one that makes them."""
         return ()
@@ -211,8 +215,7 @@ def prepare(name: str, data_dir: str, part: str = TRAIN, test_fraction: float | 
       test_fraction: the fraction of the images to set apart for testing; needed for a folder of images
         without train/ and test/, ignored for other data sets.
       image_size: height and width in pixels of the images that the input pipeline makes of the records. A folder of
-        images is converted at this size, or stays in its files if it is above 64; other data sets are resized as
-        they are used.
+        images is converted at this size; other data sets are resized as they are used.
     """
     dataset, folder = located(name, data_dir, test_fraction, image_size)
     given = f'--dataset={name}' if DATASETS.is_own(name) else f'--data_dir={data_dir}'
@@ -266,7 +269,7 @@ def stored_size(name: str, image_size: int) -> int | None:
       image_size: of the run.
 
     Returns:
-      None if the images of a run of this size stay in the user's files.
+      None if each image of a run of this size is a photo of its own shape, in a file.
     """
     if not DATASETS.is_own(name):
         return DATASETS.load(name).size
@@ -358,6 +361,7 @@ def expected(settings: Any) -> Expected | None:
         data = dataset.records(settings.dataset, folder, part, classes, settings.image_size)
         parts[part] = dataclasses.replace(data, count=counts[part])
     how, num_bytes = 'preparing it', sum(part.count * part.record_bytes for part in parts.values())
+    num_bytes = max(num_bytes - dataset.made_bytes(), 0)
     if archive := dataset.archive:
         how = 'unpacking it'
         if not os.path.isfile(os.path.join(settings.data_dir, archive.name)):

@@ -9,9 +9,7 @@ import tensorflow.compat.v1 as tf
 from cifar10.base.console import printable, say
 from cifar10.base.errors import RunError, UsageError
 from cifar10.base.graphs import seeded_graph
-from cifar10.data.photos import pictures
-from cifar10.data.photos.pictures import NoPicture, shown
-from cifar10.data.photos.serving import images_of
+from cifar10.data.photos.picture_files import NoPicture, Reader, each, shown
 from cifar10.data.resize import planes_of
 from cifar10.data.shift import average, views
 from cifar10.evaluation import model
@@ -43,7 +41,7 @@ class Classifier:
             size = run.recipe.image_size
             self.files = tf.placeholder(tf.string, [None], name='files')
             self.images = tf.placeholder_with_default(
-                images_of(self.files, run.preparation), [None, size, size, 3], name='images')
+                run.preparation.images_of_files(self.files), [None, size, size, 3], name='images')
             # An exported model may be fed images of any shape, which this refuses.
             images = tf.ensure_shape(self.images, self.images.shape)
             # A batch of no images is padded with a black one, because no network accepts an empty batch.
@@ -71,7 +69,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
     """
     look, devices = model.open_checkpoint_dir(settings)
     run = model.load_run(settings, look())
-    decoder = pictures.Decoder(run.preparation)
+    reader = Reader(run.preparation)
     failures = 0
     width = max(len(shown(path)) for path in settings.image)
     with plain_errors(), seeded_graph():
@@ -83,7 +81,7 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
             batch_size = model.batch_size(settings, run)
             for first in range(0, len(settings.image), batch_size):
                 paths = settings.image[first:first + batch_size]
-                outcomes = _classify_batch(session, classifier, decoder, paths, run.classes)
+                outcomes = _classify_batch(session, classifier, reader, paths, run.classes)
                 for path, outcome in zip(paths, outcomes):
                     show(_as_json(path, outcome) if settings.json else printable(_as_row(path, outcome, width)))
                 failures += sum(isinstance(outcome, NoPicture) for outcome in outcomes)
@@ -92,9 +90,9 @@ def classify(settings: EvalSettings, show: Callable[[str], Any]) -> None:
             f'{failures} of {len(settings.image)} files could not be classified; the lines above name them')
 
 
-def _classify_batch(session, classifier, decoder, paths, classes):
+def _classify_batch(session, classifier, reader, paths, classes):
     """Returns for each file its most likely classes, as `_top_classes` does, or the NoPicture that says why not."""
-    images = list(decoder.each(paths))
+    images = list(each(reader.image, paths))
     valid = [image for image in images if not isinstance(image, NoPicture)]
     if not valid:
         return images

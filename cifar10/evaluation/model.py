@@ -14,7 +14,7 @@ from cifar10.base.directories import warn_of_others
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.base.graphs import AVERAGE, Loader
 from cifar10.base.registry import DATASETS
-from cifar10.data.photos.decoding import Preparation
+from cifar10.data.photos.preparation import Preparation
 from cifar10.data.records import Records, stored_size
 from cifar10.evaluation import evaluator
 from cifar10.model.averages import saved_names

@@ -1,1 +1,1 @@
-"""Picture files: read, decoded to square images, and used as training images above 64 pixels."""
+"""Picture files: read, prepared once, and used as training images above 64 pixels."""

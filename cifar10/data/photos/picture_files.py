@@ -1,0 +1,233 @@
+"""Reads picture files of any size with Pillow, and prepares the pictures in them."""
+import contextlib
+import itertools
+import multiprocessing.pool
+import os
+import re
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from cifar10.base.activity import moved
+from cifar10.base.console import progress_bar
+from cifar10.base.graphs import lasting_cpu_session
+from cifar10.base.startup import quiet_stderr
+from cifar10.data.photos.preparation import Preparation
+
+_FORMATS = ('JPEG', 'PNG', 'GIF', 'WEBP', 'BMP', 'TIFF', 'AVIF')  # the last one from Pillow 11.3 on
+# How files of formats begin that Pillow does not tell by their first bytes. (Pillow's AVIF may be missing.)
+_OTHER_FORMATS = {
+    'HEIC': rb'.{4}ftyp(hei|hev|mif|msf)', 'AVIF': rb'.{4}ftypavi', 'JPEG XL': rb'\xff\x0a|.{4}JXL ', 'PDF': rb'%PDF',
+    'SVG': rb'\s*<(\?xml|svg)'}
+_MOST_BYTES = 256 << 20  # of a file; a larger one is a mistake
+_MOST_PIXELS = 128_000_000  # of a picture; cameras make 100 million
+_PIXEL_BYTES = 24  # memory per decoded pixel, at most (measured)
+_STORED_PIXEL_BYTES = 6  # of a progressive JPEG, whose coefficients are all in memory
+_LARGE = 100 << 20  # bytes of memory; a picture that takes more is decoded while no other of these is
+_large_picture = threading.Lock()
+_LIBJPEG = re.compile(rb'JPEG|JFIF|Insufficient memory')  # its complaints, which name no file
+_DIVISORS = (8, 4, 2)  # libjpeg decodes at a fraction of the size in less time and memory
+_LEAST = 2  # pixels that a fraction must leave for each pixel of the result, so that little of what it smooths is seen
+_ORIENTATION = 0x112  # the number of the tag in EXIF data
+# The orientations in which the first stored row is shown at the bottom or at the right, and those in which the first
+# stored column is (Exif 2.32, section 4.6.4).
+_ROWS_FROM_END, _COLUMNS_FROM_END = (3, 4, 6, 7), (2, 3, 7, 8)
+_MOST_THREADS = 8
+_AT_A_TIME = 256  # files whose results wait in memory
+
+
+class NoPicture(Exception):
+    """The file is not a picture that can be read; the message says why."""
+
+
+def shown(path: str) -> str:
+    """Returns a path to print in a line; in quotes and with escapes if it has control characters or is not UTF-8."""
+    return path if path.isprintable() else repr(path)
+
+
+def formats() -> list[str]:
+    """Returns the names of the formats that are read, as far as the installed Pillow has them."""
+    Image.init()
+    return [name for name in _FORMATS if name in Image.OPEN]
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[Image.Image]:
+    """Context with a picture file, of which only the header is read yet.
+
+    Raises:
+      NoPicture: the file cannot be read or decoded, or the memory is too little for it; also what the context raises
+        for these reasons.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise NoPicture('a folder; give the files in it' if os.path.isdir(path) else 'not a file')
+    try:
+        with open(path, 'rb') as stream, _opened(stream) as image, _plain_errors(image.format):
+            yield image
+    except OSError as error:
+        raise NoPicture(error.strerror) from error
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+        raise NoPicture('too large for the memory that is free') from error
+
+
+def _opened(stream):
+    """Returns the picture in an open file; refuses one that is too large, before it takes memory."""
+    if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
+        raise NoPicture(f'more than {_MOST_BYTES >> 20} MB')
+    head = stream.read(64)
+    if not head:
+        raise NoPicture('an empty file')
+    too_large = f'more than {_MOST_PIXELS // 10 ** 6} million; make it smaller'
+    with _plain_errors(_format_of(head)):
+        try:
+            image = Image.open(stream, formats=formats())
+        except Image.DecompressionBombError as error:
+            raise NoPicture(f'too many pixels, {too_large}') from error
+    width, height = image.size
+    if width * height > _MOST_PIXELS:
+        raise NoPicture(f'{width} x {height} pixels, {too_large}')
+    return image
+
+
+class Reader:
+    """Reads and prepares picture files: a call returns a picture, upright, uint8 [height, width, 3].
+
+    Several threads may call it.
+
+    Args:
+      preparation: how the pictures are prepared.
+    """
+
+    def __init__(self, preparation: Preparation):
+        self._preparation = preparation
+        with tf.Graph().as_default() as graph, tf.device('/cpu:0'):
+            self._inputs = (tf.placeholder(tf.uint8, [None, None, 3]), tf.placeholder(tf.int32, [2]),
+                            tf.placeholder(tf.bool, [2]), tf.placeholder(tf.int32, []))
+            self._prepared = preparation.prepared(*self._inputs)
+            self._picture = tf.placeholder(tf.uint8, [None, None, 3])
+            self._image = preparation.image(self._picture)
+        self._session = lasting_cpu_session(graph)
+
+    def __call__(self, path: str) -> np.ndarray:
+        """Returns the prepared picture in a file; raises a NoPicture as `opened` does."""
+        with opened(path) as image:
+            width, height = image.size
+            divisor = self._divisor(width, height)
+            # For a JPEG; other formats are decoded whole.
+            divisor = divisor if image.draft(None, (width // divisor, height // divisor)) else 1
+            size = width * height * (_PIXEL_BYTES // divisor ** 2 + _STORED_PIXEL_BYTES)
+            with _large_picture if size > _LARGE else contextlib.nullcontext():
+                pixels = _pixels(image)
+                orientation = _orientation(image)
+                shape = (height, width) if divisor > 1 else pixels.shape[:2]
+                from_end = orientation in _ROWS_FROM_END, orientation in _COLUMNS_FROM_END
+                inputs = pixels, shape, from_end, divisor
+                prepared = self._session.run(self._prepared, dict(zip(self._inputs, inputs)))
+        return _upright(prepared, orientation)
+
+    def image(self, path: str) -> np.ndarray:
+        """Returns the image of a file that is classified: uint8 [size, size, 3]; raises as a call does."""
+        return self._session.run(self._image, {self._picture: self(path)})
+
+    def _divisor(self, width, height):
+        """Returns the largest divisor of the size at which libjpeg leaves enough pixels; 1 if none does."""
+        needed = _LEAST * self._preparation.least_side(height, width)
+        return next((divisor for divisor in _DIVISORS if min(width, height) >= divisor * needed), 1)
+
+
+def each(read: Callable[[str], Any], paths: Sequence[str], progress: bool = False) -> Iterator:
+    """Yields for each file what `read` returns, or the NoPicture that it raises. Several threads call it.
+
+    Args:
+      read: function path -> anything.
+      paths: the files.
+      progress: whether to show a progress bar if standard output is a terminal.
+    """
+    def attempt(path):
+        moved()
+        try:
+            return read(path)
+        except NoPicture as error:
+            return error
+    threads = min(os.cpu_count(), _MOST_THREADS)
+    with (quiet_stderr(_LIBJPEG), warnings.catch_warnings(), multiprocessing.pool.ThreadPool(threads) as pool):
+        warnings.filterwarnings('ignore', module=r'PIL\.')  # files that are odd, but can be read
+        slabs = (paths[first:first + _AT_A_TIME] for first in range(0, len(paths), _AT_A_TIME))
+        results = itertools.chain.from_iterable(pool.imap(attempt, slab) for slab in slabs)
+        yield from progress_bar(results, total=len(paths), unit='file', leave=False) if progress else results
+
+
+@contextlib.contextmanager
+def _plain_errors(name):
+    """Context that turns errors of a file into a NoPicture.
+
+    Args:
+      name: of the format of the file, as Pillow names it; None if it has none.
+    """
+    try:
+        yield
+    except (NoPicture, MemoryError, tf.errors.ResourceExhaustedError):
+        raise
+    except UnidentifiedImageError as error:
+        if name is None:
+            raise NoPicture('not a picture') from error
+        if name not in formats():
+            raise NoPicture(f'a picture in the format {name}, which is not read; save it as PNG or JPEG') from error
+        raise NoPicture(f'a corrupt {name} file') from error
+    except Exception as error:  # Pillow's readers raise errors of all kinds
+        raise NoPicture(f'a corrupt {name} file') from error
+
+
+def _format_of(head):
+    """Returns the name of the format in which a file is, judging by its first bytes, or None."""
+    for name, beginning in _OTHER_FORMATS.items():
+        if re.match(beginning, head, re.DOTALL):
+            return name
+    for name in Image.ID:
+        _, accept = Image.OPEN[name]
+        if accept and accept(head[:16].ljust(16, b'\0')) is True:
+            return name
+    return None
+
+
+def _pixels(image):
+    """Decodes the first frame of a picture as it is stored: uint8 [height, width, 3]."""
+    image.load()
+    if image.mode.startswith('I;16') or image.mode == 'I' and image.format == 'PNG':  # 16 bits, some Pillows widen them
+        return (np.asarray(image) // 257).astype(np.uint8)[..., None].repeat(3, 2)
+    if image.mode in ('I', 'F'):
+        raise NoPicture('a picture with 32 bits for each pixel and channel; save it as PNG or JPEG')
+    has_alpha = 'transparency' in image.info or 'A' in image.getbands() or 'a' in image.getbands()
+    return _on_white(np.asarray(image.convert('RGBA'))) if has_alpha else np.asarray(image.convert('RGB'))
+
+
+def _on_white(pixels):
+    """Returns pixels uint8 [height, width, 4] as red, green and blue on white.
+
+    Row by row, because a large picture in wider integers takes several times its memory.
+    """
+    result = np.empty((*pixels.shape[:2], 3), np.uint8)
+    for row, stored in zip(result, pixels):
+        wide = stored.astype(np.uint16)  # 255 * 255 fits
+        alpha = wide[:, 3:]
+        row[:] = (wide[:, :3] * alpha + 255 * (255 - alpha) + 127) // 255
+    return result
+
+
+def _orientation(image):
+    """Returns the orientation in the EXIF data of a picture, once it is decoded; None if they make no sense."""
+    with contextlib.suppress(Exception):  # Pillow raises errors of all kinds for them
+        return image.getexif().get(_ORIENTATION)
+    return None
+
+
+def _upright(pixels, orientation):
+    """Turns stored pixels as an EXIF orientation says; Pillow knows how."""
+    image = Image.fromarray(pixels)
+    image.getexif()[_ORIENTATION] = orientation or 1
+    return np.asarray(ImageOps.exif_transpose(image))

@@ -1,0 +1,138 @@
+"""What is made of a picture before it is augmented or classified, as graph operations.
+
+A picture is prepared first: it is brought to the size in which the data set of a run stores it. Then a box of it
+becomes an image of the size that the network is fed. Conversion, evaluation, classification and exported models all use
+these operations.
+"""
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.data.augment import Augmentation
+from cifar10.data.draws import Positions
+from cifar10.data.images import as_graph
+from cifar10.data.resize import as_bytes, centre_boxes, planes_of, resized_window, stored_parts
+
+UPRIGHT = (False, False)  # of a picture whose stored rows and columns begin at the top and at the left
+
+
+def short_side(image_size: int) -> int:
+    """Returns the shorter side of prepared photos, in pixels; those that are smaller keep their size.
+
+    7/8 of it, which `ResizedCrop` takes in evaluation, are `image_size`.
+    """
+    return round(image_size * 8 / 7)
+
+
+class Preparation(NamedTuple):
+    """How pictures are prepared, and which image of a prepared picture is classified.
+
+    Attributes:
+      size: height and width of the images of the run.
+      augmentation: says which box of a prepared picture becomes an image in evaluation.
+      stored_size: height and width of the images in the run's data set, to which the centre square of a picture is
+        brought; None for photos, which stay whole: their shorter side becomes `short_side(size)`, if it is longer.
+    """
+    size: int
+    augmentation: Augmentation
+    stored_size: int | None
+
+    def least_side(self, height: int, width: int) -> int:
+        """Returns the shorter side that a picture of this height and width has once it is prepared."""
+        return self.stored_size or min(height, width, short_side(self.size))
+
+    def prepared(self, pixels: tf.Tensor, shape: tf.Tensor, from_end: tf.Tensor, divisor: tf.Tensor) -> tf.Tensor:
+        """Returns a prepared picture: uint8 [height, width, 3].
+
+        Args:
+          pixels: uint8 [ceil(height / divisor), ceil(width / divisor), 3], the picture as it is stored, decoded at a
+            fraction of its size.
+          shape: int32 [2], its full height and width.
+          from_end: bool [2], whether the stored rows and columns begin at the bottom and at the right of the picture.
+          divisor: int32 scalar.
+        """
+        first, extent, made = self._window(shape, tf.cast(from_end, tf.int32))
+        begin, end = first // divisor, -(-(first + extent) // divisor)
+        window = pixels[begin[0]:end[0], begin[1]:end[1]]
+        exact_first, exact_extent = (tf.cast(each, tf.float32) / tf.cast(divisor, tf.float32)
+                                     for each in (first, extent))
+        return as_bytes(resized_window(window, exact_first - tf.cast(begin, tf.float32), exact_extent, made))
+
+    def _window(self, shape, from_end):
+        """Returns (first row and column, height and width) of what is kept of a picture, and the shape it gets."""
+        short = tf.reduce_min(shape)
+        if self.stored_size:
+            extent = tf.stack([short, short])
+            return (shape - extent + from_end) // 2, extent, [self.stored_size, self.stored_size]
+        side = tf.minimum(short, short_side(self.size))
+        return tf.zeros_like(shape), shape, tf.cast(tf.round(tf.cast(shape, tf.float64) * (side / short)), tf.int32)
+
+    def image(self, picture: tf.Tensor) -> tf.Tensor:
+        """Returns the image of a prepared picture that is classified, uint8 [size, size, 3]."""
+        if self.stored_size:
+            picture = tf.ensure_shape(picture, [self.stored_size, self.stored_size, 3])
+            boxes = self.augmentation.boxes(tf.constant([[self.stored_size] * 2]))
+            return tf.stack(tf.unstack(stored_parts(planes_of(picture[None]), boxes, self.size)[0]), -1)
+        return cut(picture, boxes_of(self.augmentation, tf.shape(picture)[None, :2])[0], self.size)
+
+    def images_of_files(self, files: tf.Tensor) -> tf.Tensor:
+        """Returns the images of picture files in a model without Pillow: uint8 [n, size, size, 3].
+
+        `tf.io.decode_image` decodes them. They are not turned as their EXIF orientation says.
+
+        Args:
+          files: string [n], the contents of the files.
+        """
+        def image(contents):
+            pixels = _decoded(contents)
+            return self.image(self.prepared(pixels, tf.shape(pixels)[:2], UPRIGHT, 1))
+        return tf.map_fn(as_graph(image), files,
+                         fn_output_signature=tf.TensorSpec([self.size, self.size, 3], tf.uint8))
+
+
+def boxes_of(augmentation: Augmentation, shapes: tf.Tensor, positions: Positions | None = None) -> tf.Tensor:
+    """Returns `augmentation.boxes`, or the largest squares in the centre if it takes these; shapes as there."""
+    boxes = augmentation.boxes(shapes, positions)
+    return centre_boxes(shapes, 1.0) if boxes is None else boxes
+
+
+def cut(picture: tf.Tensor, box: tf.Tensor, size: int) -> tf.Tensor:
+    """Returns a box of a picture as an image: uint8 [size, size, 3].
+
+    Args:
+      picture: uint8 [height, width, 3].
+      box: int32 [4], as `Augmentation.boxes` returns several.
+      size: height and width of the image.
+    """
+    top, left, bottom, right = tf.unstack(box)
+    is_mirrored = right < left
+    window = picture[top:bottom + 1, tf.minimum(left, right):tf.maximum(left, right) + 1]
+    extent = tf.cast(tf.shape(window)[:2], tf.float32)
+    image = as_bytes(resized_window(window, tf.zeros([2]), extent, [size, size]))
+    image = tf.raw_ops.Reverse(tensor=image, dims=tf.stack([False, is_mirrored, False]))
+    return tf.ensure_shape(image, [size, size, 3])
+
+
+def _decoded(contents):
+    """Returns the pixels of the contents of a file, uint8 [height, width, 3]; of the first frame of an animation."""
+    # TensorFlow gives the colours of a BMP as they are numbered in its palette, and has no op that reads this.
+    is_bmp = tf.equal(tf.strings.substr(tf.strings.join([contents, '  ']), 0, 2), 'BM')
+    message = 'classify_bytes takes no BMP; save it as PNG or JPEG'
+    with tf.control_dependencies([tf.debugging.Assert(tf.logical_not(is_bmp), [message])]):
+        contents = tf.identity(contents)
+    # The default method is faster and less exact; Pillow's is this one.
+    pixels = tf.cond(tf.io.is_jpeg(contents),
+                     lambda: tf.io.decode_jpeg(contents, channels=3, dct_method='INTEGER_ACCURATE'),
+                     lambda: _on_white(tf.io.decode_image(contents, expand_animations=False)))
+    return tf.ensure_shape(pixels, [None, None, 3])
+
+
+def _on_white(pixels):
+    """Returns pixels uint8 [height, width, 1 to 4 channels] as red, green and blue, on white where transparent."""
+    def opaque():
+        wide = tf.cast(pixels, tf.uint16)  # 255 * 255 fits
+        alpha = wide[..., -1:]
+        return tf.cast((wide[..., :-1] * alpha + 255 * (255 - alpha) + 127) // 255, tf.uint8)
+    has_alpha = tf.equal(tf.shape(pixels)[-1] % 2, 0)  # grey and alpha, or colours and alpha
+    colours = tf.cond(has_alpha, opaque, lambda: pixels)
+    return tf.cond(tf.equal(tf.shape(colours)[-1], 1), lambda: tf.repeat(colours, 3, -1), lambda: colours)

@@ -1,0 +1,246 @@
+"""Prepared photos in a folder, and a list of them: how they are written, and how batches are read.
+
+Each photo is a BMP, so its pixels are kept as they are and reading it takes little time. Its name is a digest of the
+user's file, so a file that is moved to another class, or from training to testing, is prepared once. A list is a folder
+with a file for each part of the data set, which has a row for each example. In memory are only the columns of the list.
+"""
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import ClassVar, NamedTuple
+
+import tensorflow as tf2
+import tensorflow.compat.v1 as tf
+from PIL import Image
+
+from cifar10.base.errors import UsageError
+from cifar10.base.files import RANDOM, locked, named, new_file, sha256
+from cifar10.base.graphs import cpu_session
+from cifar10.data.augment import Augmentation
+from cifar10.data.images import Images, as_graph
+from cifar10.data.photos.picture_files import NoPicture, Reader, opened
+from cifar10.data.photos.preparation import Preparation, boxes_of, cut, short_side
+from cifar10.data.records import Records
+from cifar10.data.resize import planes_of
+
+_PARALLEL = len(os.sched_getaffinity(0))  # photos that are read at a time; of the chief, if it has other cores
+_ROW_BYTES = 100  # of a row of the list in memory, about
+_TEXT = dict(encoding='utf-8', errors='surrogateescape', newline='\n')  # names of files are bytes
+_SEPARATORS = '\t\r\n'  # characters that no name of a file can have
+_HEADER_BYTES = 54  # of a BMP
+
+
+class Photo(NamedTuple):
+    """A prepared photo.
+
+    Attributes:
+      height, width: in pixels.
+      name: of its file, without the folder.
+      source: the path of the user's file; below the user's folder in a list.
+    """
+    height: int
+    width: int
+    name: str
+    source: str
+
+    @property
+    def bytes(self) -> int:
+        """The size of its file: rows of pixels, each filled up to a multiple of four bytes."""
+        return _HEADER_BYTES + self.height * -(-3 * self.width // 4) * 4
+
+
+_COLUMNS = ('label', *Photo._fields)  # of a row; separated by tabs, after a row with their names
+
+
+class Writer:
+    """Prepares files: a call writes the photo in a file to a folder, unless it is there, and returns the Photo.
+
+    Several threads may call it; of all processes only one may have a Writer of a folder at a time.
+
+    Args:
+      folder: the folder of the prepared photos.
+      image_size: of the run.
+    """
+
+    def __init__(self, folder: str, image_size: int):
+        self._folder = folder
+        self._reader = Reader(Preparation(image_size, Augmentation(), None))
+
+    def __call__(self, source: str) -> Photo:
+        """Returns the Photo of a file; raises a NoPicture as `picture_files.opened` does."""
+        if set(source) & set(_SEPARATORS):
+            raise NoPicture('its name has a tab or a line break; rename it')
+        with opened(source):
+            name = sha256(source)[:32] + '.bmp'
+        path = os.path.join(self._folder, name)
+        if photo := _found(path, source):
+            return photo
+        pixels = self._reader(source)
+        with new_file(path) as temporary:
+            Image.fromarray(pixels).save(temporary, 'BMP')
+        return Photo(*pixels.shape[:2], name, source)
+
+
+def _found(path, source):
+    """Returns the Photo of a prepared file, or None if it is not there, or not whole."""
+    with contextlib.suppress(NoPicture), opened(path) as image:
+        photo = Photo(image.height, image.width, os.path.basename(path), source)
+        if os.path.getsize(path) == photo.bytes:
+            return photo
+    return None
+
+
+@contextlib.contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """Context in which only this process writes to a folder of prepared photos; makes it, and waits for others.
+
+    What killed processes had not written to the end is removed, if the file system has locks.
+    """
+    with locked(os.path.join(folder, '.lock'), waiting=f'another process that prepares photos in {folder}') as lock:
+        if not lock.missing:
+            for name in os.listdir(folder):
+                if re.fullmatch(rf'\..*\.bmp\.{RANDOM}', name):
+                    os.remove(os.path.join(folder, name))
+        yield
+
+
+def usual_bytes(image_size: int) -> int:
+    """Returns the size in bytes of a prepared photo whose sides are 3 to 4."""
+    return 4 * short_side(image_size) ** 2
+
+
+def size_of(folder: str) -> int:
+    """Returns the size in bytes of the prepared photos in a folder, which need not exist."""
+    return sum(entry.stat().st_size for entry in os.scandir(folder)) if os.path.isdir(folder) else 0
+
+
+def write_list(path: str, root: str, examples: Iterable[tuple[int, Photo]]) -> None:
+    """Writes a part of a list.
+
+    Args:
+      path: of its file.
+      root: the user's folder.
+      examples: (label, Photo) of each.
+    """
+    with open(path, 'w', **_TEXT) as rows:
+        rows.write('\t'.join(_COLUMNS) + '\n')
+        for label, photo in examples:
+            fields = (label, *photo[:-1], os.path.relpath(photo.source, root))
+            rows.write('\t'.join(map(str, fields)) + '\n')
+
+
+def read_list(path: str) -> list[Photo]:
+    """Returns the photos whose rows are in a file of a list; raises a ValueError if these are no such rows."""
+    with named(path), open(path, **_TEXT) as stream:
+        header, *rows = [tuple(row.rstrip('\n').split('\t')) for row in stream] or [()]
+    if header != _COLUMNS:
+        raise ValueError('its first row does not have the names of the columns')
+    return [Photo(int(height), int(width), name, source) for _, height, width, name, source in rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Photos(Records):
+    """The photos of one part of a data set. `files` has the path of their rows in the list.
+
+    Attributes:
+      root: the folder of the prepared photos.
+    """
+    root: str = ''
+    reads_late: ClassVar[bool] = True
+
+    @property
+    def record_bytes(self):
+        return usual_bytes(self.size)
+
+    @property
+    def memory_bytes(self):
+        return 2 * self.count * _ROW_BYTES
+
+    def verified(self):
+        remedy = f'rm -r {self.folder} makes the next start prepare them again'
+        try:
+            photos = read_list(self.files[0])
+            sizes = {entry.name: entry.stat().st_size for entry in os.scandir(self.root)}
+        except (OSError, ValueError) as error:
+            raise UsageError(f'the prepared photos of {self.files[0]} cannot be used ({error}); {remedy}') from error
+        for photo in photos:
+            if sizes.get(photo.name) != photo.bytes:
+                what = 'has another size' if photo.name in sizes else 'is missing'
+                raise UsageError(f'the prepared photo {os.path.join(self.root, photo.name)} of {photo.source} {what}; '
+                                 f'{remedy}')
+        return dataclasses.replace(self, count=len(photos))
+
+    def fingerprints(self):
+        return {photo.name for photo in read_list(self.files[0])}
+
+    def name_of(self, example):
+        with named(self.files[0]), open(self.files[0], **_TEXT) as rows:
+            return next(itertools.islice(rows, example + 1, None)).rstrip('\n').split('\t')[-1]
+
+    def read_for(self, examples: Collection[int]) -> list[str]:
+        """Returns the paths of the files from which examples are read."""
+        photos = read_list(self.files[0])
+        return [os.path.join(self.root, photos[example].name) for example in examples]
+
+    def load(self):
+        return PhotoFiles(self)
+
+    def planes(self, n):
+        with cpu_session() as session:
+            images = PhotoFiles(self)
+            session.run(images.read)
+            return session.run(images.take(tf.range(min(n, self.count), dtype=tf.int64))[1])
+
+    def __str__(self):
+        return f'{self.dataset}, {self.count:,} photos, prepared in {self.root} as {self.folder} lists them'
+
+
+class PhotoFiles(Images):
+    """The photos of a part of a data set, in their files. `read` reads the list, on the device of the caller."""
+
+    def __init__(self, photos):
+        self.count = photos.count
+        self._size = photos.size
+        # From a placeholder, or graph optimisation would read the file to see whether it is constant.
+        path = tf.placeholder_with_default(photos.files[0], [], name='list')
+        rows = tf2.strings.split(tf.io.read_file(path), '\n')[1:-1]
+        # Without the last column, the sources.
+        *facts, names = tf.io.decode_csv(rows, [tf.zeros([1], tf.int32)] * 3 + [['']], field_delim='\t',
+                                         use_quote_delim=False, select_cols=[*range(len(_COLUMNS) - 1)])
+        complete = tf.debugging.assert_equal(tf.size(rows), photos.count, message='the list of photos has changed')
+        with tf.control_dependencies([complete]):
+            self._files = self._column('files', tf.strings.join([photos.root + '/', names]))
+            self._facts = self._column('facts', tf.stack(facts, 1))
+        self.read = tf.group(self._files.initializer, self._facts.initializer)
+
+    def _column(self, name, values):
+        """Makes a local variable, which is never saved, of what the list has of each photo."""
+        values = tf.ensure_shape(values, [self.count, *values.shape[1:]])
+        return tf.Variable(values, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name=name)
+
+    def take(self, examples):
+        labels, pixels = self._cut(Augmentation(), examples, None)
+        return labels, planes_of(pixels)
+
+    def batch(self, augmentation, examples, positions):
+        labels, pixels = self._cut(augmentation, examples, positions)
+        return augmentation(planes_of(pixels), positions), labels
+
+    def _cut(self, augmentation, examples, positions):
+        """Returns (labels int32 [n], pixels uint8 [n, size, size, 3]) of the boxes of photos that are augmented."""
+        facts = tf.gather(self._facts, examples)
+        labels, shapes = facts[:, 0], facts[:, 1:]
+        photos = tf.data.Dataset.from_tensor_slices((
+            tf.gather(self._files, examples), boxes_of(augmentation, shapes, positions)))
+        images = photos.map(as_graph(self._image), num_parallel_calls=_PARALLEL, deterministic=True)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # as in `pipeline`
+        batch = images.batch(tf.size(examples, out_type=tf.int64)).with_options(options)
+        pixels = tf.data.experimental.get_single_element(batch)
+        return labels, tf.ensure_shape(pixels, [examples.shape[0], *pixels.shape[1:]])
+
+    def _image(self, path, box):
+        return cut(tf.image.decode_bmp(tf.io.read_file(path), channels=3), box, self._size)
