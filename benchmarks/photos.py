@@ -1,21 +1,18 @@
 #!/usr/bin/env python3
-"""Measures how accurate models of photos are: the preset `photos`, what it replaced, and a plain Keras script.
+"""Measures how accurate models of photos are: the preset `photos`, and a plain Keras script.
 
     python benchmarks/photos.py --sets=textures,scenes,cifar10 --data_dir=... --seeds=3
 
 The sets `textures` and `scenes` are generated; `cifar10` and the other data sets are enlarged to photos of 128 to 200
-pixels. All train on --count photos, and are tested on 500 others. The preset trains for its epochs. What it replaced
-and Keras get as much processor time as the preset's process took, start included, so that other work on the machine
-favours none of them. What the preset replaced ends with a signal, and its last checkpoint counts. The preset's last
-checkpoint counts too, not its best one, which the test photos chose.
+pixels. Both train on --count photos, and are tested on 500 others. The preset trains for its epochs. Keras gets as much
+processor time as the preset's process took, start included, so that other work on the machine favours neither of them.
+The preset's last checkpoint counts, not its best one, which the test photos chose.
 """
 import os
-import signal
+import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from typing import NamedTuple
 
 import numpy as np
@@ -31,11 +28,7 @@ from cifar10.run import metrics  # noqa: E402
 
 _SIDES = (128, 201)  # of enlarged images, in pixels
 _TESTS = 500  # photos to test on
-# The command for photos that the pages had before there was a preset.
-_BEFORE = ['--image_size=224', '--network=examples/resnet18.py:network', '--batch_size=64']
-_CONTENDERS = _PRESET, _REPLACED, _KERAS = '`--preset=photos`', 'before', 'Keras'
-_ENDED = (program.FINISHED, program.STOPPED)
-_TICKS = os.sysconf('SC_CLK_TCK')  # of /proc/PID/stat, in a second
+_CONTENDERS = _PRESET, _KERAS = '`--preset=photos`', 'Keras'
 
 
 class Result(NamedTuple):
@@ -71,41 +64,29 @@ def write(name, options, folder):
             enlarge(name, options.data_dir, os.path.join(folder, part), part, count)
 
 
-def train(folder, train_dir, seed, count, seconds, *extra):
-    """Trains, for at most some seconds of processor time if any are given; returns a Result."""
-    process = subprocess.Popen([sys.executable, 'multi_gpu_train.py', f'--dataset={folder}', f'--train_dir={train_dir}',
-                                f'--seed={seed}', *extra], stdout=subprocess.DEVNULL, cwd=harness.ROOT)
-    taken = 0.0
-    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        taken = processor_seconds(process.pid)
-        if seconds is not None and taken >= seconds:
-            process.send_signal(signal.SIGINT)
-            break
-        time.sleep(0.2)
-    if process.wait() not in _ENDED:
-        raise harness.Failed(f'{train_dir} ended with status {process.returncode}')
+def train(folder, train_dir, seed, options):
+    """Trains with the preset to its end; returns a Result."""
+    before = processor_seconds()
+    harness.output_of('multi_gpu_train.py', f'--dataset={folder}', f'--train_dir={train_dir}', f'--seed={seed}',
+                      '--preset=photos', *options.setting.split())
+    taken = processor_seconds() - before
     harness.output_of('cifar10_eval.py', '--run_once', f'--train_dir={train_dir}')
     reached = metrics.last(os.path.join(train_dir, 'eval'), metrics.EVAL)
     batch = metrics.last(train_dir, metrics.START)['settings']['batch_size']
-    return Result(taken / 60, reached['step'] * batch / count, 100 * reached['precision'])
+    return Result(taken / 60, reached['step'] * batch / options.count, 100 * reached['precision'])
+
+
+def processor_seconds():
+    """Returns the seconds of processor time of all processes that this one has started and that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def contest(folder, scratch, seed, options):
-    """Yields (contender, Result): the preset, whose time the others get, then these, another one first each seed."""
-    first = train(folder, os.path.join(scratch, f'preset{seed}'), seed, options.count, None, '--preset=photos',
-                  *options.setting.split())
+    """Yields (contender, Result): the preset, then Keras, which gets its time."""
+    first = train(folder, os.path.join(scratch, f'preset{seed}'), seed, options)
     yield _PRESET, first
-    seconds = 60 * first.minutes
-    for contender in (_REPLACED, _KERAS) if seed % 2 == 0 else (_KERAS, _REPLACED):
-        yield contender, keras(folder, seed, seconds) if contender == _KERAS else train(
-            folder, os.path.join(scratch, f'before{seed}'), seed, options.count, seconds, *_BEFORE)
-
-
-def processor_seconds(pid):
-    """Returns the seconds of processor time of a process and of the children that it has waited for."""
-    with open(f'/proc/{pid}/stat') as stream:
-        fields = stream.read().rpartition(')')[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS
+    yield _KERAS, keras(folder, seed, 60 * first.minutes)
 
 
 def keras(folder, seed, seconds):
@@ -146,7 +127,7 @@ def main():
                     runs[contender].append(result)
                     print(f'{name}, seed {seed}, {contender}: {result.accuracy:.1f}% after {result.epochs:.1f} epochs, '
                           f'{result.minutes:.2f} minutes', file=sys.stderr, flush=True)
-    print(f"| set | minutes | {' | '.join(_CONTENDERS)} |", '|---|---|---|---|---|', sep='\n')
+    print(f"| set | minutes | {' | '.join(_CONTENDERS)} |", '|---|---|---|---|', sep='\n')
     for name, runs in results.items():
         minutes = statistics.mean(result.minutes for result in runs[_PRESET])
         print(f'| {name} | {minutes:.1f} | ' + ' | '.join(map(cell, runs.values())) + ' |')
