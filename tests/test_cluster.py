@@ -10,7 +10,6 @@ import time
 import pytest
 import tensorflow.compat.v1 as tf
 
-from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
 from tests.helpers import (
     Tasks,
@@ -254,24 +253,6 @@ def test_a_task_with_another_flag_that_counts_is_refused_by_name(flag, small):
     status, output = ends['worker 0']
     assert status == 2 and f"error: worker 1 at {address} has --{name}={value or 'true'}, and this task" in output
     assert ends['worker 1'][0] in (1, 2)
-
-
-@pytest.mark.stress
-@pytest.mark.parametrize('comes_back', [False, True])
-def test_a_worker_with_other_threads_is_named(comes_back, small):
-    with Tasks(2, 0, started=['worker 0', *['worker 1'] * comes_back], **dict(small, save_steps=10)) as tasks:
-        if comes_back:
-            read_until(tasks['worker 0'], 'step 15,')
-            tasks['worker 1'].kill()
-            tasks['worker 1'].communicate()
-        tasks.commands['worker 1'][:0] = ['taskset', '-c', '0']
-        tasks.start('worker 1')
-        ends = tasks.ends()
-    assert {status for status, _ in ends.values()} == {0}, ends
-    assert re.search(r'warning: worker 1 at \S+ has threads 1, and the chief \d+; steps may have other bits',
-                     ends['worker 0'][1])
-    assert [start.versions.get('threads of worker 1') for start in look(small['train_dir']).started] == (
-        [None, '1'] if comes_back else ['1'])
 
 
 @pytest.mark.stress

@@ -68,7 +68,7 @@ def test_nothing_but_the_door_opens_a_training_session():
     making = {str(path.relative_to(PACKAGE)) for path in FILES if re.search(r'\bSession\(', path.read_text())}
     # The door's (`Run`), that for small graphs on the CPU, that of a trained model, those of a task's server, and one
     # without a graph that asks for the memory of the devices.
-    assert making == {'training/run.py', 'base/graphs.py', 'evaluation/evaluator.py', 'cluster/member.py',
+    assert making == {'training/run.py', 'base/graphs.py', 'evaluation/evaluator.py', 'cluster/server.py',
                       'parallel/session_config.py'}
 
 

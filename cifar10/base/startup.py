@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Iterator
 
 import cifar10
-from cifar10.base.ending import calling_at_end
 from cifar10.base.errors import UsageError
+from cifar10.base.stuck import calling_at_end
 
 # Lines that TensorFlow writes to file descriptor 2 while it starts. They survive every log level,
 # because they are written before the logging library reads it. All other lines are passed on.

@@ -18,12 +18,13 @@ from cifar10.cluster.address import sockets
 
 _KEEPALIVE_SECS = 60  # after which an idle connection is used, so that no firewall in between forgets it
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h
+_PROTOCOL, _INTERFACE = -0x1000, -0x1000 + 8  # linux/filter.h: SKF_AD_OFF and SKF_AD_PROTOCOL, SKF_AD_IFINDEX
 _NETWORK_HEADER = -0x100000  # linux/filter.h: SKF_NET_OFF
-_INTERFACE = -0x1000 + 8  # linux/filter.h: SKF_AD_OFF + SKF_AD_IFINDEX, the number of the interface it came in on
+_IP = {4: 0x0800, 6: 0x86dd}  # linux/if_ether.h: the protocols
 _SOURCE, _DESTINATION = {4: 12, 6: 8}, {4: 16, 6: 24}  # offsets of the addresses in the headers of IPv4 and IPv6
 _ACCEPT, _DROP = 0xffffffff, 0
-# Classic BPF instructions (linux/bpf_common.h): load a byte, load a word, shift right, jump, jump if equal, return.
-_LOAD_BYTE, _LOAD_WORD, _SHIFT, _JUMP, _JUMP_EQUAL, _RETURN = 0x30, 0x20, 0x74, 0x05, 0x15, 0x06
+# Classic BPF instructions (linux/bpf_common.h): load a word, jump, jump if equal, return.
+_LOAD, _JUMP, _JUMP_EQUAL, _RETURN = 0x20, 0x05, 0x15, 0x06
 _SIOCGIFCONF = 0x8912  # linux/sockios.h
 _IFREQ_BYTES, _MOST_IFREQS = 40, 1024  # struct ifreq: 16 bytes of name, and a sockaddr
 
@@ -39,24 +40,47 @@ def program(addresses: Iterable[str], peers: Collection[str] = ()) -> list[bytes
         name, whose addresses may change.
     """
     local = socket.if_nametoindex('lo')
-    sources = []
+    lines = []
     if peers and all(map(_is_address, peers)):
-        sources = [(_LOAD_WORD, 0, 0, _INTERFACE), (_JUMP_EQUAL, 0, 1, local), (_JUMP, 0, 0, None)]
-        for peer in peers:
-            sources += _where(peer, _SOURCE, [(_JUMP, 0, 0, None)])
-        sources.append((_RETURN, 0, 0, _DROP))
-    # The jumps go past this part.
-    code = [(operation, if_true, if_false, len(sources) - i - 1 if operation == _JUMP else value)
-            for i, (operation, if_true, if_false, value) in enumerate(sources)]
-    for address in addresses:
-        accept = [(_RETURN, 0, 0, _ACCEPT)]
+        lines += [(_LOAD, _INTERFACE), (_JUMP_EQUAL, local, '', 'peers'), (_JUMP, 'addresses'), 'peers']
+        for peer in dict.fromkeys(peers):
+            lines += _unless(peer, _SOURCE, f'not from {peer}') + [(_JUMP, 'addresses'), f'not from {peer}']
+        lines += [(_RETURN, _DROP), 'addresses']
+    for address in dict.fromkeys(addresses):
+        lines += _unless(address, _DESTINATION, f'not to {address}')
         if interface := _interface(address):
-            accept = [(_LOAD_WORD, 0, 0, _INTERFACE), (_JUMP_EQUAL, 1, 0, local), (_JUMP_EQUAL, 0, 1, interface),
-                      *accept]
-        code += _where(address, _DESTINATION, accept)
-    code.append((_RETURN, 0, 0, _DROP))
-    return [struct.pack('HBBI', operation, if_true, if_false, value & 0xffffffff)
-            for operation, if_true, if_false, value in code]
+            lines += [(_LOAD, _INTERFACE), (_JUMP_EQUAL, local, f'to {address}', ''),
+                      (_JUMP_EQUAL, interface, '', f'not to {address}'), f'to {address}']
+        lines += [(_RETURN, _ACCEPT), f'not to {address}']
+    return _assembled([*lines, (_RETURN, _DROP)])
+
+
+def _unless(address, offsets, label):
+    """Returns lines that jump to a label unless a packet has an address at an offset in its header."""
+    ip = _ip(address)
+    lines = [(_LOAD, _PROTOCOL), (_JUMP_EQUAL, _IP[ip.version], '', label)]
+    for i, word in enumerate(struct.unpack(f'!{len(ip.packed) // 4}I', ip.packed)):
+        lines += [(_LOAD, _NETWORK_HEADER + offsets[ip.version] + 4 * i), (_JUMP_EQUAL, word, '', label)]
+    return lines
+
+
+def _assembled(lines):
+    """Returns the instructions of lines: labels, and tuples (operation, value, label if true, label if false).
+
+    An empty label is the next instruction. The value of a jump is a label, which may be further away than the others.
+    """
+    labels, instructions = {}, []
+    for line in lines:
+        if isinstance(line, str):
+            labels[line] = len(instructions)
+        else:
+            instructions.append(line)
+
+    def distance(i, label):
+        return labels[label] - i - 1 if label else 0
+    return [struct.pack('HBBI', operation, *(distance(i, label) for label in branches or ('', '')),
+                        distance(i, value) if operation == _JUMP else value & 0xffffffff)
+            for i, (operation, value, *branches) in enumerate(instructions)]
 
 
 def _is_address(host):
@@ -68,19 +92,6 @@ def _is_address(host):
 
 def _ip(address):
     return ipaddress.ip_address(address.partition('%')[0])
-
-
-def _where(address, offsets, then):
-    """Returns instructions that only packets with an address at an offset take; other packets skip them."""
-    ip = _ip(address)
-    words = struct.unpack(f'!{len(ip.packed) // 4}I', ip.packed)
-    code = [(_LOAD_BYTE, 0, 0, _NETWORK_HEADER),
-            (_SHIFT, 0, 0, 4),  # the version is in the upper half of the first byte
-            (_JUMP_EQUAL, 0, 2 * len(words) + len(then), ip.version)]
-    for i, word in enumerate(words):
-        code += [(_LOAD_WORD, 0, 0, _NETWORK_HEADER + offsets[ip.version] + 4 * i),
-                 (_JUMP_EQUAL, 0, 2 * (len(words) - i - 1) + len(then), word)]
-    return code + then
 
 
 def _interface(address):

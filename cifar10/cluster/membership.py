@@ -41,20 +41,24 @@ class Cluster:
         return (self.job, self.index) == ('worker', 0)
 
     @property
-    def tasks(self) -> dict[tuple[str, int], str]:
-        """The address of every task, by (job, index)."""
+    def name(self) -> str:
+        """The name of this process's task, such as 'worker 1'."""
+        return f'{self.job} {self.index}'
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """The address of every task, by its name."""
         jobs = dict(worker=self.workers, ps=self.ps)
-        return {(job, i): address for job, addresses in jobs.items() for i, address in enumerate(addresses)}
+        return {f'{job} {i}': address for job, addresses in jobs.items() for i, address in enumerate(addresses)}
 
     @property
     def address(self) -> str:
         """The address of this process."""
-        return self.tasks[self.job, self.index]
+        return self.tasks[self.name]
 
     def others(self) -> dict[str, str]:
-        """Returns the addresses of all other tasks by their names, such as 'worker 1'."""
-        return {f'{job} {index}': address for (job, index), address in self.tasks.items()
-                if (job, index) != (self.job, self.index)}
+        """Returns the addresses of all other tasks by their names."""
+        return {name: address for name, address in self.tasks.items() if name != self.name}
 
     def own_addresses(self, limit: float) -> list[str]:
         """Returns the IP addresses at which this task can listen, after checking its port and that others reach it.
@@ -62,7 +66,7 @@ class Cluster:
         Args:
           limit: seconds to wait until the task's host name resolves.
         """
-        local = own_addresses(f'{self.job} {self.index}', self.address, limit)
+        local = own_addresses(self.name, self.address, limit)
         host, _ = split_address(self.address)
         other_hosts = {split_address(peer)[0] for peer in self.others().values()} - {host}
         if all(map(is_loopback, local)) and not all(map(is_loopback, other_hosts)):
@@ -74,7 +78,7 @@ class Cluster:
         """Returns lines that say which task this process is, and where others listen already."""
         chief = ', the chief' if self.is_chief else ''
         there = {True: 'something listens there', False: 'nothing listens there yet'}
-        return [f'cluster    {self.job} {self.index} at {self.address}{chief}',
+        return [f'cluster    {self.name} at {self.address}{chief}',
                 *(f'peer       {name} at {address}: {there[reachable(address)]}'
                   for name, address in self.others().items())]
 
@@ -166,9 +170,9 @@ def _check(cluster):
     for address in addresses:
         if addresses.count(address) > 1:
             raise UsageError(f'{address} is the address of two tasks; give each its own')
-    if (cluster.job, cluster.index) not in cluster.tasks:
-        count = len([job for job, _ in cluster.tasks if job == cluster.job])
-        raise UsageError(f'{cluster.job} {cluster.index} is not in the cluster, whose job {cluster.job} has {count} '
+    if cluster.name not in cluster.tasks:
+        count = len(cluster.workers if cluster.job == 'worker' else cluster.ps)
+        raise UsageError(f'{cluster.name} is not in the cluster, whose job {cluster.job} has {count} '
                          f"task{'' if count == 1 else 's'}; correct --task_index, or TF_CONFIG")
 
 

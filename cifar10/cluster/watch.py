@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from cifar10.base.console import say
-from cifar10.base.ending import end_process
+from cifar10.base.stuck import end_process
 from cifar10.cluster.address import is_own, peer_of, shut_down
 
 _INTERVAL_SECS = 0.5  # between two checks
@@ -62,9 +62,10 @@ class Watch:
     """
 
     def __init__(self, peers: dict[str, str], limit: float, is_same: Callable[[str], bool] = lambda name: False):
-        self._peers = peers
+        self._peers = [_Peer(*peer) for peer in peers.items()]
         self._limit = limit
         self._is_same = is_same
+        self._has_said = False  # that this machine itself has a trouble
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -74,45 +75,60 @@ class Watch:
         self._stop.set()
 
     def _run(self):
-        last_seen = dict.fromkeys(self._peers, time.monotonic())
-        failures = dict.fromkeys(self._peers, 0)
-        lost = set()
-        has_said = False  # that this machine itself has a trouble
-        found = {}  # IP addresses and ports
         while not self._stop.wait(_INTERVAL_SECS):
-            for name, address in self._peers.items():
+            for peer in self._peers:
                 try:
-                    now = peer_of(address if name in lost else found.get(name, address))
+                    found = peer_of(peer.found if peer.found and not peer.is_lost else peer.address)
                 except OSError as error:
-                    if name not in lost and is_own(error):
-                        if not has_said:
-                            has_said = True
-                            _say(f'warning: this machine cannot ask for {name} at {address} ({error.strerror or error})'
-                                 ', so its loss would not be noticed')
-                        continue
-                    failures[name] += 1
+                    if is_own(error) and not peer.is_lost:
+                        self._say_once(f'warning: this machine cannot ask for {peer} ({error.strerror or error}), so '
+                                       'its loss would not be noticed')
+                    else:
+                        self._missed(peer)
                 else:
-                    last_seen[name] = time.monotonic()
-                    failures[name] = 0
-                    if name in lost:
-                        lost.remove(name)
-                        _say(f'back       {name} at {address}')
-                        if not self._is_same(name):
-                            shut_down(found.get(name, now))
-                    found[name] = now
-                away = time.monotonic() - last_seen[name]
-                is_lost = away > _GRACE_SECS and failures[name] >= _MIN_FAILURES
-                if is_lost and name not in lost and not self._stop.is_set():
-                    lost.add(name)
-                    if self._limit:
-                        _say(f'lost       {name} at {address}; waiting up to {self._limit} s for it')
-                if name in lost and away > self._limit and not self._stop.is_set():
-                    self._give_up(name, address)
+                    self._met(peer, found)
 
-    def _give_up(self, name, address):
-        after = f' after {self._limit} s' if self._limit else ''
-        end_process(f'{name} at {address} cannot be reached{after}; start all processes again to continue from the '
-                    'newest checkpoint')
+    def _met(self, peer, found):
+        """Notes that something listens at the address of a peer, found at an IP address and port."""
+        if peer.is_lost:
+            _say(f'back       {peer}')
+            if not self._is_same(peer.name):
+                shut_down(peer.found or found)
+        peer.found, peer.last_seen, peer.failures, peer.is_lost = found, time.monotonic(), 0, False
+
+    def _missed(self, peer):
+        """Notes that nothing listens at the address of a peer, and ends this process after the limit."""
+        peer.failures += 1
+        away = time.monotonic() - peer.last_seen
+        if self._stop.is_set() or away <= _GRACE_SECS or peer.failures < _MIN_FAILURES:
+            return
+        if self._limit and not peer.is_lost:
+            _say(f'lost       {peer}; waiting up to {self._limit} s for it')
+        peer.is_lost = True
+        if away > self._limit:
+            after = f' after {self._limit} s' if self._limit else ''
+            end_process(f'{peer} cannot be reached{after}; start all processes again to continue from the newest '
+                        'checkpoint')
+
+    def _say_once(self, line):
+        if not self._has_said:
+            self._has_said = True
+            _say(line)
+
+
+class _Peer:
+    """A peer, as it was seen last; `found` is where: its IP address and port, or None before."""
+
+    def __init__(self, name, address):
+        self.name = name
+        self.address = address
+        self.found = None
+        self.last_seen = time.monotonic()
+        self.failures = 0
+        self.is_lost = False
+
+    def __str__(self):
+        return f'{self.name} at {self.address}'
 
 
 def _say(line):

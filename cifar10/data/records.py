@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -110,7 +110,6 @@ class Records:
     label: int = 0
     stored_size: int = SIZE
     size: int = SIZE
-    reads_late: ClassVar[bool] = False  # whether each example has a file, which is read when it is due
 
     @property
     def folder(self) -> str:

@@ -3,7 +3,6 @@
 GPUs are counted before anything is built, so that no tower falls back to the CPU silently.
 """
 import dataclasses
-from collections.abc import Callable, Mapping
 
 import tensorflow as tf2
 
@@ -22,8 +21,6 @@ class Devices:
       servers: the CPUs that hold shared variables.
       target: target of the session that reaches all devices; '' for a session of this process alone.
       num_towers: at least one for each group, which is the default.
-      unlike: function that returns what other machines have by now that this one has not, by names such as
-        'threads of worker 1'.
     """
     groups: tuple[tuple[str, ...], ...]
     on_gpus: bool
@@ -31,7 +28,6 @@ class Devices:
     servers: tuple[str, ...] = ('/cpu:0',)
     target: str = ''
     num_towers: int = 0
-    unlike: Callable[[], Mapping[str, str]] = dict
 
     def __post_init__(self):
         object.__setattr__(self, 'num_towers', self.num_towers or len(self.groups))
@@ -84,21 +80,18 @@ class Devices:
         """Returns these Devices with another number of towers, without groups that would have no tower."""
         return dataclasses.replace(self, groups=self.groups[:num_towers], num_towers=num_towers)
 
-    def spread(self, num_workers: int, num_ps: int, target: str = '',
-               unlike: Callable[[], Mapping[str, str]] = dict) -> 'Devices':
+    def spread(self, num_workers: int, num_ps: int, target: str = '') -> 'Devices':
         """Returns the Devices of all workers of a cluster, each of which has these.
 
         Args:
           num_workers: how many worker tasks there are.
           num_ps: how many ps tasks hold the shared variables; if none does, worker 0 holds them.
           target: target of the session that reaches all tasks.
-          unlike: as the result has it.
         """
         tasks = [f'/job:worker/task:{i}' for i in range(num_workers)]
         servers = [f'/job:ps/task:{i}/cpu:0' for i in range(num_ps)] or [tasks[0] + '/cpu:0']
         groups = [tuple(task + name for name in group) for task in tasks for group in self.groups]
         return dataclasses.replace(self, groups=tuple(groups), servers=tuple(servers), target=target, num_towers=0,
-                                   unlike=unlike,
                                    reason='' if self.on_gpus else self.reason)  # each worker selects its own GPUs
 
     def __str__(self):

@@ -12,8 +12,8 @@ import sys
 from cifar10.base import console, directories, signals, startup
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import UsageError
+from cifar10.base.stuck import StuckWatch
 from cifar10.programs import flags, program
-from cifar10.run.stuck import StuckWatch
 from cifar10.settings.definition import setting
 from cifar10.settings.training import GROUPS
 from cifar10.training import api

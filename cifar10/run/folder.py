@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from cifar10.base import files
 from cifar10.base.directories import BEST, EVALUATIONS
 from cifar10.base.errors import UsageError, describe_os_error
+from cifar10.base.stuck import STACKS
 from cifar10.run import metrics
 from cifar10.run.record import RunRecord
 
@@ -21,7 +22,6 @@ SETTINGS = 'config.json'
 FIGURES = 'best.json'  # the figures of the checkpoint in that folder
 LIST = 'checkpoint'  # TensorFlow's list of the checkpoints
 CHECKPOINT = 'model.ckpt'  # before '-<step>' and a suffix
-STACKS = 'stuck.txt'  # what the threads of a process were doing that did not move
 EVENTS_SUFFIX = '.cifar10'
 KEPT = '.kept'  # the suffix of the empty file with which earlier versions marked a checkpoint that rotation leaves
 _WITHOUT_INDEX = r'kept|data-\d{5}-of-\d{5}'  # what a kill leaves of a checkpoint that is written or removed

@@ -37,8 +37,7 @@ class RunRecord(NamedTuple):
       groups: how many groups of devices the towers had.
       on_gpus: whether the devices were GPUs.
       threads: the CPUs that the process could use, and so the threads that its operations were divided over.
-      versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs;
-        and in a cluster what differs on other machines, by names such as 'threads of worker 1'.
+      versions: name -> version of this package, Python, TensorFlow and NumPy, and the model of the processor or GPUs.
     """
     settings: TrainSettings
     run: str | None = None

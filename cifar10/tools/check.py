@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.console import say, say_all
 from cifar10.base.directories import check_dir, refuse_of_others
 from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
@@ -25,7 +24,6 @@ from cifar10.run import checkpoint, cost, decisions, failures, metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training import api, memory, start, trainer
-from cifar10.training.questions import of_step
 from cifar10.training.run import Run
 
 _WIDTH = 110
@@ -159,8 +157,7 @@ def _first_step(look):
             return
         if validation := trainer.validation_of(plan):
             validation.close()
-        waiting = doing('before the first step', OF_FIRST_STEP, lambda: of_step(run))
-        with run.opened(checkpoints.resume()), waiting:
+        with run.opened(checkpoints.resume()):
             losses = run.take()['losses']
             failures.refuse_divergence(run.step, losses, look.folder.path, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)

@@ -16,17 +16,15 @@ from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import RunError, UsageError, describe_os_error
 from cifar10.base.registry import UPDATE_MODES
 from cifar10.base.signals import Termination
+from cifar10.base.stuck import StuckWatch
 from cifar10.cluster import membership
 from cifar10.run import metrics
-from cifar10.run.stuck import StuckWatch
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import TrainSettings
 from cifar10.training.resumed import settings_of
 
 if TYPE_CHECKING:
     import numpy as np
-
-_HARMLESS = ('Python', 'NumPy')  # whose versions change no bit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +92,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       say: function that gets each line that multi_gpu_train.py would print; `print` prints them, with a progress bar on
         a terminal. By default nothing is printed, and the notes of the result are warnings of Python.
       on_record: function that gets each record of metrics.jsonl as it is written: a dict with its 'kind' ('start',
-        'train', 'eval', 'checkpoint' or 'cost'), its 'step' and its figures.
+        'train', 'eval' or 'checkpoint'), its 'step' and its figures.
       termination: handles SIGINT, SIGTERM and SIGHUP: the first ends the run after a step, with a checkpoint. By
         default signals are left alone, and Ctrl-C raises KeyboardInterrupt; the same call then continues from the
         newest checkpoint.
@@ -224,7 +222,5 @@ def take_part(settings: TrainSettings, termination: Termination | None, train: C
                  cluster_timeout_secs=timeout, stuck_secs=settings.run.stuck_secs)
     if cluster.job == 'worker':
         flags.update(dataset=data.dataset, data_dir=data.data_dir, image_size=data.image_size)
-    facts = startup.versions(local.on_gpus)
-    facts = dict(threads=len(os.sched_getaffinity(0)), **{name: facts[name] for name in facts if name not in _HARMLESS})
     return member.take_part(cluster, local, lambda *given: train(settings, termination, *given), timeout,
-                            not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags, facts)
+                            not UPDATE_MODES.load(towers.variable_update).has_copies, files, termination, flags)

@@ -34,7 +34,7 @@ class Reports:
       directory: its train_dir, which is locked.
       start: how the run starts, with what is in the directory and with the checkpoint that it goes on from.
       validation: evaluates the run between two steps, or None.
-      record: of the start, without what other machines have.
+      record: of the start.
       cost: of the run, up to this start.
 
     Attributes:
@@ -57,7 +57,7 @@ class Reports:
             self.checkpoints = checkpoint.Checkpoints(
                 directory, start.restored, settings.reports.max_to_keep, self._log, plan.mode.synchronous)
             earlier = start.folder.run
-            run_id, text = directory.begin(self._recorded(plan.step), earlier.run if earlier else None)
+            run_id, text = directory.begin(record._replace(step=plan.step), earlier.run if earlier else None)
             for registry, name in ((NETWORKS, settings.recipe.network), (OPTIMIZERS, settings.recipe.optimizer)):
                 if registry.is_own(name):
                     trust.remember(run_id, name)
@@ -95,7 +95,7 @@ class Reports:
         for written in (self._log, self._events, self._trace):
             written.drop_after(run.step)
         if run.step < plan.last_step:
-            self._log.add(metrics.START, **self._recorded(run.step).to_json())
+            self._log.add(metrics.START, **self._record._replace(step=run.step).to_json())
         self._soundness.begin()
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
@@ -134,11 +134,6 @@ class Reports:
         mode = self._run.plan.mode
         self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory.path, mode.synchronous, mode.drifts)
-
-    def _recorded(self, step):
-        """Returns the record of the start from a step on; another machine may have taken the place of a lost one."""
-        versions = {**self._record.versions, **self._run.plan.devices.unlike()}
-        return self._record._replace(step=step, versions=versions)
 
     def _tell_cost(self, line, step):
         self._progress.say(line)

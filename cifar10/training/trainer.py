@@ -17,7 +17,6 @@ from cifar10.training.decide import decide, record_of, remark
 from cifar10.training.description import advise, describe, describe_run
 from cifar10.training.loop import take_steps
 from cifar10.training.plan import Plan
-from cifar10.training.questions import of_step
 from cifar10.training.reports import Reports
 from cifar10.training.run import Run
 from cifar10.training.start import (
@@ -66,8 +65,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             say(decisions.replaced(start.folder))
             remove(decisions.deletions(start.folder))
             start.folder = look(directory.path)
-        waiting = doing('outside the steps', OF_FIRST_STEP, lambda: of_step(run))
-        with Reports(run, directory, start, validation, record, cost) as reports, waiting:
+        with Reports(run, directory, start, validation, record, cost) as reports:
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
     finished = step_of(newest) >= plan.last_step

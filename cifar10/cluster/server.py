@@ -1,0 +1,131 @@
+"""The TensorFlow server of this task, sessions with it and with the servers of other tasks, and how they learn the end.
+
+A session with a task's own server has a time limit for each call over the network. A session with this process's own
+server that uses another task's devices would wait for that task without a limit.
+"""
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+import tensorflow.compat.v1 as tf
+
+from cifar10.base.console import say
+from cifar10.base.errors import UsageError
+from cifar10.cluster import listener
+from cifar10.cluster.address import reachable, split_address
+from cifar10.cluster.membership import Cluster
+from cifar10.parallel import gpus
+from cifar10.parallel.devices import Devices
+from cifar10.parallel.session_config import LEADER, session_config
+
+ANSWER_SECS = 2  # a running TensorFlow server answers within this time; one of a busy machine, when asked again
+
+
+class Server:
+    """A running server that accepts only connections to this task's address, from other tasks if it can.
+
+    Args:
+      cluster: the cluster, and this process's task in it.
+      local_devices: the devices of this task's towers, which are claimed.
+      limit: seconds to wait until the task's host name resolves.
+
+    Attributes:
+      target: the target of sessions that reach all tasks.
+    """
+
+    def __init__(self, cluster: Cluster, local_devices: Devices, limit: float):
+        self._own = cluster.name
+        self._addresses = cluster.tasks
+        port = split_address(cluster.address)[1]
+        hosts = [split_address(each)[0] for each in self._addresses.values()]
+        addresses = cluster.own_addresses(limit)
+        gpus.claim(local_devices.num_gpus)
+        _bypass_proxies(hosts)
+        config = session_config(local_devices)
+        config.experimental.collective_group_leader = LEADER
+        jobs = {job: list(tasks) for job, tasks in (('worker', cluster.workers), ('ps', cluster.ps)) if tasks}
+        try:
+            server = tf.train.Server(jobs, cluster.job, cluster.index, config=config, start=False)
+        except tf.errors.OpError as error:
+            raise UsageError(f'the server cannot be started at {cluster.address}; is the port in use?') from error
+        try:
+            listener.restrict(port, addresses, hosts)
+        except OSError as error:
+            say(f'warning: {error}: the server listens on all addresses of this machine')
+        server.start()
+        self.target = server.target
+        self._server = server
+        for ip in addresses:
+            if not reachable(own := f'[{ip}]:{port}', ANSWER_SECS):
+                raise UsageError(f'{cluster.name} does not reach itself at {own}, so others will not either; does a '
+                                 'firewall of this machine close that port?')
+
+    def own_session(self) -> tf.Session:
+        """Returns a session of the current graph on the devices of this task alone."""
+        own = device_of(self._own).removesuffix('/cpu:0')
+        return tf.Session(self.target, config=tf.ConfigProto(device_filters=[own]))
+
+    @contextlib.contextmanager
+    def session(self, name: str, seconds: float) -> Iterator[tf.Session]:
+        """Context with a session of the current graph with one task's own server, which waits for no other task.
+
+        Args:
+          name: of the task: 'worker 1'.
+          seconds: time limit of making the session, of each run, after which a DeadlineExceededError is raised, and of
+            closing it.
+        """
+        # A server always has its own devices. This filter excludes all others, which it would wait for.
+        config = tf.ConfigProto(device_filters=['/job:none'], operation_timeout_in_ms=1000 * seconds)
+        session = tf.Session('grpc://' + self._addresses[name], config=config)
+        try:
+            yield session
+        finally:
+            # After an error, a `tf.Session` used as a context closes in a thread of its own, which shows a traceback.
+            with contextlib.suppress(tf.errors.OpError):
+                session.close()
+
+
+class End:
+    """The status that the training ended with, which the chief puts into a queue of each task's server."""
+
+    def __init__(self, server: Server, own: str):
+        self._server = server
+        self._own = own
+        self._status = None
+
+    def status(self) -> int | None:
+        """Returns the status that the chief has told this task; None if it has told none."""
+        if self._status is None:
+            with tf.Graph().as_default():
+                queue = _end_queue(self._own)
+                size, first = queue.size(), queue.dequeue()
+                with self._server.own_session() as session:
+                    if session.run(size):
+                        self._status = int(session.run(first))
+        return self._status
+
+    def tell(self, name: str, status: int, seconds: float) -> None:
+        """Tells another task the end; raises an OpError if it does not answer in time."""
+        with tf.Graph().as_default():
+            told = _end_queue(name).enqueue(status)
+            with self._server.session(name, seconds) as session:
+                session.run(told)
+
+
+def device_of(name: str) -> str:
+    """Returns the CPU of a task: '/job:worker/task:1/cpu:0' of 'worker 1'."""
+    return '/job:{}/task:{}/cpu:0'.format(*name.split())
+
+
+def _end_queue(name):
+    with tf.device(device_of(name)):
+        return tf.queue.FIFOQueue(1, tf.int32, shapes=[[]], shared_name='end_of_training')
+
+
+def _bypass_proxies(hosts: Iterable[str]):
+    """Keeps gRPC from connecting to hosts through a proxy such as `https_proxy`, which it reads at each connection.
+
+    It compares the end of a host with each entry of `no_grpc_proxy` or, only where that is not set, of `no_proxy`.
+    """
+    kept = os.environ.get('no_grpc_proxy', os.environ.get('no_proxy', ''))
+    os.environ['no_grpc_proxy'] = ','.join(dict.fromkeys([*filter(None, kept.split(',')), *hosts]))
