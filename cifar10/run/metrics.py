@@ -12,8 +12,8 @@ from cifar10.base import files
 from cifar10.base.console import Output
 
 NAME = 'metrics.jsonl'
-# The kinds of records.
-KINDS = TRAIN, EVAL, START, CHECKPOINT, COST = 'train', 'eval', 'start', 'checkpoint', 'cost'
+KINDS = TRAIN, EVAL, START, CHECKPOINT = 'train', 'eval', 'start', 'checkpoint'
+_EARLIER = 'cost',  # kinds of records that earlier versions wrote
 _BEGIN = b'{"kind": "'  # of the line of a record
 _BLOCK = 1 << 16  # bytes that are read at a time, from the end
 
@@ -153,7 +153,7 @@ def _record(line):
     """Returns the record in a line; None if the line is cut off, or not from this program."""
     try:
         record = json.loads(line)
-        valid = line.endswith(b'\n') and record['kind'] in KINDS and record['step'] >= 0
+        valid = line.endswith(b'\n') and record['kind'] in KINDS + _EARLIER and record['step'] >= 0
     except (ValueError, KeyError, TypeError):
         return None
     return record if valid else None

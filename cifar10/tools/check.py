@@ -20,7 +20,7 @@ from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS
 from cifar10.base.startup import versions
-from cifar10.run import checkpoint, cost, decisions, failures, metrics
+from cifar10.run import checkpoint, decisions, failures, metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
 from cifar10.training import api, memory, start, trainer
@@ -125,11 +125,8 @@ def _space_for_data(look):
 
 def _directory(look):
     yield from start.check_directory(look)
-    path = look.folder.path
-    if not look.settings.run.restart and (record := metrics.last(path, metrics.COST)):
-        yield cost.line(record)
     if decisions.replaces(look.folder, look.settings):
-        yield (f'restart    the run in {path} would be deleted' if look.settings.run.restart
+        yield (f'restart    the run in {look.folder.path} would be deleted' if look.settings.run.restart
                else decisions.replaced(look.folder))
 
 

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 import tensorflow.compat.v1 as tf
 
 from cifar10.base.activity import OF_FIRST_STEP, doing
-from cifar10.base.errors import RunError
 from cifar10.base.registry import NETWORKS, OPTIMIZERS
 from cifar10.evaluation import tensorboard
 from cifar10.evaluation.evaluator import Validation
 from cifar10.parallel.asynchronous import AsyncWorkers
 from cifar10.run import checkpoint, decisions, failures, metrics, trust
 from cifar10.run.best import Best
-from cifar10.run.cost import EVALUATION, SAVING, Cost
+from cifar10.run.cost import EVALUATION, SAVING, START, Cost
 from cifar10.run.progress import Progress
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import Reporter, due
@@ -35,23 +34,22 @@ class Reports:
       start: how the run starts, with what is in the directory and with the checkpoint that it goes on from.
       validation: evaluates the run between two steps, or None.
       record: of the start.
-      cost: of the run, up to this start.
+      began: when the start began, as `time.perf_counter` had it.
 
     Attributes:
       checkpoints: the run's `Checkpoints`.
     """
 
     def __init__(self, run: Run, directory: TrainDir, start: Start, validation: Validation | None,
-                 record: RunRecord, cost: Cost):
+                 record: RunRecord, began: float):
         self._directory = directory
         self._run = run
         self._validation = validation
         self._progress = None
         self._record = record
-        self._cost = cost
         self._patience = OF_FIRST_STEP  # with an evaluation
-        cost.tell = self._tell_cost
         plan, settings = run.plan, run.plan.settings
+        self._cost = Cost(began, plan.step, plan.examples_per_step, len(plan.devices.groups), plan.devices.on_gpus)
         self._log = metrics.Metrics(directory.path)
         with run.adding():
             self.checkpoints = checkpoint.Checkpoints(
@@ -75,10 +73,6 @@ class Reports:
         return self
 
     def __exit__(self, *error):
-        if any(error):
-            with contextlib.suppress(OSError, RunError):
-                self._directory.refuse_another_folder()
-                self._cost.fail()
         self._events.close()
         if self._validation:
             self._validation.close()
@@ -99,7 +93,7 @@ class Reports:
         self._soundness.begin()
         constants = dict(devices=len(plan.devices.groups), towers=plan.devices.num_towers,
                          global_batch=plan.examples_per_step)
-        with self._cost.session(run.step), Progress(
+        with self._cost.of(START), Progress(
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
                 constants) as progress:
             self._progress = progress
@@ -112,7 +106,6 @@ class Reports:
             def save():
                 self._trace.write()
                 with workers.paused(), self._cost.of(SAVING):
-                    self._cost.write(run.last_step_taken())
                     self._soundness.check()
                     self.checkpoints.save(run.session)
 
@@ -128,16 +121,13 @@ class Reports:
             reporters.append(_NowAndThen(save, reports.save_steps, plan, run.step))
             reporters.append(self._cost)
             yield progress, reporters
+            progress.say(self._cost.line(run.last_step_taken()))
 
     def refuse(self, step: int, losses: Sequence[float] = ()) -> None:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is another folder by now."""
         mode = self._run.plan.mode
         self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory.path, mode.synchronous, mode.drifts)
-
-    def _tell_cost(self, line, step):
-        self._progress.say(line)
-        self._events.add_text('cost', line, step)
 
     def _evaluate(self, workers, progress):
         """Evaluates the run as it is now, keeps it with `--keep_best` if it is the best, and returns its step."""

@@ -9,7 +9,6 @@ from cifar10.data import records
 from cifar10.evaluation.evaluator import Validation, say_if_few
 from cifar10.parallel.devices import Devices
 from cifar10.run import checkpoint, decisions, failures
-from cifar10.run.cost import Cost
 from cifar10.run.folder import look, step_of
 from cifar10.run.train_dir import TrainDir, remove
 from cifar10.settings.training import TrainSettings
@@ -48,7 +47,7 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
     Returns:
       (the prefix of the run's newest checkpoint, its step, whether that is the last one; it is not if a signal came).
     """
-    began = time.time()
+    began = time.perf_counter()
     start = prepared(settings, devices)
     directory = TrainDir(settings.run.train_dir)
     outside = doing('outside the steps', OF_FIRST_STEP, folder=directory.path)
@@ -59,13 +58,12 @@ def train(settings: TrainSettings, termination: Termination | None = None, devic
             checkpoint.tidy(start.folder, settings.reports.max_to_keep)
             return plan.checkpoint, plan.step, True
         run, validation, record = Run(plan), validation_of(plan), record_of(plan)
-        cost = Cost(directory.path, began, plan.examples_per_step, plan.mode, settings.run.restart)
         say_all(check_space(space_for_checkpoints(start, run.saved.values()), directory.path))
         if decisions.replaces(start.folder, settings):  # last, once all that can refuse a start has been done
             say(decisions.replaced(start.folder))
             remove(decisions.deletions(start.folder))
             start.folder = look(directory.path)
-        with Reports(run, directory, start, validation, record, cost) as reports:
+        with Reports(run, directory, start, validation, record, began) as reports:
             take_steps(run, reports, termination, before_session)
     newest = reports.checkpoints.last
     finished = step_of(newest) >= plan.last_step
