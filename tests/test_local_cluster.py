@@ -1,13 +1,10 @@
 """`local_cluster`: how the tasks of a cluster on one machine are started, watched, started again and ended."""
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
-from cifar10.programs import local_cluster
 from tests.helpers import ROOT, patient, read_until, script_command
 from tests.test_cluster_parts import small  # noqa: F401 (a fixture)
 
@@ -55,52 +52,14 @@ def test_the_local_cluster_starts_a_task_again_that_was_stuck(restarts, status, 
     assert result.returncode == status and result.stdout.splitlines() == [f'worker 1 | {line}' for line in said], result
 
 
-def test_the_local_cluster_starts_a_task_again_that_does_not_answer_another(tmp_path):
-    # Worker 1 is silent. Worker 2 names an earlier process of worker 0, and one that does not exist.
-    said = 'stuck      {} s in step 3: {} (127.0.0.1:1) does not answer, {} (127.0.0.1:2) does not answer'
-    lines = said.format(0, 'ps 0', 'worker 1'), said.format(9999, 'worker 0', 'worker 7')
-    script = ('import os, signal, sys, time; folder, name = sys.argv[1], sys.argv[3]\n'
-              f'if name == "--task_index=2": sys.exit(print({lines[1]!r}))\n'
-              'if os.path.exists(folder + "/again"): sys.exit()\n'
-              'if name == "--task_index=1": os.mkdir(folder + "/begun"); os.kill(os.getpid(), signal.SIGSTOP)\n'
-              'while not os.path.exists(folder + "/begun"): time.sleep(0.01)\n'
-              f'os.mkdir(folder + "/again"); print({lines[0]!r}); sys.exit(75)')
-    result = local('--workers=3', '--restarts=1', '--', sys.executable, '-c', script, str(tmp_path))
-    again = 'starts again in 1 s (restarts left: 0)'
-    assert result.returncode == 0 and sorted(result.stdout.splitlines()) == [
-        f'worker 0 | ended with status 75; {again}', f'worker 0 | {lines[0]}',
-        f'worker 1 | does not answer, so it is killed; {again}', f'worker 2 | {lines[1]}'], result
-
-
-@pytest.fixture
-def silent():
-    """The tasks of a local cluster: one, of which another one says that it does not answer."""
-    tasks = local_cluster._Tasks({'worker 0': [sys.executable, '-c', f'import time; time.sleep({2 * SECONDS})']}, 2)
-    tasks.start('worker 0')
-    tasks._silent['worker 0'] = time.monotonic()
-    process = tasks._processes['worker 0']
-    yield tasks, process
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def test_a_signal_while_a_silent_task_is_killed_leaves_nothing_to_start_again(silent, monkeypatch):
-    tasks, process = silent
-    monkeypatch.setattr(process, 'kill', lambda: tasks.stop(signal.SIGTERM))
-    tasks.statuses()
-    assert not tasks._due
-
-
-def test_a_silent_task_that_the_kernel_holds_keeps_nothing_from_going_on(silent, monkeypatch):
-    tasks, process = silent
-    monkeypatch.setattr(process, 'kill', lambda: None)
-    monkeypatch.setattr(process, 'wait', lambda: pytest.fail('waits without a limit'))
-    tasks._delay['worker 0'] = 0
-    for _ in range(3):  # others go on to name it
-        assert tasks.statuses() == {'worker 0': None}
-        tasks._silent['worker 0'] = time.monotonic()
-    monkeypatch.undo()
-    assert tasks._processes['worker 0'] is process and tasks._restarts_left == {'worker 0': 1}
+def test_a_signal_before_a_restart_leaves_nothing_to_start_again(tmp_path):
+    script = f'import os, sys; open({str(tmp_path / "starts")!r}, "a").write("x"); sys.exit(75)'
+    process = subprocess.Popen([sys.executable, '-m', 'cifar10', 'local_cluster', '--workers=1', '--restarts=9', '--',
+                                sys.executable, '-c', script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    read_until(process, 'starts again in 1 s')
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=SECONDS)[0] == '' and process.returncode == 75
+    assert (tmp_path / 'starts').read_text() == 'x'
 
 
 def test_the_local_cluster_names_a_task_that_was_killed():

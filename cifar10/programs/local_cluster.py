@@ -5,14 +5,13 @@
 Runs the command once for each task and adds --job_name, --task_index, --worker_hosts and --ps_hosts, with
 free ports of 127.0.0.1. Every line of output starts with the name of its task. Signals are passed on. If a
 task fails, the others are ended, and this program exits with the status of the first that failed. With
---restarts, a task that was stuck or has lost another is started again first, and with it those that it waited for.
+--restarts, a task that ends with status 75, because it was stuck or has lost another, is started again first.
 """
 import argparse
 import contextlib
 import functools
 import os
 import random
-import re
 import signal
 import socket
 import subprocess
@@ -29,8 +28,6 @@ _TICK_SECS = 0.1  # between two looks at the tasks
 _GRACE = 150  # ticks from the first SIGTERM to SIGKILL
 _REPEAT = 10  # ticks between two signals: two at once may arrive as one
 _FIRST_DELAY_SECS = 1  # before a task starts again
-_STUCK = re.compile(r'stuck +(\d+) s ')
-_SILENT = re.compile(r'(\w+ \d+) \(\S+\) does not answer')
 _PORTS = range(10240, 20000)  # below are those of known services, above those of slurm.py
 
 
@@ -76,115 +73,103 @@ def run_tasks(tasks: dict[str, list[str]], restarts: int = 0) -> int:
     """
     local = _Tasks(tasks, restarts)
     for number in signals.termination_signals():
-        signal.signal(number, local.stop)
-    for name in tasks:
-        local.start(name)
-    status = 0
-    ticks = 0  # since the first failure
-    while None in (statuses := local.statuses()).values():
-        failures = {name: failure for name, failure in statuses.items() if failure}
-        if failures or local.unread.is_set():
-            if not status:
-                local.tell(failures)
-                status = next(iter(failures.values()), program.UNREAD)
-            if ticks % _REPEAT == 0:  # after the first signal alone, a task may wait for a chief that is gone
-                local.stop(signal.SIGTERM if ticks < _GRACE else signal.SIGKILL)
-            ticks += 1
+        signal.signal(number, lambda number, frame: local.signals.append(number))
+    while local.tick():
         time.sleep(_TICK_SECS)
     local.join()
-    status = status or next(filter(None, statuses.values()), 0)  # the last task to end may be the first that failed
-    return status if status >= 0 else 128 - status  # killed by a signal: like a shell, 128 + its number
+    # Killed by a signal: like a shell, 128 + its number.
+    return local.status if local.status >= 0 else 128 - local.status
 
 
 class _Tasks:
-    """The processes of the tasks.
+    """The processes of the tasks, which start at the first tick.
 
     Attributes:
-      unread: an event, set once nobody reads our output any more.
+      status: of the first task that failed; 0 if none has.
+      signals: what the next tick passes on.
     """
 
     def __init__(self, commands, restarts):
-        self.unread = threading.Event()
-        self._restarts_left = dict.fromkeys(commands, restarts)
+        self.status = 0
+        self.signals = []
         self._commands = commands
         self._width = max(map(len, commands))
         self._processes = {}
-        self._began = {}  # the moments at which they started
-        self._silent = {}  # tasks of which others say that they do not answer, and since which moment
         self._relays = []
+        self._due = dict.fromkeys(commands, 0.0)  # the moments at which tasks start
         self._delay = dict.fromkeys(commands, _FIRST_DELAY_SECS)
-        self._due = {}  # the moments at which tasks start again
-        self._is_ending = False
+        self._restarts_left = dict.fromkeys(commands, restarts)
+        self._is_ending = False  # after a failure or a signal nothing is started
+        self._failing = 0  # ticks since the first failure
+        self._unread = threading.Event()  # set once nobody reads our output any more
 
-    def start(self, name):
-        """Starts a task."""
-        # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
-        process = subprocess.Popen(self._commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   errors='replace', start_new_session=True)
-        self._processes[name] = process
-        self._began[name] = time.monotonic()
-        self._relays.append(threading.Thread(target=self._relay, args=(name, process), daemon=True))
-        self._relays[-1].start()
+    def tick(self):
+        """Looks at the tasks, decides what they need, and does that; returns whether there is another tick to come."""
+        statuses = {name: process.poll() for name, process in self._processes.items() if name not in self._due}
+        again = [name for name, status in statuses.items() if status == TemporaryError.status
+                 and self._restarts_left[name] and not self._is_ending]
+        failures = {name: status for name, status in statuses.items() if status and name not in again}
+        goes_on = bool(again or self._due) or None in statuses.values()
+        is_failing = bool(failures) or self._unread.is_set()
+        if is_failing:
+            self.status = self.status or next(iter(failures.values()), program.UNREAD)
+            if goes_on:
+                self._end(failures)
+        while self.signals:
+            self._is_ending = True
+            self._send(self.signals.pop(0))
+        if self._is_ending:
+            self._due.clear()
+        else:
+            self._start(again)
+        return goes_on
 
-    def stop(self, number, frame=None):
-        """Passes a signal on; from now on, nothing is started again."""
-        del frame
+    def _end(self, failures):
+        """Ends all tasks, and says for which failure; tasks that were told to end may fail as they like."""
+        for name, status in {} if self._is_ending else failures.items():
+            how = f'killed by {signal.Signals(-status).name}' if status < 0 else f'ended with status {status}'
+            self._write(name, f'{how}; ending the others')
         self._is_ending = True
-        self._restarts_left = dict.fromkeys(self._commands, 0)
-        self._due = {}
+        if self._failing % _REPEAT == 0:  # after the first signal alone, a task may wait for a chief that is gone
+            self._send(signal.SIGTERM if self._failing < _GRACE else signal.SIGKILL)
+        self._failing += 1
+
+    def _send(self, number):
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(number)
 
-    def tell(self, failures):
-        """Says which tasks have failed, by their names and statuses, unless they were told to end."""
-        for name, status in {} if self._is_ending else failures.items():
-            how = f'killed by {signal.Signals(-status).name}' if status < 0 else f'ended with status {status}'
-            self._write(name, f'{how}; ending the others')
-
-    def statuses(self):
-        """Returns the tasks' statuses by name, None of those that run or will run; starts those again that are due."""
-        statuses = {name: process.poll() for name, process in self._processes.items()}  # asked once: one may end now
-        for name, status in statuses.items():
-            if status == TemporaryError.status and name not in self._due and self._restarts_left[name] > 0:
-                self._plan_restart(name, f'ended with status {TemporaryError.status}')
-        while self._silent:
-            name, since = self._silent.popitem()
-            process = self._processes.get(name)
-            if process is None or name in self._due or self._began[name] > since:
-                continue  # it has no such task, or another process by now
-            if process.poll() is None and self._restarts_left[name] > 0:
-                self._plan_restart(name, 'does not answer, so it is killed')
-                process.kill()
-        statuses.update(dict.fromkeys(self._due))
-        for name, moment in list(self._due.items()):
-            # One that was killed has its port until it has ended, which the kernel may delay; a signal empties `_due`.
-            if time.monotonic() > moment and self._processes[name].poll() is not None and self._due.pop(name, None):
-                self.start(name)
-        return statuses
-
-    def _plan_restart(self, name, why):
-        """Lets a task start again after a delay, and says why."""
-        self._restarts_left[name] -= 1
-        self._due[name] = time.monotonic() + self._delay[name]
-        self._write(name, f'{why}; starts again in {self._delay[name]} s (restarts left: {self._restarts_left[name]})')
-        self._delay[name] *= 2
+    def _start(self, again):
+        """Starts the tasks that are due, and says when those start that run again."""
+        for name in [name for name, moment in self._due.items() if time.monotonic() > moment]:
+            del self._due[name]
+            # In a session of its own, a task does not get a Ctrl-C from the terminal, but once, through us.
+            self._processes[name] = subprocess.Popen(
+                self._commands[name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace',
+                start_new_session=True)
+            relay = threading.Thread(target=self._relay, args=(name, self._processes[name].stdout), daemon=True)
+            relay.start()
+            self._relays.append(relay)
+        for name in again:
+            self._restarts_left[name] -= 1
+            self._due[name] = time.monotonic() + self._delay[name]
+            self._write(name, f'ended with status {TemporaryError.status}; starts again in {self._delay[name]} s '
+                        f'(restarts left: {self._restarts_left[name]})')
+            self._delay[name] *= 2
 
     def join(self):
         """Waits until all that the tasks have written is written."""
         for relay in self._relays:
             relay.join(_GRACE * _TICK_SECS)
 
-    def _relay(self, name, process):
+    def _relay(self, name, lines):
         """Prints the lines of a process; reads on when nobody reads ours, because the process would block."""
-        for line in process.stdout:
-            if stuck := _STUCK.match(line):
-                self._silent.update(dict.fromkeys(_SILENT.findall(line), time.monotonic() - int(stuck[1])))
+        for line in lines:
             self._write(name, line.rstrip('\n'))
 
     def _write(self, name, line):
-        if not self.unread.is_set():
-            with console.reader_may_leave(self.unread.set):
+        if not self._unread.is_set():
+            with console.reader_may_leave(self._unread.set):
                 sys.stdout.write(f'{name:<{self._width}} | {console.printable(line)}\n')
                 sys.stdout.flush()
 
