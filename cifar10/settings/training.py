@@ -95,7 +95,7 @@ class RunSettings:
     seed: int = setting(
         0, 'seed for initialisation, shuffling and augmentation', minimum=0, change=Change.NEVER)
     stuck_secs: int = setting(
-        600, 'seconds without a move after which a training, --check or --explain says what it waits for and ends; 0: '
+        600, 'seconds without a move after which a training, --check or --explain says what it was doing and ends; 0: '
         'never', minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
