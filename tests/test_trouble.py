@@ -66,7 +66,8 @@ def test_it_stands_still(data_dir, tmp_path):
 def test_slower_than_yesterday():
     costs = cost.Cost(time.perf_counter(), 0, 128, 1, on_gpus=False)
     costs._seconds.update({cost.STEPS: 1012.0, cost.INPUT: 55.0, cost.EVALUATION: 31.4, cost.START: 9.2})
-    printed = costs.line(9999)
+    costs.at_end(9999)
+    printed = costs.line()
     (_, slow), = test_tower_seconds.lines([[0.1, 0.1, 0.124, 0.09]] * 375, ['/gpu:0', '/gpu:1', '/gpu:2', '/gpu:3'])
     assert_shown('Slower than yesterday', f'{printed}\n{slow}')
 

@@ -20,7 +20,7 @@ class Cost(Reporter):
     """
 
     def __init__(self, began: float, step: int, examples_per_step: int, groups: int, on_gpus: bool):
-        self._step = step
+        self._step = self._last = step
         self._examples_per_step = examples_per_step
         self._groups = groups
         self._on_gpus = on_gpus
@@ -51,10 +51,13 @@ class Cost(Reporter):
             self._seconds[STEPS] -= waited
             self._seconds[INPUT] += waited
 
-    def line(self, step: int) -> str:
-        """Returns the seconds of each part, and the examples a second, up to a step as a line."""
+    def at_end(self, step):
+        self._last = step  # other threads may have taken it
+
+    def line(self) -> str:
+        """Returns the seconds of each part so far, and the examples a second, as a line."""
         self._enter(self._part)
-        whole, examples = sum(self._seconds.values()), (step - self._step) * self._examples_per_step
+        whole, examples = sum(self._seconds.values()), (self._last - self._step) * self._examples_per_step
         digits = 0 if whole >= 100 else 1
         parts = [f'{seconds:.{digits}f} s {part}' for part, seconds in sorted(
             self._seconds.items(), key=lambda item: -item[1]) if seconds >= whole / 200]

@@ -97,31 +97,23 @@ class Reports:
                 run.step, plan.last_step, reports.log_frequency, plan.examples_per_step, self._log,
                 constants) as progress:
             self._progress = progress
-            places = [plan.devices.place(k) for k in range(plan.devices.num_towers)]
+            yield progress, self._reporters(workers)
+            progress.say(self._cost.line())
 
-            def evaluate():
-                with self._cost.of(EVALUATION):
-                    return self._evaluate(workers, progress)
-
-            def save():
-                self._trace.write()
-                with workers.paused(), self._cost.of(SAVING):
-                    self._soundness.check()
-                    self.checkpoints.save(run.session)
-
-            reporters = [
-                progress, Stragglers(places, progress.say),
-                Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
-                self._trace, self._soundness]
-            if self._validation:
-                is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
-                reporters.append(_NowAndThen(evaluate, reports.eval_steps, plan, run.step,
-                                             lambda step: is_whole and step >= plan.last_step))
-            # Last, once all else that the run did up to this step is on the disk: no start does it again.
-            reporters.append(_NowAndThen(save, reports.save_steps, plan, run.step))
-            reporters.append(self._cost)
-            yield progress, reporters
-            progress.say(self._cost.line(run.last_step_taken()))
+    def _reporters(self, workers):
+        """Returns all reporters of the run from its present step on, in their order."""
+        run, plan, reports, say = self._run, self._run.plan, self._run.plan.settings.reports, self._progress.say
+        reporters = [
+            self._progress, Stragglers([plan.devices.place(k) for k in range(plan.devices.num_towers)], say),
+            Curves(self._events, reports.summary_steps, plan.examples_per_step, run.step, run.graph.summary),
+            self._trace, self._soundness]
+        if self._validation:
+            is_whole = run.step < plan.last_step  # else a checkpoint of the end was saved, after an evaluation
+            reporters.append(_NowAndThen(lambda: self._evaluate(workers), reports.eval_steps, plan, run.step,
+                                         lambda step: is_whole and step >= plan.last_step))
+        # Last, once all else that the run did up to this step is on the disk: no start does it again.
+        reporters.append(_NowAndThen(lambda: self._save(workers), reports.save_steps, plan, run.step))
+        return [*reporters, self._cost]
 
     def refuse(self, step: int, losses: Sequence[float] = ()) -> None:
         """Raises a RunError if a tower's loss in a step is not finite, or the train_dir is another folder by now."""
@@ -129,23 +121,30 @@ class Reports:
         self._directory.refuse_another_folder()
         failures.refuse_divergence(step, losses, self._directory.path, mode.synchronous, mode.drifts)
 
-    def _evaluate(self, workers, progress):
+    def _save(self, workers):
+        self._trace.write()
+        with workers.paused(), self._cost.of(SAVING):
+            self._soundness.check()
+            self.checkpoints.save(self._run.session)
+
+    def _evaluate(self, workers):
         """Evaluates the run as it is now, keeps it with `--keep_best` if it is the best, and returns its step."""
-        run = self._run
-        candidate = self._best.candidate() if self._best else None
-        with workers.paused():
-            self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
-            step, values = run.last_step_taken(), run.variables(self._validation.names)
-            if candidate:
-                self.checkpoints.copy(run.session, candidate)
-        with doing('while it evaluates', self._patience):
-            result = self._validation.evaluate(values)
-        self._patience = 1
-        tensorboard.write(self._events, step, result, run.plan.data.classes)
-        self._log.add(metrics.EVAL, step, **result.figures)
-        progress.say(result.line(step))
-        if candidate and self._best.keep(step, **result.figures):
-            progress.say(f'best       {self._best.path}')
+        run, say = self._run, self._progress.say
+        with self._cost.of(EVALUATION):
+            candidate = self._best.candidate() if self._best else None
+            with workers.paused():
+                self._soundness.check()  # nothing is recorded, or kept as the best, that was computed wrongly
+                step, values = run.last_step_taken(), run.variables(self._validation.names)
+                if candidate:
+                    self.checkpoints.copy(run.session, candidate)
+            with doing('while it evaluates', self._patience):
+                result = self._validation.evaluate(values)
+            self._patience = 1
+            tensorboard.write(self._events, step, result, run.plan.data.classes)
+            self._log.add(metrics.EVAL, step, **result.figures)
+            say(result.line(step))
+            if candidate and self._best.keep(step, **result.figures):
+                say(f'best       {self._best.path}')
         return step
 
 
