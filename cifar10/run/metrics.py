@@ -122,15 +122,15 @@ def read(directory: str, *kinds: str) -> list[dict]:
     return [record for record in records if record]
 
 
-def last(directory: str, kind: str = '') -> dict | None:
-    """Returns the newest record of a kind, or of any, in a directory; None if there is none."""
+def last(directory: str, kind: str) -> dict | None:
+    """Returns the newest record of a kind in a directory; None if there is none."""
     lines = (line for _, line in _backwards(os.path.join(directory, NAME)) if line.startswith(_begin(kind)))
     return next(filter(None, map(_record, lines)), None)
 
 
 def _begin(kind):
     """Returns the bytes that the line of a record begins with."""
-    return _BEGIN + (f'{kind}"'.encode() if kind else b'')
+    return _BEGIN + f'{kind}"'.encode()
 
 
 def _backwards(path):
