@@ -17,7 +17,7 @@ from cifar10.base.errors import TemporaryError
 STACKS = 'stuck.txt'  # what the threads of a process were doing that did not move
 _TICK_SECS = 1.0
 _WARN_AT, _WARN_SECS = 0.1, 3.0  # of the limit, and the least before a warning
-_ANSWER_SECS = 10.0  # in which other processes must answer
+_ANSWER_SECS = 15.0  # in which other processes must answer
 _WRITE_SECS = 2.0  # in which a line or the stacks must be written
 _at_end = []  # what is still to be called
 
