@@ -33,7 +33,7 @@ def test_what_is_done_now_and_then_is_not_done_twice_at_one_step(settings):
     def act():
         acted.append(next(steps_of_act))
         return acted[-1]
-    reporter = _NowAndThen(act, [10], Plan, 0)
+    reporter = _NowAndThen(act, 10, Plan, 0)
     for step in (1, 11, 23):
         reporter.after_step(step, {})
     reporter.at_end(25)

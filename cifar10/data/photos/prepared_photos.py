@@ -9,8 +9,8 @@ import dataclasses
 import itertools
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
@@ -149,7 +149,6 @@ class Photos(Records):
       root: the folder of the prepared photos.
     """
     root: str = ''
-    reads_late: ClassVar[bool] = True
 
     @property
     def record_bytes(self):
@@ -179,11 +178,6 @@ class Photos(Records):
     def name_of(self, example):
         with named(self.files[0]), open(self.files[0], **_TEXT) as rows:
             return next(itertools.islice(rows, example + 1, None)).rstrip('\n').split('\t')[-1]
-
-    def read_for(self, examples: Collection[int]) -> list[str]:
-        """Returns the paths of the files from which examples are read."""
-        photos = read_list(self.files[0])
-        return [os.path.join(self.root, photos[example].name) for example in examples]
 
     def load(self):
         return PhotoFiles(self)
