@@ -6,7 +6,7 @@ From Python: `from cifar10 import train, evaluate` (docs/python.md). They are im
 Each line below is a layer; a file imports only from lower layers and from its own room:
 
     programs           flags, exit statuses, and the programs, which `python -m cifar10` lists
-    tools              what looks at a run: explain, replay, check, show_inputs, timeline
+    tools              what looks at a run: explain, replay, check, show_inputs
     training           the plan of a run, the graph of a step, the loop, and both from Python
     evaluation         a trained model: evaluated, classified with, exported
     run                what a run writes: its directory, checkpoints, records, summaries, progress

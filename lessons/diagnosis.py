@@ -29,10 +29,10 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
-from cifar10.tools.timeline import Bar, Row, draw  # noqa: E402
 from lessons import check, common, timeline  # noqa: E402
 from lessons.all_reduce import collective_all_reduce  # noqa: E402
 from lessons.checkers import child  # noqa: E402
+from lessons.timeline import Bar, Row, draw  # noqa: E402
 
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'diagnosis.py')
 FAULTS = ('none', 'stopped', 'slow_tower', 'slow_input', 'sum', 'not_shared', 'flipped_bit', 'small_rate', 'same_batch')
@@ -54,7 +54,7 @@ class Training:
 
     Attributes:
       run: what is measured; the arrays are described in lessons/exercises/diagnosis.py.
-      rows: timeline of the towers' work, for `cifar10.tools.timeline`.
+      rows: timeline of the towers' work, for `lessons.timeline`.
     """
 
     def __init__(self, devices, fault, tower):

@@ -30,9 +30,9 @@ import tensorflow.compat.v1 as tf  # noqa: E402
 
 from cifar10.base.errors import UsageError  # noqa: E402
 from cifar10.programs import flags  # noqa: E402
-from cifar10.tools.timeline import draw  # noqa: E402
 from lessons import check, common, timeline  # noqa: E402
 from lessons.checkers import child  # noqa: E402
+from lessons.timeline import draw  # noqa: E402
 
 EXERCISE = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'exercises', 'how_fast.py')
 

@@ -361,7 +361,7 @@ def test_a_run_whose_log_cannot_be_written_any_more_saves_and_ends_with_its_own_
 
     def main():
         result = api.train(say=print, on_record=fill_disk, **dict(settings(max_steps=8, log_frequency=2).flat(),
-                                                                   check=None, explain=None, plot=None))
+                                                                   check=None, explain=None))
         assert (result.step, result.finished) == (4, False)
         return program.UNREAD
     assert program.run(main) == 1

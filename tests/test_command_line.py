@@ -16,12 +16,12 @@ import cifar10
 from cifar10.__main__ import COMMANDS
 from cifar10.base.errors import RunError, TemporaryError, UsageError
 from cifar10.programs import flags, program, train
-from cifar10.programs.replay import ReplaySettings
-from cifar10.programs.show_inputs import OutputSettings
+from cifar10.programs.show_inputs import PlotSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import fields, flag_of
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.presets import PRESETS
+from cifar10.settings.replay import ReplaySettings
 from cifar10.settings.training import train_settings
 from tests.helpers import ROOT, run_script
 
@@ -148,7 +148,7 @@ def test_as_a_process_the_status_and_the_stream_are_the_same():
 
 
 GROUPS = {'train': [*training.GROUPS, train.OutputSettings], 'eval': evaluation.GROUPS, 'replay': [ReplaySettings],
-          'show_inputs': [OutputSettings, *training.GROUPS], 'local_cluster': []}
+          'show_inputs': [PlotSettings, *training.GROUPS], 'local_cluster': []}
 METAVARS = 'N|X|true.false|FILE|DIR|CHECKPOINT|PREFIX|FILE.png|REGEX|FROM:TO|N,N,N|N:X,N|HOST:PORT,...'
 
 

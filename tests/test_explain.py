@@ -1,27 +1,26 @@
-"""`--explain`: the parts of a step add up, and planted causes are named with what a step takes without them."""
+"""`--explain`: the parts of a step add up, planted causes show in them and in steps that leave something out."""
 import re
 import subprocess
 import sys
+import time
 
+import numpy as np
 import pytest
 
-from benchmarks import explain as benchmark
-from benchmarks import harness
 from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
+from cifar10.data.images import Images
 from cifar10.parallel import devices
 from cifar10.settings.training import train_settings
-from cifar10.tools.explain import causes, report
-from cifar10.tools.explain.causes import Would
-from cifar10.tools.explain.measure import Timing
-from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE
-from cifar10.tools.explain.program import explain
+from cifar10.tools.explain.measure import NO_UPDATE, SAME_BATCH, STEP, Measurement, Timing
+from cifar10.tools.explain.moments import ALL_REDUCE, AVERAGING, BETWEEN, INPUT, TOWERS, TRANSFERS, UPDATE, Lap
+from cifar10.tools.explain.program import explain, step_lines, variant_lines
 from cifar10.training import trainer
-from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, state_of, update_mode
+from tests.helpers import ROOT, WITH_GPUS, Tasks, patient, plan_of, state_of, tf, update_mode
 from tests.standin_gpu import Unavailable, environment
 
 pytestmark = pytest.mark.classic
-CAUSES = str(ROOT / 'benchmarks' / 'causes.py')
+SLOW = str(ROOT / 'tests' / 'slow.py')
 DIVERGING = '''
 import tensorflow.compat.v1 as tf
 def network(images, num_classes, training):
@@ -45,9 +44,15 @@ def assert_they_add_up(seconds, parts, share):
     assert abs(gap) <= share * seconds
 
 
+def variants_of(output):
+    """Returns {what a line says: seconds} of the steps that leave something out, and of the devices alone."""
+    found = re.findall(r'^(?:.*\| )?(?:same batch|no update|one device) +([\d.]+) \([^)]*\)  (\S+)', output, re.M)
+    return {what: float(seconds) for seconds, what in found}
+
+
 @pytest.mark.stress
-def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, capsys):
-    config = settings(num_gpus=2, batch_size=4, network=f'{CAUSES}:slow_tower', summary_steps=0)
+def test_a_slow_tower_is_slow_alone_too_and_the_run_stays_as_it_is(settings, capsys):
+    config = settings(num_gpus=2, batch_size=4, network=f'{SLOW}:slow_tower', summary_steps=0)
     trainer.train(config)
     files = state_of(config.run.train_dir)
     capsys.readouterr()
@@ -60,15 +65,30 @@ def test_a_slow_tower_of_a_run_is_named_and_the_run_stays_as_it_is(settings, cap
     assert list(parts) == [INPUT, TOWERS, AVERAGING, UPDATE, BETWEEN]
     before, after = output.split('\nmeasuring  ')
     assert '\na step' not in before and re.match('steps .* in turn: \\d+ s at most', after)
-    would = benchmark.WOULD.search(output)
-    assert would[5] == 'if /cpu:1 were as fast as the others (computed)' and 0.005 < float(would[1]) < 0.8 * seconds
-    assert 'advice     slow tower: ' in output and '--variable_update=replicated' in output
-    assert re.search(r'^one device .* 2 devices train ', output, re.M)
+    assert '(slowest: /cpu:1, ' in output
+    alone = variants_of(output)
+    assert list(alone) == ['one', 'without', '/cpu:0', '/cpu:1'] and alone['/cpu:1'] > 0.03 > alone['/cpu:0'] > 0.01
+
+
+@pytest.mark.stress
+def test_slow_input_shows_and_is_gone_with_one_batch_again_and_again(settings, capsys, monkeypatch):
+    make = Images.batch
+
+    def slowly(images, augmentation, examples, positions):
+        def sleep(examples):
+            time.sleep(0.1)
+            return examples
+        return make(images, augmentation, tf.ensure_shape(
+            tf.numpy_function(sleep, [examples], tf.int64), examples.shape), positions)
+    monkeypatch.setattr(Images, 'batch', slowly)
+    explain(settings(num_gpus=1, batch_size=4, network=f'{SLOW}:sleeping', explain=True), seconds=1)
+    output = capsys.readouterr().out
+    seconds, parts = parts_of(output)
+    assert seconds > 0.1 and parts[INPUT] > 0.05 and variants_of(output)['one'] < 0.7 * seconds
+    assert 'one device' not in output
 
 
 def test_what_contradicts_explain_is_refused():
-    with pytest.raises(UsageError, match='--plot=step.png draws what --explain measures; add --explain'):
-        train_settings(plot='step.png')
     with pytest.raises(UsageError, match='--explain reads clocks, which --deterministic forbids'):
         train_settings(explain=True, deterministic=True)
     for mode in ('async', 'mirrored'):
@@ -76,53 +96,42 @@ def test_what_contradicts_explain_is_refused():
             train_settings(explain=True, variable_update=mode)
 
 
-def test_copies_are_averaged_in_steps_of_several_copies_only(settings, data_dir):
-    data, costs = records.prepare('shapes', data_dir), {causes.COPIES: 0.25, causes.CHECKPOINTS: 0.5}
-
-    def cost(mode, count):
-        cpus = devices.choose(count, 'cpu')
-        return causes.cost_of(costs, plan_of(settings(), data, cpus, update_mode(mode, cpus)))
-    assert (cost('local', 2), cost('local', 1), cost('replicated', 2)) == (0.75, 0.5, 0.5)
-
-
 # -------------------------------------------------------------------------------------------------- what is reported
 
-def test_the_report_names_first_what_saves_most_an_image():
-    woulds = [Would(causes.MODE, Timing(0.09, 0.08, 0.1), 1, 'with the other'),
-              Would(causes.SMALL_BATCH, Timing(0.12, 0.11, 0.13), 2, 'with a larger batch'),
-              Would(causes.PRECISION, Timing(0.11, 0.101, 0.12), 1, 'with another type')]
-    assert report.would_lines(0.1, woulds) == [
-        'would be   0.120 (-40% per image; 0.110-0.130)  with a larger batch',
-        '           0.090 (-10%; 0.080-0.100)  with the other',
-        '           0.110 (+10%; 0.101-0.120)  with another type']
-    assert report.advice(0.1, woulds).startswith('advice     small batch: ')
-    parts = {TOWERS: (0.09, 'busy'), BETWEEN: (0.02, '')}
-    assert report.step_lines(Timing(0.1, 0.09, 0.11), Timing(0.11, 0.105, 0.12), 256, parts) == [
-        'a step     0.100 s, 2,560 images/s', '  towers     0.090  90%   busy', '  between    0.020  20%',
+@pytest.fixture
+def measured(settings, data_dir):
+    """A function that returns a Measurement of two devices whose steps with a trace take some seconds, in repeats."""
+    def measurement(*traced):
+        cpus = devices.choose(2, 'cpu')
+        plan = plan_of(settings(batch_size=128), records.prepare('shapes', data_dir), cpus,
+                       update_mode('parameter_server', cpus))
+        laps = [Lap({TOWERS: seconds - 0.02, BETWEEN: 0.02}, np.array([0.06, 0.09])) for seconds in traced]
+        timings = {STEP: Timing(0.1, 0.09, 0.11), SAME_BATCH: Timing(0.08, 0.07, 0.085),
+                   NO_UPDATE: Timing(0.101, 0.1, 0.102), '/cpu:0': Timing(0.05, 0.05, 0.06),
+                   '/cpu:1': Timing(0.09, 0.08, 0.1)}
+        return Measurement(plan, 0, timings, laps)
+    return measurement
+
+
+def test_the_report_has_the_parts_the_gap_and_the_steps_that_leave_something_out(measured):
+    measurement = measured(0.12, 0.11, 0.105)
+    assert step_lines(measurement) == [
+        'a step     0.100 s, 2,560 images/s',
+        '  towers     0.090  90%   /cpu:0 0.060  /cpu:1 0.090  (slowest: /cpu:1, 50% above the median of the others)',
+        '  between    0.020  20%   session calls',
         '  gap        -0.010 -10%   from the sum of the parts (0.105-0.120 in steps with a trace) to the step '
         '(0.090-0.110)']
+    assert variant_lines(measurement) == [
+        'same batch 0.080 (-20%; 0.070-0.085)  one batch again and again, so without input',
+        'no update  0.101 (+1%; 0.100-0.102)  without the update',
+        'one device 0.050 (-50%; 0.050-0.060)  /cpu:0 alone, without averaging and update',
+        'one device 0.090 (-10%; 0.080-0.100)  /cpu:1 alone, without averaging and update']
 
 
-def test_what_the_repeats_disagree_on_is_uncertain_and_last_and_no_advice():
-    saved = Timing.of([0.03, 0.06, -0.001])
-    woulds = [Would(causes.HEAVY_UPDATE, Timing(0.1, 0.098, 0.103).without(saved), 1, 'without'),
-              Would(causes.PRECISION, Timing(0.09, 0.08, 0.099), 1, 'with another type')]
-    assert report.would_lines(0.1, woulds) == [
-        'would be   0.090 (-10%; 0.080-0.099)  with another type',
-        '           0.070 (-30%; 0.040-0.101, uncertain)  without']
-    assert report.advice(0.1, woulds).startswith('advice     precision: ')
-    assert report.advice(0.1, woulds[:1]).startswith('advice     nothing that was tried certainly saves 5% of ')
-
-
-def test_parts_that_contradict_the_step_are_said_to_and_lead_to_no_advice():
-    step = Timing(0.1, 0.09, 0.11)
-    assert Timing(0.12, 0.114, 0.13).differs(step, 0.05)
-    assert not Timing(0.12, 0.105, 0.13).differs(step, 0.05)  # the repeats overlap
-    wrong = Would(causes.SLOW_TOWER, Timing(0.05, 0.04, 0.06), 1, 'computed', from_right_parts=False)
-    assert report.advice(0.1, [wrong]) == 'advice     nothing that was tried certainly saves 5% of a step'
-    assert 'uncertain' in report.would_lines(0.1, [wrong])[0]
-    line = report.step_lines(step, Timing(0.12, 0.114, 0.13), 256, {TOWERS: (0.12, '')})[-1]
-    assert 'to the step (0.090-0.110): too much to rely on the parts; try again while nothing else uses' in line
+def test_parts_that_contradict_the_step_are_said_to(measured):
+    wrong = 'to the step (0.090-0.110): too much to rely on the parts; try again while nothing else uses'
+    assert wrong in step_lines(measured(0.12, 0.114, 0.13))[-1]
+    assert wrong not in step_lines(measured(0.12, 0.105, 0.13))[-1]  # the repeats overlap
 
 
 @pytest.mark.stress
@@ -132,32 +141,7 @@ def test_a_loss_that_is_not_finite_ends_it(settings, tmp_path):
         explain(settings(network=f"{tmp_path / 'mine.py'}:network", explain=True, max_steps=1000000), seconds=1)
 
 
-# ------------------------------------------------------------------------------------------- minutes each: real causes
-
-@pytest.fixture
-def options(data_dir, tmp_path):
-    """The options of the benchmark, for the built-in images."""
-    parser = harness.parser('The options of the benchmark.')
-    options = parser.parse_args(['--dataset=shapes', f'--data_dir={data_dir}'])
-    options.rounds = 3
-    options.train_dir = str(tmp_path / 'train')
-    return options
-
-
-@pytest.mark.timing
-@pytest.mark.parametrize('name', benchmark.CASES)
-def test_a_cause_is_named_first_and_a_step_without_it_takes_as_long_as_it_says(name, options):
-    row, = benchmark.rows(options, [name])
-    if 'no network namespaces' in row:
-        pytest.skip(row)
-    _, right, now, would, found, off = (cell.strip() for cell in row.strip('|').split('|'))
-    assert right == 'yes', row
-    said, limits = would.split(', ')
-    low, high = map(float, limits.split('-'))
-    found = float(found.split(',')[0])
-    # It is read as a share of the step as it is.
-    assert abs(int(off.rstrip('%'))) <= 10 or abs(float(said) - found) <= 0.1 * float(now) or low <= found <= high, row
-
+# ----------------------------------------------------------------------------------------------------- minutes each
 
 @pytest.mark.timing
 @pytest.mark.parametrize('mode, part', [('parameter_server', AVERAGING), ('replicated', ALL_REDUCE),
@@ -172,7 +156,7 @@ def test_the_parts_of_every_mode_add_up(mode, part, settings, capsys):
 @pytest.mark.timing
 def test_a_cluster_is_explained_by_its_chief(data_dir, tmp_path):
     with Tasks(2, 0, dataset='shapes', data_dir=data_dir, train_dir=tmp_path / 'train', batch_size=8,
-               explain='true', network=f'{CAUSES}:sleeping') as tasks:
+               explain='true', network=f'{SLOW}:sleeping') as tasks:
         ends = tasks.ends()
     assert {status for status, _ in ends.values()} == {0}, ends
     seconds, parts = parts_of(ends['worker 0'][1])

@@ -9,7 +9,8 @@ from cifar10.data import augment, records, resize, shift
 from cifar10.programs import flags
 from cifar10.settings.training import GROUPS, train_settings
 from cifar10.tools.check import check
-from cifar10.training import inputs, trainer
+from cifar10.tools.show_inputs import inputs_of
+from cifar10.training import trainer
 from cifar10.training.start import Start, check_network
 from tests.helpers import ROOT, last_variables, tf, value_of
 from tests.test_picture_files import reader, weights_of
@@ -153,7 +154,7 @@ def test_a_folder_is_converted_once_for_each_size(folder, capsys):
 
 def test_show_inputs_and_check_say_the_sizes(settings, capsys):
     config = settings(network=f'{ROOT}/tests/networks.py:convolutions', image_size=48)
-    block = inputs.of_run(config, 4)[0]
+    block = inputs_of(config, 4)[0]
     assert block.originals.shape == (4, 48, 48, 3) and block.augmented.shape == (4, 36, 36, 3)
     check(config)
     output = capsys.readouterr().out

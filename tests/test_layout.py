@@ -6,11 +6,11 @@ import re
 import pytest
 
 import cifar10
-from cifar10.programs.replay import ReplaySettings
 from cifar10.programs.train import OutputSettings
 from cifar10.settings import evaluation, training
 from cifar10.settings.definition import Change, fields
 from cifar10.settings.presets import PRESETS
+from cifar10.settings.replay import ReplaySettings
 from tests.helpers import ROOT
 from tests.learn_pages import anchors_of
 
@@ -57,11 +57,6 @@ def test_imports_run_downwards(path):
 def test_there_are_few_arrows_between_the_rooms():
     arrows = {(room_of(path), room) for path in FILES for room in imports_of(path) if room != room_of(path)}
     assert len(arrows) <= 50
-
-
-def test_tools_come_through_the_door():
-    for path in (PACKAGE / 'tools').rglob('*.py'):
-        assert imports_of(path) <= {'tools', 'training', 'run', 'settings', 'base'}, path
 
 
 def test_nothing_but_the_door_opens_a_training_session():

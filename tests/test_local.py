@@ -12,8 +12,7 @@ from cifar10.base.graphs import LOSS_SCALE
 from cifar10.data import records
 from cifar10.model import averages, precision
 from cifar10.parallel.devices import Devices, choose
-from cifar10.run.folder import step_of
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look, step_of
 from cifar10.settings.training import completed, train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
@@ -201,7 +200,7 @@ def test_a_start_with_another_interval_goes_on_from_where_the_last_average_ended
     flags = dict(variable_update='local', num_towers=2, num_gpus=1, learning_rate=0.05)
     for interval, last in ((3, 27), (4, 28)):  # after step 27 there is no average every 4 steps
         train(settings(**flags, local_steps=interval, max_steps=last))
-    rerun = Rerun(TrainDir(settings().run.train_dir), 28, 28)
+    rerun = Rerun(look(settings().run.train_dir), 28, 28)
     taken, = [taken for taken in rerun.steps() if taken.step == 28]
     before, after = (variables(prefix) for prefix in checkpoints(settings().run.train_dir))
     name = 'linear/weights'
@@ -232,17 +231,16 @@ def test_the_interval_is_a_setting_of_this_mode_alone(run):
 def test_its_steps_are_replayed_to_the_bit_with_the_copy_of_each_tower(run, tmp_path):
     flags = dict(run[0], train_dir=str(tmp_path), max_steps=21, save_steps=18)
     train(train_settings(**flags))
-    directory = TrainDir(flags['train_dir'])
-    rerun = Rerun(directory, 21, 15)
-    verification = Verification(directory, rerun)
+    rerun = Rerun(look(flags['train_dir']), 21, 15)
+    verification = Verification(rerun)
     with contextlib.closing(Probe(rerun.segment_of(15).plan)) as probe:
         for taken in rerun.steps():
-            verification.compare(taken)
+            verification.add(taken)
             if taken.before is None:
                 continue
             weights = [taken.read_by(k)['linear/weights'] for k in range(2)]
             assert np.array_equal(*weights) == (taken.step not in (18, 20))  # those that follow no average
-            found = [tower.loss for tower in probe.at(taken).towers]
+            found = [tower['loss'] for tower in probe.look(taken).towers]
             np.testing.assert_allclose(found, taken.losses, rtol=1e-5)
     assert verification.line() == (
         'verified   as recorded: the loss of steps 10, 20 and 21, the variables of steps 18 and 21')

@@ -13,7 +13,7 @@ from cifar10.base import own, own_files
 from cifar10.base.errors import UsageError
 from cifar10.model import own_network
 from cifar10.model.rehearsal import rehearse
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
 from cifar10.tools.replay.probe import Probe
 from cifar10.tools.replay.rerun import Rerun
@@ -496,11 +496,11 @@ def test_what_is_allowed_but_hardly_meant_is_told_before_the_run(settings, linea
 def test_replay_and_its_probes_drop_the_same(settings):
     config = settings(network=NOISY, max_steps=4, num_gpus=2, batch_size=4, log_frequency=1)
     trainer.train(config)
-    rerun = Rerun(TrainDir(config.run.train_dir), 4, 1)
+    rerun = Rerun(look(config.run.train_dir), 4, 1)
     *_, taken = rerun.steps()
     assert_same_bits(taken.after, helpers.variables(helpers.checkpoints(config.run.train_dir)[-1]))
     probe = Probe(rerun.segments[-1].plan)
-    np.testing.assert_allclose([tower.loss for tower in probe.at(taken).towers], taken.losses, rtol=1e-5)
+    np.testing.assert_allclose([tower['loss'] for tower in probe.look(taken).towers], taken.losses, rtol=1e-5)
     probe.close()
 
 

@@ -11,12 +11,13 @@ from cifar10.base.errors import RunError, UsageError
 from cifar10.data import records
 from cifar10.evaluation import classification, evaluation, evaluator, model
 from cifar10.run import metrics
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look
 from cifar10.settings.evaluation import eval_settings
 from cifar10.settings.training import train_settings
 from cifar10.tools.check import check
 from cifar10.tools.replay import rerun, verify
-from cifar10.training import inputs, trainer
+from cifar10.tools.show_inputs import inputs_of
+from cifar10.training import trainer
 from tests.helpers import (
     ROOT,
     Tasks,
@@ -129,11 +130,10 @@ def test_a_run_that_goes_on_with_other_photos_says_so(flags, copy, tmp_path, cap
     shutil.rmtree(copy / LIST)
     trainer.train(settings.replace(max_steps=3))
     assert 'changed    the training images' in capsys.readouterr().out
-    directory = TrainDir(settings.run.train_dir)
-    taken = rerun.Rerun(directory, 2)
-    verification = verify.Verification(directory, taken)
+    taken = rerun.Rerun(look(settings.run.train_dir), 2)
+    verification = verify.Verification(taken)
     for step in taken.steps():
-        verification.compare(step)
+        verification.add(step)
     assert 'images_sha256=' in verification.line()
     evaluate = functools.partial(evaluation.evaluate, eval_settings(
         checkpoint_dir=settings.run.train_dir, eval_dir=str(tmp_path / 'eval'), run_once=True, tower_device='cpu'))
@@ -172,7 +172,7 @@ def test_the_consumers_follow(flags, folder, tmp_path, capsys):
     classification.classify(eval_settings(checkpoint_dir=settings.run.train_dir, image=files, tower_device='cpu'),
                             lines.append)
     assert [line.split()[0] for line in lines] == list(files)
-    blocks = inputs.of_run(settings, 4)
+    blocks = inputs_of(settings, 4)
     assert blocks[0].originals.shape == (4, SIZE, SIZE, 3) and blocks[0].augmented.shape == (4, SIZE, SIZE, 3)
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from cifar10.base.graphs import LOSS_SCALE
-from cifar10.run.train_dir import TrainDir
+from cifar10.run.folder import look
 from cifar10.settings.training import train_settings
-from cifar10.tools.replay import against
+from cifar10.tools.replay.against import compare_runs
 from tests.features import PARTS, all_with, flags_of
 from tests.helpers import (
     Tasks,
@@ -152,7 +152,7 @@ def test_killed_and_moved_a_run_ends_with_the_bits_of_an_unbroken_one(kills, mod
             process.communicate()
         kept = {name: value for name, value in given.items() if name not in ('num_towers', 'batch_size')}
     assert_same_bits(run_on(Shape(2), tmp_path / 'moved', **kept), expected)
-    compared = list(against.compare(*(TrainDir(str(tmp_path / name)) for name in ('moved', 'whole'))))
+    compared = compare_runs(*(look(str(tmp_path / name)) for name in ('moved', 'whole')))
     assert 'differ     no recorded checkpoint or loss' in compared
     assert any(line.startswith('equal ') and f' {12 * (kills + 1)}, by the SHA-256' in line for line in compared)
     assert scalars(tmp_path / 'moved', 'train/total_loss')[-1] == scalars(tmp_path / 'whole', 'train/total_loss')[-1]

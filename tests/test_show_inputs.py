@@ -9,7 +9,7 @@ from cifar10.data.shapes import CLASSES
 from cifar10.parallel import devices
 from cifar10.programs import show_inputs as program
 from cifar10.tools import show_inputs
-from cifar10.training import graph, inputs
+from cifar10.training import graph
 from cifar10.training.start import Start
 from tests.helpers import initialise, planned, tf
 
@@ -18,7 +18,7 @@ from tests.helpers import initialise, planned, tf
     dict(preset='fast', epochs=2.0, max_steps=None, precision='fp32'), marks=pytest.mark.stress)])
 def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, changes):
     config = settings(batch_size=6, **changes)
-    first, last = inputs.of_run(config, 6)
+    first, last = show_inputs.inputs_of(config, 6)
     data = records.prepare('shapes', data_dir)
     start = Start(config, devices.choose(1, 'cpu'), data)
     planned(start)
@@ -51,7 +51,7 @@ def test_the_names_of_any_folders_can_be_drawn(tmp_path):
     pytest.importorskip('matplotlib')
     blank = np.zeros([3, 32, 32, 3], np.uint8)
     names = ['b\udcffe', '$a^$', 'c_d']
-    show_inputs.draw(str(tmp_path / 'i.png'), [inputs.Inputs('', names, blank, blank.astype(np.float32))])
+    show_inputs.draw(str(tmp_path / 'i.png'), [show_inputs.Inputs('', names, blank, blank.astype(np.float32))])
     assert (tmp_path / 'i.png').read_bytes().startswith(b'\x89PNG')
 
 

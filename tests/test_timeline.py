@@ -1,8 +1,8 @@
 """Timelines, from traces made by hand: rows, text and picture."""
 import pytest
 
-from cifar10.tools.timeline import draw, seconds
 from lessons import timeline
+from lessons.timeline import draw, seconds
 from tests.helpers import tf
 
 

@@ -45,13 +45,13 @@ def test_a_checkpoint_of_the_tutorial_is_resumed_and_what_is_assumed_is_said(tut
     assert f'run        {folder}, of another program, resumed at step 1 of 2\n' in lines
     assert ('assumed    its steps had 40 examples, as here (--num_towers=2 --batch_size=20): 0.0 epochs so far, so '
             'the rate is 0.1 now, and falls next after step 87500; if not, begin again with another copy') in lines
-    rerun, = Rerun(TrainDir(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
+    rerun, = Rerun(look(folder), 2, 2).steps()  # from the tutorial's checkpoint, whose name is of the step before
     assert_same_bits(rerun.after, last)
     with pytest.raises(UsageError, match='took its steps up to 1 is not known; give a step after 1$'):
-        Rerun(TrainDir(folder), 1)
+        Rerun(look(folder), 1)
     os.remove(os.path.join(folder, 'model.ckpt-0.index'))
     with pytest.raises(UsageError, match='no checkpoint of step 1 to 1 is kept there; give one with --from, or a step'):
-        Rerun(TrainDir(folder), 2)
+        Rerun(look(folder), 2)
 
 
 def test_the_tutorials_own_folder_is_recognised(settings, tmp_path, capsys):

@@ -252,18 +252,18 @@ def test_the_steps_of_a_warm_start_are_taken_again_while_its_checkpoint_is_there
     rewrite(prefix, to=str(tmp_path / 'copy'))
     flags = dict(warm_start=str(tmp_path / 'copy'), freeze='^first/', max_steps=3, log_frequency=1)
     expected = train(tuned(**flags))
-    directory = TrainDir(tuned().run.train_dir)
-    again = rerun.Rerun(directory, 3, 3, tower_device='cpu')
+    folder = look(tuned().run.train_dir)
+    again = rerun.Rerun(folder, 3, 3, tower_device='cpu')
     *_, last = again.steps()
     assert_same_bits({name: last.after[name] for name in expected}, expected)
     assert not verify._changes(again.segments[0])
     rewrite(prefix, to=str(tmp_path / 'copy'), **{'first/weights': np.zeros([3, 3, 3, 4], np.float32)},
             without=['first/weights' + SUFFIX])
-    changes = verify._changes(rerun.Rerun(directory, 3, 3, tower_device='cpu').segments[0])
+    changes = verify._changes(rerun.Rerun(folder, 3, 3, tower_device='cpu').segments[0])
     assert len(changes) == 1 and changes[0].startswith('warm_start_sha256=')
     os.remove(tmp_path / 'copy.index')
     with pytest.raises(UsageError, match='began with --warm_start=.*copy, which is not there any more; give'):
-        rerun.Rerun(directory, 3, 3, tower_device='cpu')
+        rerun.Rerun(folder, 3, 3, tower_device='cpu')
 
 
 def test_frozen_initial_values_are_warned_of(tuned, capsys):

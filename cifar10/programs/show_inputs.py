@@ -15,7 +15,7 @@ from cifar10.settings.training import GROUPS, train_settings
 
 
 @dataclasses.dataclass(frozen=True)
-class OutputSettings:
+class PlotSettings:
     """The file of the plot."""
     TITLE = 'Output'
     out: str = setting('inputs.png', 'PNG file to write; requires matplotlib', is_path=True)
@@ -25,15 +25,14 @@ def main() -> None:
     """Reads the flags and writes the plot."""
     often = ('out', 'dataset', 'data_dir', 'image_size', 'preset', 'augmentation', 'sizes', 'network', 'batch_size',
              'seed')
-    given = flags.parse([OutputSettings, *GROUPS], __doc__, sys.argv[1:], often)
-    out = checked([OutputSettings], dict(out=given.pop('out', OutputSettings.out)))['out']
+    given = flags.parse([PlotSettings, *GROUPS], __doc__, sys.argv[1:], often)
+    out = checked([PlotSettings], dict(out=given.pop('out', PlotSettings.out)))['out']
     settings = train_settings(**given)
     directories.check_plot(out)
     startup.start_tensorflow()
     # After the flags: TensorFlow takes seconds to import.
     from cifar10.tools import show_inputs
-    from cifar10.training import inputs
-    show_inputs.draw(out, inputs.of_run(settings))
+    show_inputs.draw(out, show_inputs.inputs_of(settings))
     console.say(f'written    {out}')
 
 

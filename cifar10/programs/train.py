@@ -9,7 +9,7 @@ import functools
 import json
 import sys
 
-from cifar10.base import console, directories, signals, startup
+from cifar10.base import console, signals, startup
 from cifar10.base.activity import OF_FIRST_STEP, doing
 from cifar10.base.errors import UsageError
 from cifar10.base.stuck import StuckWatch
@@ -43,8 +43,6 @@ def main() -> int:
         raise UsageError('--json is for --check; metrics.jsonl in the train_dir has the figures of a run')
     settings, lines = settings_of(given)
     termination = signals.Termination()
-    if settings.run.plot:
-        directories.check_plot(settings.run.plot)
     if settings.run.explain:
         with StuckWatch(settings.run.stuck_secs), doing('while it explains', OF_FIRST_STEP):
             # After the flags: TensorFlow takes seconds to import.
@@ -63,8 +61,6 @@ def _check(given):
     """Says what a run with some settings would do."""
     settings, lines = settings_of(given)
     signals.Termination()
-    if settings.run.plot:
-        directories.check_plot(settings.run.plot)
     with StuckWatch(settings.run.stuck_secs), doing('in the check', OF_FIRST_STEP):
         startup.start_tensorflow()
         from cifar10.tools.check import check

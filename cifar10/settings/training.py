@@ -99,8 +99,6 @@ class RunSettings:
         'never', minimum=0)
     check: bool = setting(False, 'report what a run would do, or what prevents it, and exit', of=Of.START)
     explain: bool = setting(False, 'measure for some minutes where the time of a step goes, and exit', of=Of.START)
-    plot: str = setting(
-        None, 'PNG file for the timeline of --explain; requires matplotlib', is_path=True, of=Of.START)
     restart: bool = setting(False, "delete this program's files in train_dir and start a new run", of=Of.START)
 
 
@@ -424,8 +422,6 @@ def _check_towers(towers):
 
 
 def _check_explain(settings):
-    if settings.run.plot and not settings.run.explain:
-        raise UsageError(f'--plot={settings.run.plot} draws what --explain measures; add --explain, or leave it out')
     if settings.run.explain and settings.towers.deterministic:
         raise UsageError('--explain reads clocks, which --deterministic forbids; leave one of them out')
     if settings.run.explain and settings.towers.variable_update in ('async', 'mirrored'):

@@ -3,6 +3,7 @@
 It takes the stages of `start`, as training does, and some of its own. Where one finds a problem, those that need it are
 left out.
 """
+import collections
 import dataclasses
 import os
 import shutil
@@ -20,10 +21,11 @@ from cifar10.base.errors import RunError, UsageError, describe_os_error, reason
 from cifar10.base.files import existing
 from cifar10.base.registry import DATASETS
 from cifar10.base.startup import versions
+from cifar10.parallel.session_config import free_memory, memory_of
 from cifar10.run import checkpoint, decisions, failures, metrics
 from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import api, memory, start, trainer
+from cifar10.training import api, start, trainer
 from cifar10.training.run import Run
 
 _WIDTH = 110
@@ -31,25 +33,25 @@ _WIDTH = 110
 
 def check(settings: TrainSettings) -> None:
     """Prints what a run would do. Raises a UsageError if it could not start, after printing all reasons."""
-    look = _Look(settings)
-    look.take(_versions)
-    look.take(_cluster)
+    checked = _Checked(settings)
+    checked.take(_versions)
+    checked.take(_cluster)
     passed = []
-    if look.cluster is None or look.cluster.job == 'worker':
+    if checked.cluster is None or checked.cluster.job == 'worker':
         stages = start.check_network, start.check_optimizer, _devices, start.expect_data
-        passed += [look.take(stage) for stage in stages]
+        passed += [checked.take(stage) for stage in stages]
         if passed[-1]:
-            look.take(_space_for_data)
-    if look.cluster is None or look.cluster.is_chief:
-        passed.append(look.take(_directory))
-        if all(passed) and look.take(_plan) and not look.plan.finished:
-            look.take(memory.compare)
-            look.take(_first_step)
-    look.end()
+            checked.take(_space_for_data)
+    if checked.cluster is None or checked.cluster.is_chief:
+        passed.append(checked.take(_directory))
+        if all(passed) and checked.take(_plan) and not checked.plan.finished:
+            checked.take(_memory)
+            checked.take(_first_step)
+    checked.end()
 
 
 @dataclasses.dataclass
-class _Look(start.Start):
+class _Checked(start.Start):
     """A start that is checked, and the findings so far.
 
     Attributes:
@@ -61,7 +63,7 @@ class _Look(start.Start):
     problems: list[str] = dataclasses.field(default_factory=list)
     for_data: tuple[int, int | None] = 0, None
 
-    def take(self, stage: Callable[['_Look'], Iterable[str]]) -> bool:
+    def take(self, stage: Callable[['_Checked'], Iterable[str]]) -> bool:
         """Takes a stage, a function that returns lines, and prints them; returns whether it found no problem."""
         try:
             with failures.plain_errors():
@@ -94,80 +96,122 @@ class _Look(start.Start):
             f'ready      without --check the run would start{unread}')
 
 
-# The stages of a check, beside those of `plan`.
+# The stages of a check, beside those of `start`.
 
-def _versions(look):
+def _versions(checked):
     found = versions(on_gpus=bool(tf.config.list_physical_devices('GPU')))
     return [f"versions   {', '.join(f'{name} {version}' for name, version in found.items())}"]
 
 
-def _cluster(look):
-    look.cluster = api.cluster_of(look.settings)
-    if look.cluster:
-        yield from look.cluster.describe()
-        look.cluster.own_addresses(limit=0)
+def _cluster(checked):
+    checked.cluster = api.cluster_of(checked.settings)
+    if checked.cluster:
+        yield from checked.cluster.describe()
+        checked.cluster.own_addresses(limit=0)
 
 
-def _devices(look):
-    return [*start.choose_devices(look), f'devices    {look.devices}']
+def _devices(checked):
+    return [*start.choose_devices(checked), f'devices    {checked.devices}']
 
 
-def _space_for_data(look):
+def _space_for_data(checked):
     """Checks that the data set can be made where it would be."""
-    if look.expected:
-        parent, flag = look.expected.parent, look.expected.flag
+    if checked.expected:
+        parent, flag = checked.expected.parent, checked.expected.flag
         refuse_of_others(parent, f'{flag}={parent}')
         check_dir(parent, flag)
-        yield _free(parent, look.expected.what)
-        look.for_data = look.expected.num_bytes, _disk(parent)
-        look.expected.check_space()
+        yield _free(parent, checked.expected.what)
+        checked.for_data = checked.expected.num_bytes, _disk(parent)
+        checked.expected.check_space()
 
 
-def _directory(look):
-    yield from start.check_directory(look)
-    if decisions.replaces(look.folder, look.settings):
-        yield (f'restart    the run in {look.folder.path} would be deleted' if look.settings.run.restart
-               else decisions.replaced(look.folder))
+def _directory(checked):
+    yield from start.check_directory(checked)
+    if decisions.replaces(checked.folder, checked.settings):
+        yield (f'restart    the run in {checked.folder.path} would be deleted' if checked.settings.run.restart
+               else decisions.replaced(checked.folder))
 
 
-def _plan(look):
-    if look.cluster:
-        look.devices = look.devices.spread(len(look.cluster.workers), len(look.cluster.ps))
+def _plan(checked):
+    if checked.cluster:
+        checked.devices = checked.devices.spread(len(checked.cluster.workers), len(checked.cluster.ps))
     for stage in trainer.WITH_DATA:
-        yield from stage(look)
+        yield from stage(checked)
 
 
-def _first_step(look):
+def _memory(checked):
+    """Says what images and network take, and compares what the towers need with what is free on each device.
+
+    What is needed is an estimate: TensorFlow frees early what no gradient needs, and takes working memory. So a step on
+    GPUs may be tried even if they seem too small.
+
+    Raises:
+      UsageError: towers on CPU devices need more. A machine without memory kills processes, so no step may be tried.
+    """
+    yield f'memory     {_size(checked.data.memory_bytes)} for the training images, in each process with towers'
+    batch_size, devices = checked.plan.settings.towers.batch_size, checked.plan.devices
+    sizes = checked.plan.recipe.part_sizes(batch_size, checked.plan.precision.dtype)
+    for i, (variables, activations) in enumerate(sizes):
+        yield f'part {i:<5} {_size(variables)} of variables, {_size(activations)} of activations in a tower'
+    free = free_memory(devices)
+    for memory, needed in _bytes_needed(devices, sizes).items():
+        yield f'memory     about {_size(needed)} for the towers on {memory}, {_size(free[memory])} free'
+        if needed > free[memory]:
+            problem = f'--batch_size={batch_size} may need more memory than is free on {memory}; use a smaller one'
+            if not devices.on_gpus:
+                raise UsageError(problem)
+            yield f'warning: {problem}'
+
+
+def _bytes_needed(devices, sizes):
+    """Returns the bytes of activations, variables and gradients, by `memory_of` the devices of this machine."""
+    needed = collections.Counter()
+    towers = -(-devices.num_towers // len(devices.groups))
+    for group, host in zip(devices.groups, devices.group_hosts):
+        for i, (variables, activations) in enumerate(sizes if host == devices.group_hosts[0] else ()):
+            k = i * len(group) // len(sizes)
+            # In a pipeline, device k has the activations of one tower for itself and each device after it.
+            needed[memory_of(group[k])] += min(towers, len(group) - k) * activations + 2 * variables
+    return needed
+
+
+def _size(count):
+    """Returns a number of bytes for people to read."""
+    return f'{count / 1e6:.2f} MB' if count >= 1e5 else f'{count / 1e3:.2f} kB'
+
+
+def _first_step(checked):
     """Does in memory what the start would do up to its first step, as far as it can here, and says how far."""
-    plan = look.plan
+    plan = checked.plan
     run = Run(plan, is_new=os.path.exists(plan.data.files[0]) and not plan.checkpoint)
-    yield from _space_for_checkpoints(look, run.saved.values())
+    yield from _space_for_checkpoints(checked, run.saved.values())
     with tempfile.TemporaryDirectory() as folder:
         with run.adding():  # compares the variables; it writes nothing, or only to the folder
             checkpoints = checkpoint.Checkpoints(
-                TrainDir(folder), look.restored, 1, metrics.Metrics(folder), repeatable=False)
-        if look.problems:
+                TrainDir(folder), checked.restored, 1, metrics.Metrics(folder), repeatable=False)
+        if checked.problems:
             return
-        if look.cluster or not os.path.exists(plan.data.files[0]):
-            why = 'it takes all tasks of the cluster' if look.cluster else 'the images are not there yet'
+        if checked.cluster or not os.path.exists(plan.data.files[0]):
+            why = 'it takes all tasks of the cluster' if checked.cluster else 'the images are not there yet'
             yield f'not tried  the first step, because {why}'
             return
         if validation := trainer.validation_of(plan):
             validation.close()
         with run.opened(checkpoints.resume()):
             losses = run.take()['losses']
-            failures.refuse_divergence(run.step, losses, look.folder.path, repeatable=False)
+            failures.refuse_divergence(run.step, losses, checked.folder.path, repeatable=False)
             checkpoints.refuse_divergence(run.session, run.step)
         yield (f'tried      step {plan.step + 1}, loss {np.mean(losses):.4g}, in memory; files and later steps were '
                'not tried')
 
 
-def _space_for_checkpoints(look, variables):
+def _space_for_checkpoints(checked, variables):
     """Checks that there is space for checkpoints of some variables, beside the data set."""
-    needed = start.space_for_checkpoints(look, variables)
-    yield _free(look.folder.path, needed.what)
-    num_bytes, disk = look.for_data
-    yield from start.check_space(needed, look.folder.path, num_bytes if disk == _disk(look.folder.path) else 0)
+    needed = start.space_for_checkpoints(checked, variables)
+    path = checked.folder.path
+    yield _free(path, needed.what)
+    num_bytes, disk = checked.for_data
+    yield from start.check_space(needed, path, num_bytes if disk == _disk(path) else 0)
 
 
 def _free(path, what):

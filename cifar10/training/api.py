@@ -106,7 +106,7 @@ def train(*, say: Callable[[str], Any] | None = None, on_record: Callable[[dict]
       UsageError: a setting is unknown or wrong, or does not fit the run in `train_dir`; nothing was trained.
       RunError: the run failed under way.
     """
-    _refuse(settings, ('check', 'explain', 'plot'), 'multi_gpu_train.py')
+    _refuse(settings, ('check', 'explain'), 'multi_gpu_train.py')
     given, lines = settings_of(settings)
     with StuckWatch(given.run.stuck_secs), doing('at the start', OF_FIRST_STEP), \
             _prepared(say, on_record, given.reports.log_device_placement) as output:

@@ -1,20 +1,128 @@
-"""Measuring kinds of steps: they take turns, so that a change of the machine's speed touches all of them."""
+"""Measures the steps of a training as it is, and steps that leave something out.
+
+The kinds of steps take turns, so that a change of the machine's speed touches all of them.
+"""
+import contextlib
 import statistics
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow.compat.v1 as tf
 
-from cifar10.tools.explain.moments import Lap, mean_lap
+from cifar10.base.errors import UsageError
+from cifar10.run import checkpoint, failures
+from cifar10.run.saved import Saved
+from cifar10.tools.explain.moments import Lap, Moments, mean_lap
+from cifar10.training import graph
+from cifar10.training.plan import Plan
+from cifar10.training.run import Run
 
+# The kinds of steps. A group of devices, by its name, is one too: the gradients of its towers alone.
+STEP = 'step'  # the loop's
+SAME_BATCH = 'same batch'  # one batch again and again, so no input
+NO_UPDATE = 'no update'  # up to the averaged gradients
+
+_ENDLESS = 10 ** 8  # steps: no measurement is that long
 _ROUNDS = 5  # repeats of each measurement
 _FEWEST, _MOST = 2, 200  # steps in a repeat
 _BEFORE = 6  # steps of a kind before any is measured, at least
-_SETTLES = 3  # in how many steps' time a variant settles, where the input is slow
+_SETTLES = 3  # in how many steps' time the training settles, where the input is slow
 # In this many steps TensorFlow learns which operations are too short to hand them to another thread; until then, steps
 # of many short operations take longer.
 _LEARNING = 100
-_WARM_UP = 1 / 40  # of the seconds to measure, for each cell at most: long steps have few short operations
+_WARM_UP = 1 / 40  # of the seconds to measure, for each kind at most: long steps have few short operations
+
+
+def group_names(plan: Plan) -> list[str]:
+    """Returns a name for each group of devices, such as '/gpu:0'."""
+    return ['+'.join(group) for group in plan.devices.groups]
+
+
+class Training:
+    """A training whose steps are timed. Enter `opened` before anything is called.
+
+    Args:
+      plan: of the run.
+      restored: the checkpoint that it starts from, or None.
+
+    Attributes:
+      plan: as given.
+      moments: the marks in its graph.
+      kinds: the kinds of steps that it takes.
+    """
+
+    def __init__(self, plan: Plan, restored: Saved | None):
+        self.plan = plan
+        self._restored = restored
+        self._fixed = {}  # the values of one batch of each tower
+        self._run = Run(plan._replace(last_step=plan.step + _ENDLESS))
+        with self._run.adding():
+            self.moments = Moments(self._run.graph, plan)
+            # The towers' seconds wait for batches, also where they are fed.
+            self._no_seconds = dict(seconds=tf.zeros(self._run.graph.tower_seconds.shape))
+        groups = group_names(plan) if len(plan.devices.groups) > 1 else []
+        self._incomplete = {NO_UPDATE: [self._run.graph.losses, self.moments.after_averaging],
+                            **dict(zip(groups, self.moments.of_group))}
+        self.kinds = [STEP, SAME_BATCH, *self._incomplete]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Context with a session; raises a UsageError if the checkpoint is of another network."""
+        start = self._restored
+        if start and (found := checkpoint.misfit(start.shapes, self._run.saved)):
+            raise UsageError(f'{start.prefix} {found}; use the checkpoint and the network of the same run')
+        with self._run.opened(start.values if start else None):
+            self.take(STEP, 1)  # what does not fit into memory fails here
+            batches = self._run.graph.batches
+            fixed = self._run.session.run(batches)
+            self._fixed = {tensor: value for pair in zip(batches, fixed) for tensor, value in zip(*pair)}
+            yield
+
+    def take(self, kind: str, count: int) -> list[float]:
+        """Takes steps of a kind; returns the seconds of each."""
+        seconds = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            if kind in self._incomplete:
+                self._run.session.run(self._incomplete[kind])
+            elif kind == SAME_BATCH:
+                self._take(self._no_seconds, self._fixed)
+            else:
+                self._take()
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+    def settle(self, kind: str) -> None:
+        """Brings steps of a kind to their steady rate, after others: nothing is in the caches, but batches wait.
+
+        Where the input is slow, the first steps would find these batches, and be as short as if it were fast.
+        """
+        if kind != SAME_BATCH:
+            for _ in range(graph.batches_ahead(self.plan)):
+                self._run.session.run([tensor.op for batch in self._run.graph.batches for tensor in batch])
+        self.take(kind, 1)
+
+    def laps(self, count: int) -> list[Lap]:
+        """Takes steps with a trace; returns their parts."""
+        laps = []
+        # In a cluster, only a full trace has what the other tasks did.
+        level = tf.RunOptions.FULL_TRACE if self.plan.devices.target else tf.RunOptions.SOFTWARE_TRACE
+        for _ in range(count):
+            metadata = tf.RunMetadata()
+            begin = time.time()  # the clock of the trace
+            self._take(dict(marks=self.moments.fetch), options=tf.RunOptions(trace_level=level), run_metadata=metadata)
+            laps.append(self.moments.lap(metadata.step_stats, begin, time.time()))
+        return laps
+
+    def _take(self, *arguments, **traced):
+        """Takes a step as the loop does, with the arguments of `Run.take`."""
+        run = self._run
+        losses = run.take(*arguments, **traced)['losses']
+        failures.refuse_divergence(run.step, losses, self.plan.settings.run.train_dir, repeatable=False)
+        if run.averages_after(run.step):
+            run.average()
 
 
 class Timing(NamedTuple):
@@ -23,85 +131,71 @@ class Timing(NamedTuple):
     low: float
     high: float
 
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> 'Timing':
-        """Returns the Timing of repeats."""
-        return cls(float(np.median(seconds)), float(np.min(seconds)), float(np.max(seconds)))
-
-    def __add__(self, seconds: float) -> 'Timing':
-        return Timing(*(each + seconds for each in self[:]))
-
     def differs(self, other: 'Timing', share: float) -> bool:
         """Returns whether all repeats are above, or all below, those of another Timing, and the medians by a share."""
         apart = self.low > other.high or self.high < other.low
         return apart and abs(self.median - other.median) > share * other.median
 
-    def without(self, saved: 'Timing') -> 'Timing':
-        """Returns the Timing of a step that is shorter by so many seconds, with their range."""
-        return Timing(*(self.median - seconds for seconds in (saved.median, saved.high, saved.low)))
+
+def timing_of(seconds: Sequence[float]) -> Timing:
+    """Returns the Timing of repeats."""
+    return Timing(float(np.median(seconds)), float(np.min(seconds)), float(np.max(seconds)))
 
 
-def most_seconds(step: float, kinds: int, seconds: float) -> float:
-    """Returns how long `Figures` takes at most, about: longer than it is asked to where steps are long.
+class Measurement(NamedTuple):
+    """What steps of a training take.
 
-    Args:
-      step: the seconds of a step.
-      kinds: how many kinds of steps there are; a kind with twice as many images counts as two, a traced one again.
-      seconds: how long to measure.
+    Attributes:
+      plan: of the training.
+      megabytes: sent between devices in a step.
+      timings: {kind of steps: their Timing}.
+      laps: the mean Lap of the steps with a trace in each repeat. Tracing makes steps a little longer.
     """
+    plan: Plan
+    megabytes: float
+    timings: dict[str, Timing]
+    laps: list[Lap]
+
+    @property
+    def traced(self) -> Timing:
+        """The Timing of the steps with a trace."""
+        return timing_of([lap.seconds for lap in self.laps])
+
+    @property
+    def lap(self) -> Lap:
+        """The Lap of the repeat of median length."""
+        return sorted(self.laps, key=lambda lap: lap.seconds)[len(self.laps) // 2]
+
+
+def most_seconds(training: Training, seconds: float) -> float:
+    """Returns how long `measure` takes at most, about: longer than it is asked to where steps are long."""
+    training.settle(STEP)
+    step, kinds = min(training.take(STEP, 2)), len(training.kinds) + 1
     each = max(seconds / _ROUNDS / kinds, _FEWEST * step)
     return kinds * (_BEFORE * step + seconds * _WARM_UP + _ROUNDS * (each + _SETTLES * step))
 
 
-class Figures:
-    """Measures cells in turn, and holds the results.
-
-    Args:
-      cells: what to measure, by name: (a Variant, the arguments of its `take` that choose a kind of steps).
-      traced: names of cells whose steps are also traced; they take the kind STEP.
-      seconds: how long to measure, about.
-
-    Attributes:
-      seconds: {name of a cell: the mean seconds of a step in each repeat}.
-      laps: {name of a traced cell: the mean Lap of each repeat}. Tracing makes steps a little longer.
-    """
-
-    def __init__(self, cells: Mapping[str, tuple], traced: Collection[str], seconds: float):
-        self.seconds = {name: [] for name in cells}
-        self.laps = {name: [] for name in traced}
-        fastest = {}
-        for name, (variant, *kind) in cells.items():
-            variant.take(1, *kind)  # optimises the graph
-            variant.settle(*kind)
-            fastest[name] = min(variant.take(2, *kind))
-            variant.take(_warm_up(fastest[name], seconds), *kind)
-        for name in traced:
-            cells[name][0].laps(2 + _warm_up(2 * fastest[name], seconds))
-        share = seconds / _ROUNDS / (len(cells) + len(traced))
-        counts = {name: min(max(round(share / each), _FEWEST), _MOST) for name, each in fastest.items()}
-        for _ in range(_ROUNDS):
-            for name, (variant, *kind) in cells.items():
-                variant.settle(*kind)
-                self.seconds[name].append(statistics.mean(variant.take(counts[name], *kind)))
-            for name in traced:
-                cells[name][0].settle()
-                self.laps[name].append(mean_lap(cells[name][0].laps(counts[name])))
-
-    def timing(self, name: str) -> Timing:
-        """Returns the Timing of a cell."""
-        return Timing.of(self.seconds[name])
-
-    def traced(self, name: str) -> Timing:
-        """Returns the Timing of the steps of a cell that were traced."""
-        return Timing.of([lap.seconds for lap in self.laps[name]])
-
-    def longer(self, name: str, other: str) -> Timing:
-        """Returns by how many seconds a step of one cell is longer than that of another, in the same repeats."""
-        return Timing.of(np.subtract(self.seconds[name], self.seconds[other]))
-
-    def lap(self, name: str) -> Lap:
-        """Returns the Lap of a traced cell's repeat of median length."""
-        return sorted(self.laps[name], key=lambda lap: lap.seconds)[_ROUNDS // 2]
+def measure(training: Training, seconds: float) -> Measurement:
+    """Measures a training for some seconds, in turn each kind of its steps and steps with a trace."""
+    fastest = {}
+    for kind in training.kinds:
+        training.take(kind, 1)  # optimises the graph
+        training.settle(kind)
+        fastest[kind] = min(training.take(kind, 2))
+        training.take(kind, _warm_up(fastest[kind], seconds))
+    training.laps(2 + _warm_up(2 * fastest[STEP], seconds))
+    share = seconds / _ROUNDS / (len(training.kinds) + 1)
+    counts = {kind: min(max(round(share / each), _FEWEST), _MOST) for kind, each in fastest.items()}
+    means: dict[str, Any] = {kind: [] for kind in training.kinds}
+    laps = []
+    for _ in range(_ROUNDS):
+        for kind, count in counts.items():
+            training.settle(kind)
+            means[kind].append(statistics.mean(training.take(kind, count)))
+        training.settle(STEP)
+        laps.append(mean_lap(training.laps(counts[STEP])))
+    timings = {kind: timing_of(repeats) for kind, repeats in means.items()}
+    return Measurement(training.plan, training.moments.megabytes, timings, laps)
 
 
 def _warm_up(step, seconds):

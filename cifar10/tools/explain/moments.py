@@ -29,14 +29,9 @@ class Lap(NamedTuple):
     Attributes:
       parts: the seconds of each part, by its name.
       devices: float64 [groups], the seconds that the towers of each group of devices computed.
-      back: the seconds of TRANSFERS in which gradients are on their way; in the others variables are.
-      bars: (group, name, start, end) of what each group did, in seconds from the start of the step. Group -1 is the CPU
-        that averages and updates.
     """
     parts: dict[str, float]
     devices: np.ndarray
-    back: float
-    bars: list[tuple[int, str, float, float]]
 
     @property
     def seconds(self) -> float:
@@ -45,10 +40,9 @@ class Lap(NamedTuple):
 
 
 def mean_lap(laps: Sequence[Lap]) -> Lap:
-    """Returns the mean of some steps, with the bars of one of median length."""
+    """Returns the mean of some steps."""
     parts = {part: statistics.mean(lap.parts[part] for lap in laps) for part in laps[0].parts}
-    middle = sorted(laps, key=lambda lap: lap.seconds)[len(laps) // 2]
-    return Lap(parts, np.mean([lap.devices for lap in laps], 0), statistics.mean(lap.back for lap in laps), middle.bars)
+    return Lap(parts, np.mean([lap.devices for lap in laps], 0))
 
 
 class TowerTimes(NamedTuple):
@@ -69,10 +63,8 @@ class Moments:
     Attributes:
       fetch: operations and tensors to fetch with the step.
       after_averaging: what to fetch for a step up to the averaged gradients, without the update.
-      after_towers: what to fetch for the gradients of all towers only.
       of_group: for each group of devices, what to fetch for the gradients of its towers only.
       megabytes: sent between devices in a step: variables out and gradients back, where towers share no memory.
-      averaging: AVERAGING or ALL_REDUCE, whichever the update mode does.
     """
 
     def __init__(self, graph: TrainingGraph, plan: Plan):
@@ -87,14 +79,14 @@ class Moments:
             averaged = [gradient for gradient, _ in graph.step.gradients if gradient is not None]
             towers = [[_corner(tensor) for tensor in tensors] for tensors in graph.step.turns.computed]
             self.of_group = [sum(towers[g::groups], []) for g in range(groups)]
-            self.after_towers = sum(towers, [])
             # Where a step averages nothing, the gradients that it shows are those of tower 0 alone.
-            self.after_averaging = self.after_towers if plan.mode.drifts else [_corner(tensor) for tensor in averaged]
+            self.after_averaging = (
+                sum(towers, []) if plan.mode.drifts else [_corner(tensor) for tensor in averaged])
             with tf.device(plan.devices.home + '/cpu:0'):
                 ready, applied = _mark(averaged), _mark([graph.train_step])
         collectives = [] if plan.mode.drifts else [
             operation for operation in tf.get_default_graph().get_operations() if operation.type == 'CollectiveReduce']
-        self.averaging = ALL_REDUCE if collectives else AVERAGING
+        self._averaging = ALL_REDUCE if collectives else AVERAGING
         # `averaged` is the result of one member only, which would wait for the others forever.
         self.after_averaging = [*self.after_averaging, *collectives]
         self.fetch += [ready, applied]
@@ -140,10 +132,9 @@ class Moments:
         back = arrived - done if self.megabytes else 0.0
         if self.megabytes:
             parts[TRANSFERS] = variables + back
-        parts.update({self.averaging: averaged - done - back, UPDATE: applied - averaged})
+        parts.update({self._averaging: averaged - done - back, UPDATE: applied - averaged})
         parts[BETWEEN] = end - begin - sum(parts.values())
-        computes = np.array([sum(tower.ended - tower.variables for tower in group) for group in turns])
-        return Lap(parts, computes, back, self._bars(turns, last, arrived, averaged, applied))
+        return Lap(parts, np.array([sum(tower.ended - tower.variables for tower in group) for group in turns]))
 
     def _since(self, begin, towers, group):
         """Returns the TowerTimes of a group since the step began.
@@ -154,25 +145,6 @@ class Moments:
         is_home = self._devices.group_hosts[group] == self._devices.home + '/cpu:0'
         zero = begin if is_home else towers[0].begun
         return [TowerTimes(*(time - zero for time in tower)) for tower in towers]
-
-    def _bars(self, turns, last, arrived, averaged, applied):
-        """Returns the bars of a step.
-
-        Args:
-          turns: for each group of devices the TowerTimes of its towers.
-          last: the group whose towers were ready last.
-          arrived, averaged, applied: when the gradients had come, and their means, and when the update was done.
-        """
-        bars = []
-        waits = f"waits for {'+'.join(self._devices.groups[last])}"
-        for g, towers in enumerate(turns):
-            for i, tower in enumerate(towers):
-                bars += [(g, 'input', tower.begun, tower.batch), (g, 'variables', tower.batch, tower.variables),
-                         (g, f'tower {g + i * len(turns)}', tower.variables, tower.ended)]
-            ended = towers[-1].ended
-            bars.append((g, 'gradients' if g == last else waits, ended, max(arrived, ended)))
-        begin = min(towers[-1].ended for towers in turns) if self.averaging == ALL_REDUCE else arrived
-        return [*bars, (-1, self.averaging, begin, averaged), (-1, 'update', averaged, applied)]
 
 
 def _mark(after):

@@ -1,22 +1,22 @@
 """The lines about a replayed step. Each begins with a word in the first column, such as `tower` or `cause`."""
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from cifar10.run.train_dir import TrainDir
-from cifar10.tools.replay.probe import Origin, Step, badness
+from cifar10.tools.replay.probe import Look, norm
 from cifar10.tools.replay.rerun import Rerun
 
 _MOST_EXAMPLES = 5
 _MOST_NAMES = 3
 _MOST_SUGGESTED = 10  # steps before one that a line suggests to look at
+_HUGE = 1e6  # norm of a variable that has blown up: products of such values overflow soon
 
 
-def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
+def heading(rerun: Rerun, wanted: str) -> list[str]:
     """Returns the lines that say what is replayed, and from where.
 
     Args:
-      directory: of the run.
       rerun: takes the steps.
       wanted: a phrase that names the steps that are shown.
     """
@@ -24,16 +24,16 @@ def heading(directory: TrainDir, rerun: Rerun, wanted: str) -> list[str]:
     number = 'one step' if count == 1 else f'{count} steps'
     plan = rerun.segments[0].plan
     beginning = 'the initial values' + (f' and {plan.settings.run.warm_start}' if plan.first_values else '')
-    return [f'run        {directory.path}, {wanted}', *map(_start, rerun.segments),
+    return [f'run        {rerun.folder.path}, {wanted}', *map(_start, rerun.segments),
             f'from       {rerun.prefix or beginning}, {number}']
 
 
-def unrecorded(rerun: Rerun, step: Step) -> list[str]:
+def unrecorded(rerun: Rerun, look: Look) -> list[str]:
     """Returns the line that says that a run may not have taken the last of some steps.
 
     A step whose loss or gradients are not finite explains by itself why nothing is recorded after it.
     """
-    if rerun.last <= rerun.recorded or not (step.is_finite or step.was_skipped):
+    if rerun.last <= rerun.recorded or not (look.is_finite or look.was_skipped):
         return []
     return [f'unrecorded the steps after {rerun.recorded}: nothing shows that the run came further; if it does, it '
             'takes these steps']
@@ -53,116 +53,145 @@ def _start(segment):
             f'learning rate {recipe.learning_rate:g}{more}')
 
 
-def table_of_steps(steps: Sequence[Step]) -> list[str]:
+def table_of_steps(looks: Sequence[Look]) -> list[str]:
     """Returns a table with a row for each step."""
     rows = []
-    for step in steps:
-        largest = step.largest
-        rows.append([f'{step.number}', _number(step.figures['loss'], 7), _number(step.gradient),
-                     _number(largest and largest.ratio), largest.name if largest else '-'])
+    for look in looks:
+        name, share = _largest_change(look) or ('-', None)
+        rows.append([f'{look.step}', _number(look.figures['loss'], 7), _number(look.gradient), _number(share), name])
     return _table('step', ['', 'loss', '|gradient|', '|update|/|value|', 'of'], rows)
 
 
-def details(step: Step, classes: Sequence[str]) -> list[str]:
+def details(look: Look, classes: Sequence[str]) -> list[str]:
     """Returns the tables of the towers, variables and examples of a step; `classes` are the names of the classes."""
     lines = _table('tower', ['', 'loss', '|gradient|', 'correct'], [
-        [f'{k}', _number(loss, 7), _number(each.gradient), f'{int((each.labels == each.predictions).sum())} of '
-         f'{len(each.labels)}'] for k, (loss, each) in enumerate(zip(step.losses, step.towers))])
+        [f'{k}', _number(loss, 7), _number(tower['gradient']), f"{int((tower['labels'] == tower['predictions']).sum())}"
+         f" of {len(tower['labels'])}"] for k, (loss, tower) in enumerate(zip(look.losses, look.towers))])
     lines += _table('variable', ['', '|value|', '|gradient|', '|update|', '|update|/|value|'], [
-        [change.name, _number(change.value), _number(change.gradient), _number(change.update), _number(change.ratio)]
-        for change in step.changes], left=1)
-    found = [(each.cross_entropies[i], k, i) for k, each in enumerate(step.towers) for i in range(len(each.labels))]
+        [name, *map(_number, norms), _number(_share(*norms))] for name, norms in look.norms.items()], left=1)
+    found = [(loss, k, i) for k, tower in enumerate(look.towers) for i, loss in enumerate(tower['cross_entropies'])]
     rows = []
-    for loss, k, i in sorted(found, key=lambda item: badness(item[0]), reverse=True)[:_MOST_EXAMPLES]:
-        each = step.towers[k]
-        rows.append([_number(loss, 5), f'{k}', f'{i}', f'{each.examples[i]}', classes[each.labels[i]],
-                     classes[each.predictions[i]]])
+    for loss, k, i in sorted(found, key=lambda item: _badness(item[0]), reverse=True)[:_MOST_EXAMPLES]:
+        tower = look.towers[k]
+        rows.append([_number(loss, 5), f'{k}', f'{i}', f"{tower['examples'][i]}", classes[tower['labels'][i]],
+                     classes[tower['predictions'][i]]])
     return lines + _table('example', ['cross entropy', 'tower', 'place', 'index', 'label', 'prediction'], rows)
 
 
-def not_finite_lines(steps: Sequence[Step], classes: Sequence[str], origin: Origin | None) -> list[str]:
+def not_finite_lines(looks: Sequence[Look], classes: Sequence[str]) -> list[str]:
     """Returns the lines on values that are not finite in the last of some steps, the cause first.
 
     Args:
-      steps: the step and those before it that were probed.
+      looks: at the step and at those before it.
       classes: the names of the classes.
-      origin: of the first tower whose loss or gradients are not finite in the step, if there is one.
     """
-    step = steps[-1]
+    look = looks[-1]
     lines = []
-    if step.bad_before:
-        lines.append(f'not finite before the step: {_counted(step.bad_before)}')
-    if step.is_finite:
+    if look.bad_before:
+        lines.append(f'not finite before the step: {_counted(look.bad_before)}')
+    if look.is_finite:
         return [f"finite     all {'losses and gradients' if lines else 'losses, gradients and variables'}", *lines,
-                *_jump(steps, 'jump')]
-    for k in step.bad_losses:
-        bad = ~np.isfinite(step.towers[k].cross_entropies)
-        of = f', from {_examples(step, k, bad, classes)}' if bad.any() else ', but every cross entropy is finite'
-        lines.append(f'not finite tower {k}: loss {step.losses[k]}{of}')
-    for k in step.bad_gradients:
-        lines.append(f'not finite tower {k}: gradients of {_counted(step.towers[k].bad_gradients)}')
-    if step.bad_made:
-        lines.append(f'not finite after the step: {_counted(step.bad_made)}')
-    if step.was_skipped:
-        return [*lines, f'skipped    gradients overflowed at a loss scale of {step.loss_scale:g}, as they may in fp16; '
+                *_jump(looks, 'jump')]
+    for k in look.bad_losses:
+        places = np.flatnonzero(~np.isfinite(look.towers[k]['cross_entropies'])).tolist()
+        of = f', from {_examples(look.towers[k], places, classes)}' if places else ', but every cross entropy is finite'
+        lines.append(f'not finite tower {k}: loss {look.losses[k]}{of}')
+    for k, bad in look.bad_gradients.items():
+        lines.append(f'not finite tower {k}: gradients of {_counted(bad)}')
+    if look.bad_made:
+        lines.append(f'not finite after the step: {_counted(look.bad_made)}')
+    if look.was_skipped:
+        return [*lines, f'skipped    gradients overflowed at a loss scale of {look.loss_scale:g}, as they may in fp16; '
                         'the variables stayed as they were']
-    return _cause(steps, classes, origin) + lines
+    return _cause(looks, classes) + lines
 
 
-def _cause(steps, classes, origin):
+def _cause(looks, classes):
     """Returns the lines that name the earliest cause that can be seen, and what else may help to find it."""
-    *earlier, step = steps
+    *earlier, look = looks
     for each in earlier:
         if each.bad_made:
-            return [f'cause      step {each.number} left variables that are not finite: {_counted(each.bad_made)}; '
-                    f'--step={each.number} shows how']
-    if step.huge and not steps[0].huge and (jump := _jump(earlier, 'cause')):
-        return jump + _operation(step, classes, origin, 'operation')
+            return [f'cause      step {each.step} left variables that are not finite: {_counted(each.bad_made)}; '
+                    f'--step={each.step} shows how']
+    if _huge(look) and not _huge(looks[0]) and (jump := _jump(earlier, 'cause')):
+        return jump + _operation(look, classes, 'operation')
     jump = _jump(earlier, 'jump')
-    if steps[0].huge:  # it may have grown in steps before these, or have begun so
-        largest = max(steps[0].huge, key=lambda change: badness(change.value))
-        jump.append(f'large      {largest.name} had norm {_number(largest.value)} before step {steps[0].number} '
-                    f'already; {_steps_before(steps[0])} shows the steps before it')
-    if step.bad_tower is None:
-        moved = [change.name for change in step.changes if change.name in step.bad_made]
-        if moved and not any(change.name in moved for change in step.trained):
-            return [f"cause      what was passed to add_moving_statistic for {', '.join(moved[:_MOST_NAMES])}: losses, "
-                    'gradients and trained variables are finite', *jump]
-        return [f'cause      the update: losses and gradients are finite; the gradients have norm '
-                f"{_number(step.gradient)}, the learning rate is {step.figures['learning_rate']:g}", *jump]
-    return _operation(step, classes, origin, 'cause') + jump
+    if huge := _huge(looks[0]):  # it may have grown in steps before these, or have begun so
+        name = max(huge, key=lambda name: _badness(huge[name]))
+        jump.append(f'large      {name} had norm {_number(huge[name])} before step {looks[0].step} already; '
+                    f'{_steps_before(looks[0])} shows the steps before it')
+    if look.bad_tower is not None:
+        return _operation(look, classes, 'cause') + jump
+    if statistics := [name for name in look.norms if name in look.bad_made]:
+        if not any(name in _trained(look) for name in statistics):
+            return [f"cause      what was passed to add_moving_statistic for {', '.join(statistics[:_MOST_NAMES])}: "
+                    'losses, gradients and trained variables are finite', *jump]
+    return [f'cause      the update: losses and gradients are finite; the gradients have norm '
+            f"{_number(look.gradient)}, the learning rate is {look.figures['learning_rate']:g}", *jump]
 
 
-def _operation(step, classes, origin, word):
-    """Returns the line on the operation that an Origin names; [] if there is none."""
-    if origin is None:
+def _operation(look, classes, word):
+    """Returns the line on the operation where values that are not finite come from; [] if there is none."""
+    if look.origin is None:
         return []
-    k = step.bad_tower
-    which = ''
-    if origin.examples:
-        which = f', for {_examples(step, k, np.isin(np.arange(len(step.towers[k].labels)), origin.examples), classes)}'
-    ranges = ' and '.join(f'from {_number(low)} to {_number(high)}' for low, high in origin.inputs[:_MOST_NAMES])
-    target = 'loss' if k in step.bad_losses else 'gradients'
-    return [f'{word:<10} tower {k}: {origin.operation} is the first operation on the way to the {target} whose result '
-            f"is not finite{which}{ranges and f'; its inputs range {ranges}'}"]
+    operation, places, inputs = look.origin
+    which = f', for {_examples(look.towers[look.bad_tower], places, classes)}' if places else ''
+    ranges = ' and '.join(f'from {_number(low)} to {_number(high)}' for low, high in inputs[:_MOST_NAMES])
+    target = 'loss' if look.bad_losses else 'gradients'
+    return [f'{word:<10} tower {look.bad_tower}: {operation} is the first operation on the way to the {target} whose '
+            f"result is not finite{which}{ranges and f'; its inputs range {ranges}'}"]
 
 
-def _jump(steps, word):
+def _jump(looks, word):
     """Returns the line on the first step that changed the variables by more than their own norm; [] if none did."""
-    for step in steps:
-        if step.ratio > 1:
-            largest = step.largest
+    for look in looks:
+        if (share := _share_of_all(look)) > 1:
+            name, largest = _largest_change(look)
             # With one that is the first of those shown, the variables may have begun to blow up before.
-            hint = f'; {_steps_before(step)} shows the steps before it' if step is steps[0] and step.number > 1 else ''
-            return [f'{word:<10} step {step.number} changed the variables by {_number(step.ratio)} times their own '
-                    f'norm, most of all {largest.name} ({_number(largest.ratio)} times); its gradients had norm '
-                    f"{_number(step.gradient)}, the learning rate was {step.figures['learning_rate']:g}{hint}"]
+            hint = f'; {_steps_before(look)} shows the steps before it' if look is looks[0] and look.step > 1 else ''
+            return [f'{word:<10} step {look.step} changed the variables by {_number(share)} times their own norm, '
+                    f'most of all {name} ({_number(largest)} times); its gradients had norm {_number(look.gradient)}, '
+                    f"the learning rate was {look.figures['learning_rate']:g}{hint}"]
     return []
 
 
-def _steps_before(step):
+def _steps_before(look):
     """Returns the flag that shows the steps up to one."""
-    return f'--steps={max(step.number - _MOST_SUGGESTED, 1)}:{step.number}'
+    return f'--steps={max(look.step - _MOST_SUGGESTED, 1)}:{look.step}'
+
+
+# What follows from the norms of a step. Moving statistics follow the data, so their changes are large and harmless.
+
+def _trained(look):
+    """Returns the norms of the trained variables."""
+    return {name: norms for name, norms in look.norms.items() if norms[1] is not None}
+
+
+def _huge(look):
+    """Returns the norms of the trained variables that had blown up before the step, by name."""
+    return {name: value for name, (value, *_) in _trained(look).items() if not value < _HUGE}
+
+
+def _share(value, _, update):
+    """Returns the norm of a change relative to that of the value; None where the value is 0."""
+    return update / value if value else None
+
+
+def _share_of_all(look):
+    """Returns the norm of the change of all trained variables, relative to the norm of their values."""
+    values, updates = ([norms[i] for norms in _trained(look).values()] for i in (0, 2))
+    return norm(updates) / norm(values) if norm(values) else math.nan
+
+
+def _largest_change(look):
+    """Returns (name, share) of the trained variable that changed most, relative to its value; None if all were 0."""
+    shares = [(name, _share(*norms)) for name, norms in _trained(look).items() if norms[0]]
+    return max(shares, key=lambda item: _badness(item[1]), default=None)
+
+
+def _badness(number):
+    """Returns a sort key: NaN above infinity above all numbers."""
+    return (2, 0.0) if math.isnan(number) else (1, 0.0) if math.isinf(number) else (0, float(number))
 
 
 def _counted(counts):
@@ -172,13 +201,11 @@ def _counted(counts):
     return ', '.join(names[:_MOST_NAMES]) + more
 
 
-def _examples(step, k, mask, classes):
-    """Returns a phrase that names the examples of tower k where a mask is set."""
-    places = np.flatnonzero(mask)
-    tower = step.towers[k]
-    if len(places) == len(mask):
-        return f'all {len(mask)} images'
-    names = [f'image {i} of its batch (index {tower.examples[i]}, {classes[tower.labels[i]]})'
+def _examples(tower, places, classes):
+    """Returns a phrase that names the examples at some places in the batch of a tower."""
+    if len(places) == len(tower['labels']):
+        return f'all {len(places)} images'
+    names = [f"image {i} of its batch (index {tower['examples'][i]}, {classes[tower['labels'][i]]})"
              for i in places[:_MOST_NAMES]]
     more = f' and {len(places) - _MOST_NAMES} more' if len(places) > _MOST_NAMES else ''
     return ', '.join(names) + more

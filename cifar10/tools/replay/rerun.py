@@ -12,13 +12,15 @@ import numpy as np
 from cifar10.base.console import say
 from cifar10.base.errors import UsageError, reason
 from cifar10.base.registry import UPDATE_MODES
+from cifar10.data import records
+from cifar10.parallel import gpus, session_config
+from cifar10.parallel.devices import choose
 from cifar10.run import checkpoint, metrics, saved, trust
-from cifar10.run.folder import exists, look, step_of
+from cifar10.run.folder import Folder, exists, step_of
 from cifar10.run.record import RunRecord
 from cifar10.run.reporter import summary_due
-from cifar10.run.train_dir import TrainDir
 from cifar10.settings.training import TrainSettings
-from cifar10.training import again, warm_start
+from cifar10.training import warm_start
 from cifar10.training.plan import Plan, plan_of
 from cifar10.training.run import Run, name_of_tower
 
@@ -66,7 +68,7 @@ class Rerun:
     """Steps of a run, to be taken again.
 
     Args:
-      directory: of the run.
+      folder: of the run.
       last: the last step.
       first: the first step whose variables are wanted; default: none are.
       start: prefix of the checkpoint to start from; default: the newest before `first` (or `last`), or the initial
@@ -76,6 +78,7 @@ class Rerun:
       data_dir: directory of the data set; default: the run's.
 
     Attributes:
+      folder: as given.
       first: the first step whose variables are wanted; None if none are. It may be set before the steps are taken.
       last: the last step.
       prefix: of the checkpoint that it starts from; None for the initial values.
@@ -88,36 +91,37 @@ class Rerun:
       UsageError: the steps cannot be taken again.
     """
 
-    def __init__(self, directory: TrainDir, last: int, first: int | None = None, start: str | None = None, *,
+    def __init__(self, folder: Folder, last: int, first: int | None = None, start: str | None = None, *,
                  tower_device: str = 'auto', network: str | None = None, optimizer: str | None = None,
                  dataset: str | None = None, data_dir: str | None = None):
-        stored = look(directory.path).run
+        stored = folder.run
         if stored is None:
-            raise UsageError(f'--train_dir={directory.path} holds no run of this program, so there is nothing to '
+            raise UsageError(f'--train_dir={folder.path} holds no run of this program, so there is nothing to '
                              'replay; name the train_dir of a run')
-        started = look(directory.path).started
+        started = folder.started
         if dataset is None:
-            stored.refuse_moved_images(directory.path)
-        self.recorded = _last_recorded(directory, last, started)
+            stored.refuse_moved_images(folder.path)
+        self.recorded = _last_recorded(folder, last, started)
+        self.folder = folder
         self.first = first
         self.last = last
         # A run of local steps averages before each save, also where it was stopped off its schedule of averages.
-        self._saved = {record['step'] for record in metrics.read(directory.path, metrics.CHECKPOINT)}
+        self._saved = {record['step'] for record in metrics.read(folder.path, metrics.CHECKPOINT)}
         begin = last if first is None else first
-        self.prefix, self._values = _starting_point(directory, begin, start, started[0].step)
+        self.prefix, self._values = _starting_point(folder, begin, start, started[0].step)
         self.step = int(self._values['global_step']) if self.prefix else 0
         settings = trust.located(
-            stored, directory.path, network=network, optimizer=optimizer, dataset=dataset).settings
+            stored, folder.path, network=network, optimizer=optimizer, dataset=dataset).settings
         locations = dict(network=settings.recipe.network, optimizer=settings.recipe.optimizer,
                          dataset=settings.data.dataset, data_dir=data_dir or settings.data.data_dir,
                          log_device_placement=False)
         divided = _divided(started, self.step + 1, last)
         for each, *_ in divided:
-            _refuse_without_order(each, directory.path)
-        devices, self.data = again.prepared(
+            _refuse_without_order(each, folder.path)
+        devices, self.data = _prepared(
             [each for each, *_ in divided], tower_device, settings.replace(**locations).data)
         stored.refuse_another(dict(classes=self.data.classes, examples=self.data.count),
-                              f'--train_dir={directory.path}', 'name its data set with --dataset or --data_dir')
+                              f'--train_dir={folder.path}', 'name its data set with --dataset or --data_dir')
         # All plans before the first graph, because `tf.distribute` asks for its devices before TensorFlow makes any.
         self.segments = [
             Segment(part, begin, end, _plan(part, locations, part_devices, self.data, begin - 1, end))
@@ -169,47 +173,39 @@ class Rerun:
 
 # What is decided before any graph is built.
 
-def _last_recorded(directory, step, started):
+def _last_recorded(folder, step, started):
     """Returns the last step that a run took as far as its records show.
 
     Raises:
       UsageError: the run cannot have taken `step`, or has recorded no start.
     """
     if not started:
-        raise UsageError(f'there is no record of a start in {os.path.join(directory.path, metrics.NAME)}, so it is not '
+        raise UsageError(f'there is no record of a start in {os.path.join(folder.path, metrics.NAME)}, so it is not '
                          'known how the run took its steps; a copy of a run needs that file too')
     latest, every = started[-1], started[-1].settings.reports.log_frequency
-    recorded = max([latest.step, *(step_of(prefix) for prefix in look(directory.path).checkpoints), *(
+    recorded = max([latest.step, *(step_of(prefix) for prefix in folder.checkpoints), *(
         record['step'] for kind in (metrics.CHECKPOINT, metrics.TRAIN)
-        for record in metrics.read(directory.path, kind))])
+        for record in metrics.read(folder.path, kind))])
     # There is a record of every n-th step: what lies behind the last one came at most to the next.
     last = min((recorded // every + 1) * every, latest.last_step)
     if step > last:
-        raise UsageError(f'step {step} has not been taken: the run in {directory.path} cannot have come further than '
+        raise UsageError(f'step {step} has not been taken: the run in {folder.path} cannot have come further than '
                          f'step {last}; give an earlier step')
     return recorded
 
 
-def _starting_point(directory, begin, given, recorded_from):
+def _starting_point(folder, begin, given, recorded_from):
     """Returns (prefix of the checkpoint before step `begin`, its variables); (None, None) for the initial values.
 
     Args:
-      directory: of the run.
+      folder: of the run.
       begin: the first step that is wanted.
       given: the prefix that the user gives, or None.
       recorded_from: the step of the first start that is known.
     """
     if given:
-        prefix, values = found = saved.named('from', given)
-        step = found.step
-        if step >= begin:
-            raise UsageError(f'--from={given} is of step {step}, which is not before step {begin}; give an older one, '
-                             'or leave it out')
-        if step < recorded_from:
-            raise UsageError(f'--from={given} is of step {step}, but how the run took its steps up to {recorded_from} '
-                             'is not known; give a newer one, or leave it out')
-        return prefix, values
-    for prefix in reversed(look(directory.path).checkpoints):
+        return _given_start(given, begin, recorded_from)
+    for prefix in reversed(folder.checkpoints):
         if not recorded_from - 1 <= step_of(prefix) < begin:
             continue
         try:
@@ -221,13 +217,26 @@ def _starting_point(directory, begin, given, recorded_from):
             if exists(prefix):  # otherwise training has removed it, as one too many
                 say(f'warning: {prefix} cannot be read ({reason(error)}); starting from the one before it')
     if recorded_from > 0:
-        kept = [step_of(prefix) for prefix in look(directory.path).checkpoints if step_of(prefix) >= recorded_from]
-        why = f'how the run in {directory.path} took its steps up to {recorded_from} is not known'
+        kept = [step_of(prefix) for prefix in folder.checkpoints if step_of(prefix) >= recorded_from]
+        why = f'how the run in {folder.path} took its steps up to {recorded_from} is not known'
         if begin <= recorded_from:
             raise UsageError(f'{why}; give a step after {recorded_from}')
         remedy = f'give one with --from, or a step after {kept[0]}' if kept else 'give one with --from'
         raise UsageError(f'{why}, and no checkpoint of step {recorded_from} to {begin - 1} is kept there; {remedy}')
     return None, None
+
+
+def _given_start(given, begin, recorded_from):
+    """Returns what `_starting_point` returns, for the prefix that the user gives."""
+    found = saved.named('from', given)
+    step = found.step
+    if step >= begin:
+        raise UsageError(f'--from={given} is of step {step}, which is not before step {begin}; give an older one, '
+                         'or leave it out')
+    if step < recorded_from:
+        raise UsageError(f'--from={given} is of step {step}, but how the run took its steps up to {recorded_from} '
+                         'is not known; give a newer one, or leave it out')
+    return found
 
 
 def _divided(started, first, last):
@@ -259,3 +268,35 @@ def _plan(start, locations, devices, data, step, last):
     variables = plan.recipe.variables(settings.towers.batch_size, plan.precision.dtype)
     values, _ = warm_start.fitting(warm_start.find(prefix), variables)
     return plan._replace(first_values=values)
+
+
+def _prepared(starts, tower_device, data):
+    """Readies this process to take steps of some starts again, and returns each one's devices, and the images.
+
+    Raises:
+      UsageError: this machine has too few GPUs.
+    """
+    devices = [_devices_of(start, tower_device) for start in starts]
+    gpus.claim(max(each.num_gpus for each in devices))
+    if any(start.settings.towers.deterministic for start in starts):
+        session_config.turn_on_determinism()
+    return devices, records.prepared(data)
+
+
+def _devices_of(start, tower_device):
+    """Returns the devices of this machine on which the towers of a start compute again."""
+    towers = start.settings.towers
+    mode = UPDATE_MODES.load(towers.variable_update)
+    groups = start.groups if mode.uses_strategy else 1
+    groups_here = gpus.count() // towers.gpus_per_tower
+    kind = tower_device
+    if kind == 'auto':
+        enough = groups_here >= (groups if mode.one_tower_per_device else 1)
+        kind = 'gpu' if start.on_gpus and enough else 'cpu'
+    if kind == 'gpu' and not mode.one_tower_per_device:
+        groups = min(groups, max(groups_here, 1))
+    count = groups * towers.gpus_per_tower
+    if kind == 'gpu' and 0 < gpus.count() < count:
+        raise UsageError(f'--tower_device=gpu: the steps were taken on {count} GPUs, and {gpus.available()}; use '
+                         '--tower_device=cpu')
+    return choose(count, kind, towers.gpus_per_tower)

@@ -1,7 +1,6 @@
 """Compares replayed steps with the records of the run, and names changes that may explain a difference."""
 from cifar10.base.startup import versions
 from cifar10.run import metrics, saved
-from cifar10.run.train_dir import TrainDir
 from cifar10.tools.replay.rerun import Rerun, Segment, Taken
 from cifar10.training.decide import record_of
 
@@ -12,36 +11,20 @@ class Verification:
     """Compares steps with their records in metrics.jsonl.
 
     Args:
-      directory: of the run.
       rerun: takes the steps.
     """
 
-    def __init__(self, directory: TrainDir, rerun: Rerun):
-        self._records = {record['step']: record for record in metrics.read(directory.path, metrics.TRAIN)}
+    def __init__(self, rerun: Rerun):
+        self._records = {record['step']: record for record in metrics.read(rerun.folder.path, metrics.TRAIN)}
         self._hashes = {record['step']: record['sha256']
-                        for record in metrics.read(directory.path, metrics.CHECKPOINT)}
+                        for record in metrics.read(rerun.folder.path, metrics.CHECKPOINT)}
         self._rerun = rerun
         self._same, self._checkpoints = [], []
         self._difference = None
         if rerun.prefix and self._hashes.get(rerun.step) not in (None, saved.digest(rerun.prefix)):
             self._difference = rerun.step, f'{rerun.prefix} does not have the variables that the run recorded'
 
-    @property
-    def failed_at(self) -> int | None:
-        """The first step that came out otherwise than recorded, or None."""
-        return self._difference[0] if self._difference else None
-
-    @property
-    def equal_at(self) -> int:
-        """The last step known to equal the recorded one to the bit: where the replay started, or a checkpoint."""
-        return max(self._checkpoints, default=self._rerun.step)
-
-    @property
-    def changes(self) -> list[str]:
-        """Phrases for the known changes since the run took the step that came out otherwise."""
-        return _changes(self._rerun.segment_of(self.failed_at)) if self.failed_at > self._rerun.step else []
-
-    def compare(self, taken: Taken) -> None:
+    def add(self, taken: Taken) -> None:
         """Compares a step with its records, if there are any.
 
         A record of a checkpoint has the SHA-256 of the variables after the step. They are compared if they were wanted.
@@ -74,7 +57,8 @@ class Verification:
             if step == self._rerun.step:
                 reasons = ['it is of another run, or its file has changed']
             else:
-                reasons = self.changes or [_no_change(self._rerun.segment_of(step))]
+                segment = self._rerun.segment_of(step)
+                reasons = _changes(segment) or [_no_change(segment)]
             return f"differs    step {step}: {difference}; {'; '.join(reasons)}"
         verified = [f'the {what} of {named_steps(steps)}' for what, steps in (
             ('loss', self._same), ('variables', self._checkpoints)) if steps]

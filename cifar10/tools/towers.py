@@ -1,4 +1,4 @@
-"""The inside of a step: all towers on one device, computed once more from given variables and batches.
+"""The towers of a step, all on one device, computed once more from given variables and batches.
 
 Nothing is updated, so a look changes no variable.
 """
@@ -35,18 +35,18 @@ class Batch(NamedTuple):
     originals: np.ndarray
 
 
-class Inside(NamedTuple):
+class Towers(NamedTuple):
     """The operations and tensors to look into a step with.
 
     Attributes:
-      towers: for each a dict of tensors: 'loss'; 'predictions', int64 [n]; 'cross_entropies', float32 [n]; and
+      fetches: for each tower a dict of tensors: 'loss'; 'predictions', int64 [n]; 'cross_entropies', float32 [n]; and
         'gradients', of each trained variable by its name.
       fed: for each tower the tensors to feed with the images, labels and first position of its batch.
       batch: the Batch at the positions that `positions` is fed with.
       positions: int64 scalars: the positions of the first example of the batch and of the first one of the step.
       initialise, start_inputs, average: as `Run` needs them.
     """
-    towers: list[dict[str, Any]]
+    fetches: list[dict[str, Any]]
     fed: list[list[tf.Tensor]]
     batch: Batch
     positions: tuple[tf.Tensor, tf.Tensor]
@@ -61,7 +61,7 @@ def on_one_device(plan: Plan) -> Plan:
     return plan._replace(devices=first_group.with_towers(plan.settings.towers.num_towers))
 
 
-def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
+def build(plan: Plan, learnt: Mapping[str, Any]) -> Towers:
     """Builds the towers in the current default graph.
 
     Args:
@@ -93,8 +93,8 @@ def build(plan: Plan, learnt: Mapping[str, Any]) -> Inside:
             cross_entropies=classifier.cross_entropies(logits[0], fed[k][1], settings.recipe.label_smoothing),
             gradients={variable.op.name: gradient for gradient, variable in pairs if gradient is not None})
 
-    towers = build_towers(plan.devices.tower_devices, tower)
-    return Inside(towers, fed, batch, (first, step), [tf.global_variables_initializer()], read)
+    fetches = build_towers(plan.devices.tower_devices, tower)
+    return Towers(fetches, fed, batch, (first, step), [tf.global_variables_initializer()], read)
 
 
 def batch_at(first: tf.Tensor, step: tf.Tensor, count: int, data: Records, recipe: Recipe,

@@ -1,0 +1,53 @@
+"""Takes steps of a run again, looks into some of them, and prints what happened."""
+import contextlib
+from collections.abc import Iterator
+
+from cifar10.base import console
+from cifar10.run import failures
+from cifar10.run.folder import Folder
+from cifar10.settings.replay import ReplaySettings
+from cifar10.settings.training import step_range
+from cifar10.tools.replay import report
+from cifar10.tools.replay.probe import Look, Probe
+from cifar10.tools.replay.rerun import Rerun
+from cifar10.tools.replay.verify import Verification
+
+_STEPS_BEFORE = 4  # that are shown beside the step: the cause of what happens in it often lies in one of them
+
+
+def replay(folder: Folder, settings: ReplaySettings) -> None:
+    """Takes steps of the run in a folder again, and prints what happened in them."""
+    first, last = step_range('steps', settings.steps) if settings.steps else (settings.step, settings.step)
+    with failures.plain_errors():
+        rerun = Rerun(folder, last, first, settings.from_, **{
+            name: getattr(settings, name) for name in ('tower_device', 'network', 'optimizer', 'dataset', 'data_dir')})
+        if settings.step:
+            rerun.first = max(rerun.step + 1, last - _STEPS_BEFORE)
+        wanted = f'steps {first} to {last}' if settings.steps else f'step {last}'
+        console.say_all(report.heading(rerun, wanted))
+        verification = Verification(rerun)
+        looks = []
+        with contextlib.closing(_looks(rerun, verification)) as taken:
+            for look in taken:
+                looks.append(look)
+                if settings.steps and not (look.is_finite or look.was_skipped):
+                    break  # a table of steps ends with the first that went wrong
+        console.say_all([verification.line(), *report.unrecorded(rerun, looks[-1]), *report.table_of_steps(looks)])
+        if settings.step:
+            console.say_all(report.details(looks[-1], rerun.data.classes))
+        console.say_all(report.not_finite_lines(looks, rerun.data.classes))
+
+
+def _looks(rerun: Rerun, verification: Verification) -> Iterator[Look]:
+    """Takes and verifies all steps, with a progress bar on a terminal; yields a Look into each that is wanted."""
+    with contextlib.ExitStack() as stack:
+        steps = stack.enter_context(contextlib.closing(rerun.steps()))
+        probe = None
+        for taken in console.progress_bar(steps, total=rerun.last - rerun.step, unit='step', leave=False):
+            verification.add(taken)
+            if taken.before is None:
+                continue
+            segment = rerun.segment_of(taken.step)
+            if probe is None or taken.step == segment.first:
+                probe = stack.enter_context(contextlib.closing(Probe(segment.plan)))
+            yield probe.look(taken)
