@@ -20,7 +20,7 @@ def test_the_images_are_those_that_the_first_tower_gets(settings, data_dir, chan
     config = settings(batch_size=6, **changes)
     first, last = show_inputs.inputs_of(config, 6)
     data = records.prepare('shapes', data_dir)
-    start = Start(config, devices.choose(1, 'cpu'), data)
+    start = Start(config, devices.choose(1, 'cpu'), data=data)
     planned(start)
     built = graph.build(start.plan, graph.learnt(start.plan))
     with tf.Session() as session:
