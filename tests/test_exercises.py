@@ -1,7 +1,6 @@
-"""The exercises of the lessons: files that the checkers accept, and files that they refuse with a counterexample.
+"""The exercises of the lessons: answers that the checkers accept, and answers that they refuse with a counterexample.
 
-tests/exercises/<function>/ has the files. The first line of each refused file is a comment with a part of the
-counterexample that it gets. A file whose name begins with an underscore belongs to others beside it.
+The answers are in tests/exercises/<function>.py, whose form tests/answers.py describes.
 """
 import importlib
 import inspect
@@ -15,10 +14,10 @@ import sys
 import pytest
 
 from lessons import check
+from tests.answers import answers_to
 from tests.helpers import ROOT, mostly_stress, patient
 from tests.stubs import write_stubs
 
-EXERCISES = ROOT / 'tests' / 'exercises'
 FUNCTIONS = {name: number for number, (_, names) in check.LESSONS.items() for name in names}
 # What builds many graphs takes seconds for each exercise; of these, some are tried in the default run.
 NAMES = mostly_stress(list(FUNCTIONS), 'divide', 'shards', 'order_of_1f1b')
@@ -35,12 +34,19 @@ def forking():
     check.forking(check.LESSONS)
 
 
-def verdicts(name, kind, seed=0):
-    """Returns {file name: verdict} for the files of an exercise."""
-    files = sorted(path for path in (EXERCISES / name / kind).glob('*.py') if not path.name.startswith('_'))
-    # Of a file that never ends, the test does not wait for the end.
-    return {path.name: check.verdict(FUNCTIONS[name], name, str(path), seed,
-                                     1 if 'endless' in path.name else patient(check.SECONDS)).text for path in files}
+def verdict_on(name, answer, folder, seed=0):
+    """Returns the verdict on an answer to an exercise, of which the file is written into a folder."""
+    path = folder / f'{answer}.py'
+    path.write_text(answers_to(name)[answer].text)
+    # Of what never ends, the test does not wait for the end.
+    seconds = 1 if 'endless' in answer else patient(check.SECONDS)
+    return check.verdict(FUNCTIONS[name], name, str(path), seed, seconds)
+
+
+def verdicts(name, is_right, folder, seed=0):
+    """Returns {answer: text of the verdict} for the right or the wrong answers to an exercise."""
+    return {answer: verdict_on(name, answer, folder, seed).text
+            for answer, (_, counterexample) in answers_to(name).items() if (counterexample is None) == is_right}
 
 
 def hints_of(name):
@@ -48,28 +54,31 @@ def hints_of(name):
     return importlib.import_module(f'lessons.checkers.{check.LESSONS[FUNCTIONS[name]][0]}').HINTS[name]
 
 
-def counterexample(name, file):
-    """Returns the part of the counterexample that a refused file says it gets."""
-    first = (EXERCISES / name / 'refused' / file).read_text().splitlines()[0]
-    return re.fullmatch('# refused: (.+)', first).group(1)
-
-
 @pytest.mark.parametrize('name', NAMES)
-def test_what_is_right_is_accepted(name):
-    found = verdicts(name, 'accepted')
+def test_what_is_right_is_accepted(name, tmp_path):
+    found = verdicts(name, True, tmp_path)
     assert len(found) >= 5
     assert found == dict.fromkeys(found, 'right')
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_what_is_wrong_is_refused_with_its_counterexample(name):
-    found = verdicts(name, 'refused')
+def test_what_is_wrong_is_refused_with_its_counterexample(name, tmp_path):
+    found = verdicts(name, False, tmp_path)
     assert len(found) >= 10
-    others = {file: text for file, text in found.items()
-              if not text.startswith('wrong: ') or counterexample(name, file) not in text}
+    others = {answer: text for answer, text in found.items()
+              if not text.startswith('wrong: ') or answers_to(name)[answer].counterexample not in text}
     assert not others
     patterns = [hint[0] for hint in hints_of(name) if not isinstance(hint, str)]
     assert [each for each in patterns if not any(re.search(each, text) for text in found.values())] == []
+
+
+def test_a_file_may_import_another_one_beside_it(tmp_path):
+    (tmp_path / '_rows.py').write_text('import numpy as np\n\n\ndef joined(rows):\n    return np.concatenate(rows)\n')
+    path = tmp_path / 'towers.py'
+    path.write_text('import _rows\n\n\ndef mean_of_sparse_gradients(gradients):\n'
+                    '    values, indices = zip(*gradients)\n'
+                    '    return _rows.joined(values) / len(gradients), _rows.joined(indices)\n')
+    assert check.verdict(1, 'mean_of_sparse_gradients', str(path), seconds=patient(check.SECONDS)).text == 'right'
 
 
 @pytest.mark.parametrize('name', FUNCTIONS)
@@ -81,7 +90,7 @@ def test_there_is_a_general_hint_and_a_section_to_read_again(name):
     assert SUBJECTS.get(name, '') in text
 
 
-@pytest.mark.parametrize('name, file, said', [
+@pytest.mark.parametrize('name, answer, said', [
     ('weighted_mean', 'empty_share_is_nan', '0 * NaN is NaN'),
     ('weighted_step', 'plain_mean', 'plain mean'),
     ('weighted_step', 'without_the_rest', '12 is missing'),
@@ -103,9 +112,8 @@ def test_there_is_a_general_hint_and_a_section_to_read_again(name):
     ('zero_step', 'gradient_gathered_too', 'the `tf.device` block of its device'),
     ('is_right', 'equal_losses', 'applied twice'),
     ('is_right', 'no_devices', 'loss.device')])
-def test_the_hint_fits_the_mistake(name, file, said):
-    found = check.verdict(FUNCTIONS[name], name, str(EXERCISES / name / 'refused' / f'{file}.py'),
-                          seconds=patient(check.SECONDS))
+def test_the_hint_fits_the_mistake(name, answer, said, tmp_path):
+    found = verdict_on(name, answer, tmp_path)
     first, second = (check.help_after(FUNCTIONS[name], name, found, count) for count in (1, 2))
     assert len(first) == 1 and said in first[0]
     assert second[-1] not in first  # a general hint is new
@@ -122,10 +130,10 @@ def test_the_checker_is_quiet_where_an_exercise_has_tensorflow(tmp_path):
 @pytest.mark.stress
 @pytest.mark.parametrize('seed', range(1, 11))
 @pytest.mark.parametrize('name', FUNCTIONS)
-def test_verdicts_do_not_depend_on_the_seed(name, seed):
-    accepted, refused = verdicts(name, 'accepted', seed), verdicts(name, 'refused', seed)
+def test_verdicts_do_not_depend_on_the_seed(name, seed, tmp_path):
+    accepted, refused = verdicts(name, True, tmp_path, seed), verdicts(name, False, tmp_path, seed)
     assert accepted == dict.fromkeys(accepted, 'right')
-    assert not {file: text for file, text in refused.items() if not text.startswith('wrong: ')}
+    assert not {answer: text for answer, text in refused.items() if not text.startswith('wrong: ')}
 
 
 @pytest.mark.parametrize('number', check.LESSONS)

@@ -1,4 +1,0 @@
-# refused: it raises IndexError
-def all_gather(num_devices):
-    return [[int('0123456789'[(device + step) % num_devices]) for device in range(num_devices)]
-            for step in range(num_devices - 1)]

@@ -1,7 +1,0 @@
-# refused: it returns [1]; [0.6] is right
-import numpy as np
-
-
-def clip_mean_gradients(tower_gradients, limit):
-    means = [np.mean(gradients, 0) for gradients in zip(*tower_gradients)]
-    return [np.clip(mean, -limit, limit) for mean in means]

@@ -1,8 +1,0 @@
-# refused: it returns
-import numpy as np
-
-
-def clip_mean_gradients(tower_gradients, limit):
-    means = [np.mean(gradients, 0, dtype=np.float32) for gradients in zip(*tower_gradients)]
-    norm = np.sqrt(sum(np.sum(np.square(mean)) for mean in means))
-    return [mean * (limit / norm) if norm > limit else mean for mean in means]

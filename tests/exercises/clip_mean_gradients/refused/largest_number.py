@@ -1,8 +1,0 @@
-# refused: is right
-import numpy as np
-
-
-def clip_mean_gradients(tower_gradients, limit):
-    means = [np.mean(gradients, 0) for gradients in zip(*tower_gradients)]
-    norm = max(np.max(np.abs(mean)) for mean in means)
-    return [mean * (limit / norm) if norm > limit else mean for mean in means]

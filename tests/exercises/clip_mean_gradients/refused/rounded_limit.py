@@ -1,9 +1,0 @@
-# refused: is right for variable
-import numpy as np
-
-
-def clip_mean_gradients(tower_gradients, limit):
-    means = [np.mean(gradients, 0) for gradients in zip(*tower_gradients)]
-    norm = np.sqrt(sum(np.sum(np.square(mean)) for mean in means))
-    limit = int(limit + 0.5)
-    return [mean * (limit / norm) if norm > limit else mean for mean in means]

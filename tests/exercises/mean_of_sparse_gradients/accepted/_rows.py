@@ -1,5 +1,0 @@
-import numpy as np
-
-
-def joined(arrays):
-    return np.concatenate(arrays)

@@ -1,3 +1,0 @@
-# refused: it returns 48; 24 is right
-def noise_scale(small, large, of_small, of_large):
-    return (of_small - of_large) / (1 / small - 1 / large)

@@ -1,4 +1,0 @@
-# refused: is right
-def noise_scale(small, large, of_small, of_large):
-    noise = (of_small - of_large) / (1 / small - 1 / large)
-    return round(noise / (of_small - noise / small), 3)

@@ -1,8 +1,0 @@
-# refused: the speed-up is
-def read_row(gpus, low, high, updates):
-    step = gpus * low, gpus * high
-    images = 128 * gpus / step[1], 128 * gpus / step[0]
-    up = images[0] * 0.475 / 128, images[1] * 0.475 / 128
-    efficiency = up[0] / gpus, up[1] / gpus
-    hours = updates * step[0] / 3600, updates * step[1] / 3600
-    return [step, images, up, efficiency, hours]

@@ -1,2 +1,0 @@
-def scaled_rate(rate, batch, new_batch, curvature):
-    return min(rate * new_batch / batch, 1 / curvature)

@@ -1,5 +1,0 @@
-# refused: is right
-def serial_fraction(devices, speed_up):
-    if devices < 2:
-        raise ValueError
-    return round((1 / speed_up - 1 / devices) / (1 - 1 / devices), 2)

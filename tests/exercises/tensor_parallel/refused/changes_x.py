@@ -1,8 +1,0 @@
-# refused: it changes its argument x
-import numpy as np
-
-
-def tensor_parallel(x, w1_parts, b1_parts, w2_parts, b2, all_reduce):
-    x *= 1 + 1e-3
-    return [total + b2 for total in all_reduce([np.maximum(x @ w1 + b1, 0) @ w2
-                                                for w1, b1, w2 in zip(w1_parts, b1_parts, w2_parts)])]

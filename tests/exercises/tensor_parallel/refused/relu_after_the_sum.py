@@ -1,7 +1,0 @@
-# refused: it returns
-import numpy as np
-
-
-def tensor_parallel(x, w1_parts, b1_parts, w2_parts, b2, all_reduce):
-    totals = all_reduce([(x @ w1 + b1) @ w2 for w1, b1, w2 in zip(w1_parts, b1_parts, w2_parts)])
-    return [np.maximum(total + b2, 0) for total in totals]

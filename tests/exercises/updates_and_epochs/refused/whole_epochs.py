@@ -1,3 +1,0 @@
-# refused: for 30000 updates of 2 GPUs
-def updates_and_epochs(updates, gpus, batch, examples):
-    return updates * gpus * batch // examples, updates * gpus
